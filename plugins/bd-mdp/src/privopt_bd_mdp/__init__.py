@@ -1,0 +1,1 @@
+"""BD-mDP: Benders decomposition for metric differential privacy (IJCAI 2024)."""

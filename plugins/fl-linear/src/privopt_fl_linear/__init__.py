@@ -1,0 +1,1 @@
+"""FL-Linear: facility location under local differential privacy."""

@@ -1,0 +1,1 @@
+"""Hierarchical census counts under differential privacy (AIJ 2021)."""

@@ -1,0 +1,1 @@
+"""LR-Geo: locally relevant geo-obfuscation (PoPETs 2025)."""

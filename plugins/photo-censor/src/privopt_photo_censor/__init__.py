@@ -1,0 +1,1 @@
+"""Photo censor: which photos to delete so that a place stays hidden (AAAI 2020)."""

@@ -1,0 +1,1 @@
+"""The baselines that come with privopt."""

@@ -1,0 +1,135 @@
+"""The errors privopt raises, and the exit code that each one means.
+
+::
+
+    PrivoptError
+    ├── InputError            2   faults in what the user gave: one line each, reported together
+    ├── UsageError            2   a command or call that cannot be meant so
+    │   └── UnknownNameError  2   no such mechanism, method, solver: the nearest names are offered
+    ├── RegistryError         2   plugins that clash or hook up wrongly
+    ├── ModelError            2   a model that the DSL cannot accept (not linear, unknown index, ...)
+    ├── InfeasibleError       3   the problem has no solution; the clashing families are named
+    ├── UnboundedError        3   the objective has no bound; a direction is named where known
+    ├── StoppedError          5   stopped early with nothing feasible
+    ├── SolverError           5   a solver died, refused or lied
+    └── CertificationError    5   a release that could not be certified: nothing is written
+
+Exit codes are those of the command line (0 done, 1 a claim does not hold, 4 stopped early with a
+certified result are not errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from attrs import frozen
+
+__all__ = [
+    "CertificationError",
+    "Fault",
+    "InfeasibleError",
+    "InputError",
+    "ModelError",
+    "PrivoptError",
+    "RegistryError",
+    "SolverError",
+    "StoppedError",
+    "UnboundedError",
+    "UnknownNameError",
+    "UsageError",
+]
+
+
+class PrivoptError(Exception):
+    """Base of every error that privopt raises on purpose."""
+
+    exit_code = 5
+
+
+@frozen
+class Fault:
+    """One thing that is wrong with an input.
+
+    >>> print(Fault(file="problem.toml", where="privacy.epsilon", found="-1", wanted="a number above 0"))
+    problem.toml: privacy.epsilon: found -1, wanted a number above 0
+
+    Attributes:
+        file: name of the file the fault is in, as the user gave it.
+        where: key, or row and column, inside the file; empty for the file as a whole.
+        found: what is there.
+        wanted: what should be there.
+    """
+
+    file: str
+    where: str
+    found: str
+    wanted: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}: {self.where}" if self.where else self.file
+        line = f"{place}: found {self.found}, wanted {self.wanted}"
+        return " ".join(line.split())
+
+
+class InputError(PrivoptError):
+    """Bad input. Carries every fault that was found, one line each."""
+
+    exit_code = 2
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(map(str, self.faults)))
+
+
+class UsageError(PrivoptError):
+    """A command or call that cannot be meant so."""
+
+    exit_code = 2
+
+
+class UnknownNameError(UsageError):
+    """A name that nothing is registered under."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.name = name
+        known = sorted(known)
+        near = get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
+        super().__init__(f"no {kind} is called {name!r}; {hint}")
+
+
+class RegistryError(PrivoptError):
+    """Plugins that clash or hook up wrongly: both sides are named."""
+
+    exit_code = 2
+
+
+class ModelError(PrivoptError):
+    """A model that the DSL cannot accept; names family, index and term."""
+
+    exit_code = 2
+
+
+class InfeasibleError(PrivoptError):
+    """The problem has no solution."""
+
+    exit_code = 3
+
+
+class UnboundedError(PrivoptError):
+    """The objective has no bound."""
+
+    exit_code = 3
+
+
+class StoppedError(PrivoptError):
+    """Stopped by a limit or an interrupt before anything feasible was found."""
+
+
+class SolverError(PrivoptError):
+    """A solver died, refused its input, or returned what does not satisfy the rows."""
+
+
+class CertificationError(PrivoptError):
+    """A release that could not be certified; nothing is written."""
