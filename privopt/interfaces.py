@@ -1,0 +1,381 @@
+"""The abstract classes that a plugin implements, and the values they exchange.
+
+A mechanism takes a problem to an :class:`Outcome`; the pipeline (:mod:`privopt.solve`) measures the
+release it holds with the mechanism's own :class:`PrivacyConstraint`, evaluates it with its
+:class:`UtilityLoss`, and writes it only if the certificate holds. What is claimed
+(:class:`Guarantee`) and what was measured (:class:`Certificate`) are different types.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from attrs import Factory, define, evolve, field, frozen
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+    from privopt.dsl.compile import StandardForm
+    from privopt.execution import Executor
+
+__all__ = [
+    "Certificate",
+    "Decomposer",
+    "Guarantee",
+    "Mechanism",
+    "Objective",
+    "Outcome",
+    "PrivacyConstraint",
+    "Progress",
+    "Release",
+    "SolveContext",
+    "UtilityLoss",
+]
+
+Progress = Callable[[str, int, float | None, float | None], None]
+"""``progress(phase, round, lower, upper)``: bounds in the objective's unit, None where unknown."""
+
+
+@frozen(kw_only=True)
+class Guarantee:
+    """What is claimed of a release.
+
+    >>> Guarantee(kind="metric-dp", epsilon=Fraction(1), unit="per km", scope="all-pairs").to_json()["epsilon"]
+    1.0
+
+    Attributes:
+        kind: one of :data:`privopt.specs.GUARANTEE_KINDS`.
+        epsilon: exact value; None where the kind has none.
+        unit: of epsilon, e.g. ``"per km"`` or ``"per group"``.
+        scope: which pairs or neighbours: ``"all-pairs"``, ``"neighbours"``, ``"own-matrix"`` for metric DP.
+        statement: the promise in words: which inputs it makes alike, and against whom it holds.
+        seeded: True where the noise of this release came from ``--seed``; then it is not private.
+        extra: further fields of ``result.json``.
+    """
+
+    kind: str
+    epsilon: Fraction | None = None
+    unit: str = ""
+    scope: str = ""
+    statement: str = ""
+    seeded: bool = False
+    extra: Mapping[str, Any] = field(factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``guarantee`` object of result.json."""
+        shown: dict[str, Any] = {
+            "kind": self.kind,
+            "epsilon": None if self.epsilon is None else float(self.epsilon),
+            "unit": self.unit,
+            "scope": self.scope,
+            "statement": self.statement,
+            **self.extra,
+        }
+        if self.seeded:
+            shown["seeded"] = True
+            shown["warning"] = "seeded, not private"
+        return shown
+
+
+@frozen(kw_only=True)
+class Certificate:
+    """What was measured on a release, in exact arithmetic.
+
+    Attributes:
+        holds: whether the release keeps the guarantee; None where nothing is claimed.
+        kind: guarantee kind it was measured for.
+        worst: greatest value found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
+        allowed: the greatest value permitted, same unit.
+        checked: number of conditions checked (metric DP: pairs times outputs).
+        arithmetic: what the decision rests on, in words.
+        notes: further fields of ``result.json``.
+        failures: what failed, one line each, worst first.
+    """
+
+    holds: bool | None
+    kind: str
+    worst: float | None
+    allowed: float | None
+    checked: int
+    arithmetic: str
+    notes: Mapping[str, Any] = field(factory=dict)
+    failures: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``certificate`` object of result.json."""
+        return {
+            "holds": self.holds,
+            "kind": self.kind,
+            "worst": self.worst,
+            "allowed": self.allowed,
+            "checked": self.checked,
+            "arithmetic": self.arithmetic,
+            **self.notes,
+        }
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in self.to_json().items())
+        return f"<table><caption>Certificate</caption>{rows}</table>"
+
+
+@frozen(kw_only=True)
+class Objective:
+    """What a release costs.
+
+    Attributes:
+        value: of the release itself, after the repair.
+        lower_bound: proved bound on what any release could reach; None where there is none. Where the
+            objective is maximised it is the upper bound.
+        unit: of both.
+        maximise: whether more is better.
+    """
+
+    value: float
+    unit: str
+    lower_bound: float | None = None
+    maximise: bool = False
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap, never negative; absolute difference where the objective is maximised."""
+        if self.lower_bound is None or not math.isfinite(self.lower_bound):
+            return None
+        if self.maximise:
+            return max(0.0, self.lower_bound - self.value)
+        return max(0.0, (self.value - self.lower_bound) / max(abs(self.value), 1e-12))
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``objective`` object of result.json."""
+        return {"value": self.value, "lower_bound": self.lower_bound, "gap": self.gap, "unit": self.unit}
+
+
+class Release(ABC):
+    """What is published. Knows its artefact: how it is written, read back and sampled."""
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the artefact into ``folder``: public data alone, no secret but through the mechanism."""
+
+    def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
+        """Write into ``private/`` what only the owner may see."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path, problem: Any) -> Release:
+        """Read the artefact back from the files in ``folder`` and nothing else.
+
+        Raises:
+            InputError: the artefact is missing or not of its form.
+        """
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw outputs for one secret from the operating system's entropy.
+
+        Raises:
+            UsageError: this kind of release cannot be sampled, or the input is unknown.
+        """
+        from privopt.errors import UsageError
+
+        raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
+
+
+class PrivacyConstraint(ABC):
+    """One notion of privacy: emits its rows into a model and measures a release."""
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What a release that satisfies it may claim."""
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Add its rows to a model; ``symbols`` are the variables and indices they speak of.
+
+        Raises:
+            ModelError: this notion has no rows (additive noise, say).
+        """
+        from privopt.errors import ModelError
+
+        raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
+
+    @abstractmethod
+    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+        """Measure a release in exact arithmetic; never trusts what the release says of itself."""
+
+
+class UtilityLoss(ABC):
+    """One loss: emits the objective and evaluates a release."""
+
+    unit: str
+    maximise: bool = False
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Set the model's objective; ``symbols`` are the variables and indices it speaks of.
+
+        Raises:
+            ModelError: this loss has no linear form.
+        """
+        from privopt.errors import ModelError
+
+        raise ModelError(f"{type(self).__name__} has no form in a model")
+
+    @abstractmethod
+    def evaluate(self, release: Any) -> float | None:
+        """Loss of a release, from public and released data alone; None where these do not determine it."""
+
+
+class Decomposer(ABC):
+    """Splits a compiled model into a master and blocks, and solves it."""
+
+    @abstractmethod
+    def solve(self, form: StandardForm, blocks: Sequence[Any], context: SolveContext) -> Any:
+        """Solve ``form`` whose columns outside ``blocks`` are complicating."""
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """What a mechanism's ``solve`` returns.
+
+    Attributes:
+        release: what would be published.
+        lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None.
+        solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
+        details: the mechanism's own part of ``result.json``.
+        stopped: True where a limit or an interrupt ended it early.
+        gap: gap that ``--gap`` and the status mean, where it is not the objective's own.
+        seeded: True where a seed drew the noise.
+        truth: what depends on secrets: goes to ``private/truth.json`` and nowhere else.
+        trajectory: (seconds, lower, upper) by round, for pictures.
+    """
+
+    release: Release
+    lower_bound: float | None = None
+    solver: Mapping[str, Any] = field(factory=dict)
+    details: Mapping[str, Any] = field(factory=dict)
+    stopped: bool = False
+    gap: float | None = None
+    seeded: bool = False
+    truth: Mapping[str, Any] | None = None
+
+
+def _serial() -> Executor:
+    from privopt.execution import serial
+
+    return serial()
+
+
+@define(kw_only=True)
+class SolveContext:
+    """How a mechanism shall work: everything that is not the problem.
+
+    Attributes:
+        method: name of one of the spec's methods.
+        solver: backend for models: ``"cbc"`` or ``"highs"``.
+        gap: relative gap asked for.
+        deadline: :func:`time.monotonic` value to stop at; None for no limit.
+        seed: for experiments only; a release that it drew is not private.
+        executor: where parallel work runs.
+        progress: called by long work.
+        checkpoint: folder that a stopped run may leave its state in (made when first used), or None.
+        resume: whether to go on from what is in ``checkpoint``.
+        times: seconds by phase, filled by :meth:`timed`.
+    """
+
+    method: str
+    solver: str = "cbc"
+    gap: float = 1e-6
+    deadline: float | None = None
+    seed: int | None = None
+    executor: Executor = Factory(_serial)
+    progress: Progress | None = None
+    checkpoint: Path | None = None
+    resume: bool = False
+    times: dict[str, float] = field(factory=dict)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the seconds of a block under ``build``, ``solve``, ``repair`` or ``verify``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.times[phase] = self.times.get(phase, 0.0) + time.perf_counter() - start
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, at least 0; None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:
+        """Tell the progress display, if there is one."""
+        if self.progress is not None:
+            self.progress(phase, iteration, lower, upper)
+
+    def using(self, **changes: Any) -> SolveContext:
+        """A copy with some fields changed; phases go on being counted here."""
+        return evolve(self, **changes)
+
+
+class Mechanism(ABC):
+    """A paper's method, from problem to release. Subclass it and name the class in a MechanismSpec::
+
+    class UniformNoise(Mechanism):
+        problem_class = MetricProblem
+        release_class = MatrixRelease
+
+        def privacy(self, problem, method):
+            return MetricDP.of(problem)
+
+        def utility(self, problem, method):
+            return ExpectedLoss.of(problem)
+
+        def solve(self, problem, context):
+            z = np.full(problem.shape, 1 / problem.shape[1])
+            return Outcome(release=MatrixRelease.repaired(z, problem, context))
+    """
+
+    problem_class: ClassVar[type]
+    """attrs class declared with :func:`privopt.problem.key`: parsing, faults and ``describe`` follow from it."""
+
+    release_class: ClassVar[type[Release]]
+
+    @abstractmethod
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        """The notion of privacy that the method's release claims."""
+
+    @abstractmethod
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        """The loss that the method's release is judged by."""
+
+    @abstractmethod
+    def solve(self, problem: Any, context: SolveContext) -> Outcome:
+        """Solve the problem; the pipeline certifies what comes back.
+
+        Raises:
+            InfeasibleError: the problem has no solution.
+            StoppedError: a limit came before anything feasible.
+            InputError: the problem's data contradict each other.
+        """
+
+    def public_files(self, problem: Any, release: Any) -> Mapping[str, bytes]:
+        """Replacements for problem files that hold secrets, by the name the problem file gives them.
+
+        A file declared ``secret`` goes to ``private/`` alone unless it has a replacement here, which
+        then stands in ``problem/`` in its place.
+        """
+        return {}
+
+    def verify(self, problem: Any, release: Any, result: Mapping[str, Any]) -> list[str]:
+        """Further conditions that a written release must meet; one line for each that fails."""
+        return []
+
+    def problem_for_verification(self, folder: Path, file: str) -> Any:
+        """The problem as far as the public files in ``folder`` tell it."""
+        from privopt.problem import load_problem
+
+        return load_problem(self.problem_class, folder / file, public=True)

@@ -1,0 +1,27 @@
+"""What is asked: problem files, declared once, read with every fault named."""
+
+from privopt.problem.schema import (
+    File,
+    Wanted,
+    at_least,
+    between,
+    describe_keys,
+    files_of,
+    key,
+    load_problem,
+    non_negative,
+    positive,
+)
+
+__all__ = [
+    "File",
+    "Wanted",
+    "at_least",
+    "between",
+    "describe_keys",
+    "files_of",
+    "key",
+    "load_problem",
+    "non_negative",
+    "positive",
+]

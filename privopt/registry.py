@@ -1,0 +1,212 @@
+"""Discovery: which mechanisms are installed, from which distribution, and which plugins are broken.
+
+The entry points are walked here, one by one, so that a plugin that fails to import is shown with its
+reason and stops nothing. Nothing that a plugin's mechanisms need is imported before one is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+from attrs import field, frozen
+
+from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageError
+from privopt.specs import GROUP, Hooks, MechanismSpec, MethodSpec
+
+if TYPE_CHECKING:
+    from privopt.interfaces import Mechanism
+
+__all__ = ["Broken", "Registered", "Registry", "discover", "registry"]
+
+
+@frozen(kw_only=True)
+class Registered:
+    """A mechanism and the distribution that brings it."""
+
+    spec: MechanismSpec
+    plugin: str
+    version: str
+
+    def load(self) -> Mechanism:
+        """Import the mechanism's code and make it.
+
+        Raises:
+            RegistryError: the target cannot be imported or is no Mechanism.
+        """
+        module, _, name = self.spec.target.partition(":")
+        try:
+            cls = getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise RegistryError(
+                f"{self.plugin}: {self.spec.name}: {self.spec.target} cannot be loaded: {error}"
+            ) from error
+        from privopt.interfaces import Mechanism
+
+        if not (isinstance(cls, type) and issubclass(cls, Mechanism)):
+            raise RegistryError(f"{self.plugin}: {self.spec.name}: {self.spec.target} is no privopt Mechanism")
+        try:
+            return cls()
+        except TypeError as error:
+            raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
+
+    def method(self, name: str | None) -> MethodSpec:
+        """One of the mechanism's methods; the default where ``name`` is None."""
+        if name is None:
+            return self.spec.default
+        for method in self.spec.methods:
+            if method.name == name:
+                return method
+        raise UnknownNameError(f"method of {self.spec.name}", name, [method.name for method in self.spec.methods])
+
+
+@frozen(kw_only=True)
+class Broken:
+    """A plugin that could not be taken in.
+
+    Attributes:
+        plugin: distribution.
+        version: of the distribution.
+        reason: one line.
+        fatal: True for an error of the plugin's author that must not go by unseen (a misspelt hook, a name
+            that another plugin has): ``privopt list`` ends with exit code 2.
+    """
+
+    plugin: str
+    version: str
+    reason: str
+    fatal: bool = False
+
+
+@frozen(kw_only=True)
+class Registry:
+    """Everything that is installed."""
+
+    mechanisms: dict[str, Registered] = field(factory=dict)
+    broken: tuple[Broken, ...] = ()
+    manager: pluggy.PluginManager
+
+    def get(self, name: str) -> Registered:
+        """The mechanism called ``name``.
+
+        Raises:
+            UnknownNameError: none is called so; names the nearest, and plugins that could not be loaded.
+            RegistryError: two distributions claim the name.
+        """
+        clash = [broken.reason for broken in self.broken if broken.fatal and f"{name!r}" in broken.reason]
+        if clash:
+            raise RegistryError(clash[0])
+        if name not in self.mechanisms:
+            error = UnknownNameError("mechanism", name, self.mechanisms)
+            if self.broken:
+                lines = "; ".join(f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken)
+                raise UsageError(f"{error}; {lines}")
+            raise error
+        return self.mechanisms[name]
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _owner(point: EntryPoint) -> tuple[str, str]:
+    return (point.dist.name, point.dist.version) if point.dist is not None else (point.value, "unknown")
+
+
+class _Manager(pluggy.PluginManager):
+    """Takes every function called ``privopt_*`` for a hook, so that a misspelt one is found out."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        options = super().parse_hookimpl_opts(plugin, name)
+        member = getattr(plugin, name, None)
+        if options is None and name.startswith("privopt_") and callable(member):
+            return {}
+        return options
+
+
+def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[MechanismSpec], Broken | None]:
+    plugin, version = _owner(point)
+
+    def broken(error: BaseException | str, *, fatal: bool = False) -> tuple[list[MechanismSpec], Broken]:
+        reason = error if isinstance(error, str) else _reason(error)
+        return [], Broken(plugin=plugin, version=version, reason=reason, fatal=fatal)
+
+    try:
+        module = point.load()
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except (
+        BaseException
+    ) as error:  # a plugin may raise anything, SystemExit included; it is reported, and stops nothing
+        return broken(error)
+    name = f"{plugin}:{point.name}"
+    try:
+        manager.register(module, name=name)
+        manager.check_pending()
+    except (pluggy.PluginValidationError, ValueError) as error:
+        if manager.has_plugin(name):
+            manager.unregister(name=name)
+        return broken(f"hook that does not fit: {' '.join(str(error).split())}", fatal=True)
+    function = getattr(module, "privopt_mechanisms", None)
+    if function is None:
+        return [], None
+    try:
+        specs = list(function())
+    except Exception as error:  # as above: any error of a plugin's own code is reported against its name
+        return broken(error)
+    wrong = [spec for spec in specs if not isinstance(spec, MechanismSpec)]
+    if wrong:
+        return broken(f"privopt_mechanisms returned {wrong[0]!r}, not a MechanismSpec", fatal=True)
+    return specs, None
+
+
+def discover(points: Iterable[EntryPoint]) -> Registry:
+    """Take in the given entry points, in the order of their distributions' names."""
+    manager = _Manager(GROUP)
+    manager.add_hookspecs(Hooks)
+    found: dict[str, Registered] = {}
+    broken: list[Broken] = []
+    for point in sorted(points, key=lambda p: (_owner(p)[0] != GROUP, _owner(p)[0], p.name)):
+        plugin, version = _owner(point)
+        specs, fault = _take_in(manager, point)
+        if fault is not None:
+            broken.append(fault)
+        for spec in specs:
+            if spec.name in found:
+                first = found[spec.name]
+                reason = (
+                    f"the mechanism {spec.name!r} is registered by both {first.plugin} {first.version} "
+                    f"({first.spec.target}) and {plugin} {version} ({spec.target}); uninstall one"
+                )
+                broken.append(Broken(plugin=plugin, version=version, reason=reason, fatal=True))
+            else:
+                found[spec.name] = Registered(spec=spec, plugin=plugin, version=version)
+    return Registry(mechanisms=dict(sorted(found.items())), broken=tuple(broken), manager=manager)
+
+
+@cache
+def registry() -> Registry:
+    """What is installed in this environment, found once a process."""
+    return discover(entry_points(group=GROUP))
+
+
+def observers_of(taken: Registry) -> Any:
+    """Call every plugin's ``privopt_released``; an observer's error is reported, not raised."""
+
+    def call(release: Any, problem: Any) -> list[str]:
+        complaints = []
+        for implementation in taken.manager.hook.privopt_released.get_hookimpls():
+            arguments = {"release": release, "problem": problem}
+            try:
+                implementation.function(*(arguments[name] for name in implementation.argnames))
+            except PrivoptError as error:
+                complaints.append(f"{implementation.plugin_name}: {error}")
+            except Exception as error:  # the release is already written; an observer cannot take it back
+                complaints.append(f"{implementation.plugin_name}: {_reason(error)}")
+        return complaints
+
+    return call
