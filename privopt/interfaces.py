@@ -344,6 +344,13 @@ class Mechanism(ABC):
 
     release_class: ClassVar[type[Release]]
 
+    scope: ClassVar[str] = ""
+    """What the guarantee covers and against whom it holds, in words, for ``describe``."""
+
+    kit: ClassVar[str] = ""
+    """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
+    problems and neighbours from; left out by mechanisms over :class:`privopt.problem.metric.MetricProblem`."""
+
     @abstractmethod
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
         """The notion of privacy that the method's release claims."""
@@ -374,8 +381,6 @@ class Mechanism(ABC):
         """Further conditions that a written release must meet; one line for each that fails."""
         return []
 
-    def problem_for_verification(self, folder: Path, file: str) -> Any:
-        """The problem as far as the public files in ``folder`` tell it."""
-        from privopt.problem import load_problem
-
-        return load_problem(self.problem_class, folder / file, public=True)
+    def audit(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
+        return {}

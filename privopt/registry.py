@@ -139,9 +139,7 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Mec
         module = point.load()
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except (
-        BaseException
-    ) as error:  # a plugin may raise anything, SystemExit included; it is reported, and stops nothing
+    except BaseException as error:  # whatever a plugin raises, SystemExit included, is reported and stops nothing
         return broken(error)
     name = f"{plugin}:{point.name}"
     try:

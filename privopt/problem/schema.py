@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
@@ -57,7 +57,7 @@ Check = Callable[[Any], str | None]
 _KEY: Final = "privopt.key"
 
 
-class Wanted(ValueError):
+class Wanted(ValueError):  # noqa: N818  (it reads as what it says: found X, wanted Y)
     """A value that will not do: what was found and what was wanted."""
 
     def __init__(self, found: object, wanted: str) -> None:
@@ -394,7 +394,7 @@ def _toml(path: Path) -> dict[str, Any]:
         refuse(f"text that is not TOML: {error}", "TOML 1.0")
 
 
-def load_problem(cls: type[T], path: Path, *, public: bool = False) -> T:
+def load_problem(cls: type[T], path: Path, *, public: bool = False, ignore: Collection[str] = ()) -> T:
     """Read a problem file.
 
     Args:
@@ -402,11 +402,13 @@ def load_problem(cls: type[T], path: Path, *, public: bool = False) -> T:
             called last, to load and check what the files hold.
         path: of the TOML file.
         public: read a published copy, from which secret files may be absent.
+        ignore: tables of other mechanisms, which one file may hold beside this one's.
 
     Raises:
         InputError: every fault found in the file, one line each.
     """
-    data = _toml(path)
+    own = {a.metadata[_KEY].name or a.name for a in attrs.fields(cls) if _KEY in a.metadata}  # type: ignore[arg-type]
+    data = {name: value for name, value in _toml(path).items() if name in own or name not in ignore}
     with _reading(path.resolve().parent, public):
         try:
             problem: T = _converter().structure(data, cls)

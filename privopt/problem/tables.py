@@ -157,8 +157,10 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
 def _note(
     file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: list[Fault]
 ) -> None:
-    for row in np.flatnonzero(bad).tolist():
-        faults.append(Fault(file.name, f"row {row + 2}, column {column.name}", series[row] or "nothing", wanted))
+    faults.extend(
+        Fault(file.name, f"row {row + 2}, column {column.name}", series[row] or "nothing", wanted)
+        for row in np.flatnonzero(bad)[: MOST_FAULTS + 1].tolist()
+    )
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:
