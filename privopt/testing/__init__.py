@@ -1,0 +1,1 @@
+"""What tests of privopt and of mechanisms made elsewhere may lean on."""

@@ -1,0 +1,24 @@
+"""Where tests find public data sets, which are no part of the repository."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+__all__ = ["data_path"]
+
+
+def data_path(*parts: str) -> Path:
+    """The file or folder `parts` of the data folder, or a skipped test that names what is missing.
+
+    The folder is named by the environment variable PRIVOPT_DATA; without it, it is `shared/data`
+    beside the checkout.
+    """
+    named = os.environ.get("PRIVOPT_DATA")
+    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    path = (Path(named) if named else beside).joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"no data at {path} (PRIVOPT_DATA names the folder)")
+    return path
