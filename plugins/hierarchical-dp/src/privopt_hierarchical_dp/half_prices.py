@@ -1,0 +1,369 @@
+"""Model 1 solved exactly by half-prices and integer tie filling (mathematics H3).
+
+The problem: one tree a group size; find integers x >= 0 on the leaves, sums of their children above,
+whose roots add up to G, with the least sum over all nodes of w_level (x - noisy)^2.
+
+Raising a node from v - 1 to v costs its *marginal*: w (2 (v - noisy) - 1) for the node itself plus
+the marginal of the child that is raised. All weights and noisy values are integers, so marginals
+are integers too, and each node's are increasing (its cost is convex: the paper's Lemma 5). Hence a
+node answers a *price* p with the largest value whose marginal is at most p. The price that reaches
+a node's children is p less the node's own share (the other half), found by a search over integers;
+above the leaves, sorted break points give it in closed form. The price at the top is the smallest
+that reaches G; where several nodes have a marginal exactly equal to it, units are given in order.
+
+Cost: O(|R| N log) with a few searches for each level between root and leaves' parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = ["integer_weights", "objective", "project_counts", "relax_counts"]
+
+_RELAXED_GRID = 1024  # the relaxed method's step: one 1024th of a group
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) -> int:
+    """Sum over the leaves first..last of max(0, noisy + tick)."""
+    low, high = first, last
+    while low < high:
+        middle = (low + high) // 2
+        if ranked[middle] + tick > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return prefix[low] - prefix[first] + (low - first) * tick
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _answer_above_leaves(
+    first: int, last: int, noisy: int, own: int, leaf: int, price: int, ranked: Ints, prefix: Ints
+) -> int:
+    """Answer of a node whose children are the leaves first..last (ranked: decreasing)."""
+    if own == 0:
+        return _above_leaves(first, last, (price + leaf) // (2 * leaf), ranked, prefix)
+    budget = price + own + leaf + 2 * own * noisy
+    if 2 * leaf * -ranked[first] > budget:
+        return 0
+    low, high = first, last - 1  # last break point that the budget reaches
+    while low < high:
+        middle = (low + high + 1) // 2
+        tick = -ranked[middle]
+        total = prefix[middle] - prefix[first] + (middle - first) * tick
+        if 2 * own * total + 2 * leaf * tick <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    active = low + 1 - first
+    base = prefix[low + 1] - prefix[first]
+    tick = (budget - 2 * own * base) // (2 * own * active + 2 * leaf)
+    reached = base + active * tick
+    bound = noisy + (price - leaf * (2 * tick + 1) + own) // (2 * own)
+    return max(reached, bound)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _answer_low(
+    node: int, price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints
+) -> int:
+    """Answer of a leaf, or of a node above leaves."""
+    own = weight[level[node]]
+    first, last = child[node, 0], child[node, 1]
+    if first == last:
+        return max(0, noisy[node] + (price + own) // (2 * own))
+    return _answer_above_leaves(first, last, noisy[node], own, weight[level[first]], price, ranked, prefix)
+
+
+# columns of a frame of the search
+_NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEXT, _COUNT = range(11)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _answer(
+    node: int,
+    price: int,
+    noisy: Ints,
+    child: Ints,
+    level: Ints,
+    weight: Ints,
+    ranked: Ints,
+    prefix: Ints,
+    guess: Ints,
+    stack: Ints,
+) -> int:
+    """Largest value of ``node`` whose marginal is at most ``price``.
+
+    A node above others searches for the largest share q of the price that it can leave to its
+    children: 2 w (count(q) - noisy) + q <= price + w, the left side increasing in q. The search
+    gallops from the last answer, then halves. Nested searches stand on ``stack``, one frame a
+    level (compiled recursion cannot be cached).
+    """
+    height = len(weight) - level[node]
+    if height <= 2:
+        return _answer_low(node, price, noisy, child, level, weight, ranked, prefix)
+    top = 0
+    entering = True
+    stack[0, _NODE] = node
+    stack[0, _PRICE] = price
+    while True:
+        frame = stack[top]
+        own = weight[level[frame[_NODE]]]
+        first, last = child[frame[_NODE], 0], child[frame[_NODE], 1]
+        if entering:
+            frame[_PROBE] = guess[frame[_NODE]] if own else frame[_PRICE]
+            frame[_STEP] = 1
+            frame[_HAS_LOW] = 0
+            frame[_HAS_HIGH] = 0
+            frame[_NEXT] = first
+            frame[_COUNT] = 0
+            entering = False
+        if len(weight) - level[first] <= 2:
+            while frame[_NEXT] < last:
+                frame[_COUNT] += _answer_low(
+                    frame[_NEXT], frame[_PROBE], noisy, child, level, weight, ranked, prefix
+                )
+                frame[_NEXT] += 1
+        elif frame[_NEXT] < last:
+            top += 1
+            stack[top, _NODE] = frame[_NEXT]
+            stack[top, _PRICE] = frame[_PROBE]
+            entering = True
+            continue
+        done = own == 0
+        result = frame[_COUNT]
+        if own:
+            budget = frame[_PRICE] + own + 2 * own * noisy[frame[_NODE]]
+            if 2 * own * frame[_COUNT] + frame[_PROBE] <= budget:
+                frame[_LOW] = frame[_PROBE]
+                frame[_LOW_COUNT] = frame[_COUNT]
+                frame[_HAS_LOW] = 1
+            else:
+                frame[_HIGH] = frame[_PROBE]
+                frame[_HAS_HIGH] = 1
+            if not frame[_HAS_HIGH]:
+                frame[_PROBE] = frame[_LOW] + frame[_STEP]
+            elif not frame[_HAS_LOW]:
+                frame[_PROBE] = frame[_HIGH] - frame[_STEP]
+            else:
+                frame[_PROBE] = (frame[_LOW] + frame[_HIGH]) // 2
+                done = frame[_HIGH] - frame[_LOW] == 1
+            frame[_STEP] *= 2
+            if done:
+                guess[frame[_NODE]] = frame[_LOW]
+                bound = noisy[frame[_NODE]] + (frame[_PRICE] - frame[_LOW] - 1 + own) // (2 * own)
+                result = max(frame[_LOW_COUNT], bound)
+        if not done:
+            frame[_NEXT] = first
+            frame[_COUNT] = 0
+        elif top == 0:
+            return result
+        else:
+            top -= 1
+            stack[top, _COUNT] += result
+            stack[top, _NEXT] += 1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix: Ints) -> None:
+    """Sort each parent's leaves by noisy value, decreasing, with running sums (prefix[i]: before i)."""
+    for node in range(first_leaf):
+        first, last = child[node, 0], child[node, 1]
+        if first >= first_leaf:
+            ranked[first:last] = np.sort(noisy[first:last])[::-1]
+    prefix[first_leaf] = 0
+    for leaf in range(first_leaf, len(noisy)):
+        prefix[leaf + 1] = prefix[leaf] + ranked[leaf]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _total(
+    price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints, guess: Ints, stack: Ints, out: Ints
+) -> int:
+    """Answers of all roots (one a size) to the price at the top, into ``out``; returns their sum."""
+    total = 0
+    for s in range(len(noisy)):
+        out[s] = _answer(0, price, noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack)
+        total += out[s]
+    return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _hand_down(
+    value: Ints,
+    noisy: Ints,
+    child: Ints,
+    level: Ints,
+    weight: Ints,
+    ranked: Ints,
+    prefix: Ints,
+    guess: Ints,
+    stack: Ints,
+    first_leaf: int,
+) -> None:
+    """Split each node's value over its children: the price that reaches it, then ties in order."""
+    for node in range(first_leaf):
+        first, last = child[node, 0], child[node, 1]
+        wanted = value[node]
+        low, high = 0, 0
+        has_low, has_high = False, False
+        probe, step = guess[node], 1
+        while not (has_low and has_high and high - low == 1):
+            count = 0
+            for c in range(first, last):
+                count += _answer(c, probe, noisy, child, level, weight, ranked, prefix, guess, stack)
+            if count < wanted:
+                low, has_low = probe, True
+            else:
+                high, has_high = probe, True
+                if wanted == 0:
+                    low, has_low = probe, True
+                    high = probe + 1
+            if not has_high:
+                probe = low + step
+            elif not has_low:
+                probe = high - step
+            else:
+                probe = (low + high) // 2
+            step *= 2
+        rest = wanted
+        for c in range(first, last):
+            value[c] = 0 if wanted == 0 else _answer(c, low, noisy, child, level, weight, ranked, prefix, guess, stack)
+            rest -= value[c]
+        for c in range(first, last):
+            if rest == 0:
+                break
+            more = min(
+                rest, _answer(c, high, noisy, child, level, weight, ranked, prefix, guess, stack) - value[c]
+            )
+            value[c] += more
+            rest -= more
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, total: int, value: Ints) -> None:
+    sizes, nodes = noisy.shape
+    ranked = np.empty((sizes, nodes), np.int64)
+    prefix = np.zeros((sizes, nodes + 1), np.int64)
+    guess = np.zeros((sizes, nodes), np.int64)
+    stack = np.zeros((len(weight), 11), np.int64)
+    for s in range(sizes):
+        _rank_leaves(noisy[s], child, first_leaf, ranked[s], prefix[s])
+    below = np.zeros(sizes, np.int64)
+    above = np.zeros(sizes, np.int64)
+    low, high = 0, 0
+    has_low, has_high = False, False
+    probe, step = 0, 1
+    while not (has_low and has_high and high - low == 1):
+        if _total(probe, noisy, child, level, weight, ranked, prefix, guess, stack, above) < total:
+            low, has_low = probe, True
+        else:
+            high, has_high = probe, True
+            if total == 0:
+                return
+        if not has_high:
+            probe = low + step
+        elif not has_low:
+            probe = high - step
+        else:
+            probe = (low + high) // 2
+        step *= 2
+    rest = total - _total(low, noisy, child, level, weight, ranked, prefix, guess, stack, below)
+    _total(high, noisy, child, level, weight, ranked, prefix, guess, stack, above)
+    for s in range(sizes):
+        more = min(rest, above[s] - below[s])
+        value[s, 0] = below[s] + more
+        rest -= more
+        _hand_down(value[s], noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack, first_leaf)
+
+
+def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
+    """Integers in the proportions of the rational ``weights``.
+
+    Where the exact proportions need integers above ``limit``, each weight is first brought to
+    the nearest multiple of the largest divided by ``limit``, at least one of them.
+
+    Raises:
+        ValueError: a negative weight, or none for the leaves (the last).
+    """
+    rational = [Fraction(weight) for weight in weights]
+    if min(rational) < 0 or rational[-1] == 0:
+        raise ValueError(f"level weights must not be negative, the leaves' positive; found {list(map(str, weights))}")
+    common = lcm(*(weight.denominator for weight in rational))
+    whole = [int(weight * common) for weight in rational]
+    divisor = int(np.gcd.reduce(np.array(whole, dtype=object)))
+    whole = [weight // divisor for weight in whole]
+    if max(whole) > limit:
+        unit = max(rational) / limit
+        whole = [max(1, round(weight / unit)) if weight else 0 for weight in rational]
+    return np.array(whole, dtype=np.int64)
+
+
+def _flat(tree: Tree) -> tuple[Ints, Ints, int]:
+    """Node tables of the tree, levels one after the other: (first, last) child, level, first leaf."""
+    offsets = np.concatenate([[0], np.cumsum(tree.widths)])
+    nodes = int(offsets[-1])
+    child = np.zeros((nodes, 2), np.int64)
+    level = np.repeat(np.arange(tree.depth), tree.widths)
+    for index, start in enumerate(tree.start):
+        own = slice(offsets[index], offsets[index + 1])
+        child[own, 0] = start[:-1] + offsets[index + 1]
+        child[own, 1] = start[1:] + offsets[index + 1]
+    return child, level.astype(np.int64), int(offsets[-2])
+
+
+def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None) -> list[Ints]:
+    """Model 1 (M_H): the nearest consistent non-negative integers that add up to G; exact.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, N) noisy counts.
+        total: G, the number of groups.
+        weights: (L,) integer weights of the levels (0 allowed above the leaves); left out: all 1.
+
+    Returns:
+        For each level (R_l, N) counts: a minimiser of sum_l w_l |x_l - noisy_l|^2.
+    """
+    weight = np.ones(tree.depth, np.int64) if weights is None else np.asarray(weights, dtype=np.int64)
+    child, level, first_leaf = _flat(tree)
+    table = np.ascontiguousarray(np.concatenate([np.asarray(values, dtype=np.int64) for values in noisy]).T)
+    reach = (int(np.abs(table).max(initial=0)) + total + 1) * int(weight.max()) * 4 * tree.depth * tree.regions
+    if reach >= 2**62:
+        raise ValueError("noisy values times level weights pass 64 bits: take smaller weights")
+    value = np.zeros_like(table)
+    _solve(table, child, level, weight, first_leaf, int(total), value)
+    ends = np.cumsum(tree.widths)[:-1]
+    return [np.ascontiguousarray(part.T) for part in np.split(value, ends, axis=1)]
+
+
+def relax_counts(
+    tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None
+) -> list[NDArray[np.float64]]:
+    """Model 1 without integrality, to a 1024th of a group (the same search on a finer grid)."""
+    fine = [np.asarray(values, dtype=np.int64) * _RELAXED_GRID for values in noisy]
+    solved = project_counts(tree, fine, total=total * _RELAXED_GRID, weights=weights)
+    return [values / float(_RELAXED_GRID) for values in solved]
+
+
+def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Any = None) -> int:
+    """Sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights."""
+    weight = [1] * len(values) if weights is None else list(weights)
+    total = 0
+    for w, value, target in zip(weight, values, noisy, strict=True):
+        difference = np.asarray(value, dtype=np.int64) - np.asarray(target, dtype=np.int64)
+        largest = int(np.abs(difference).max(initial=0))
+        if largest * largest * max(1, difference.size) < 2**62:
+            total += int(w) * int(np.sum(difference * difference))
+        else:
+            total += int(w) * sum(int(d) * int(d) for d in difference.ravel())
+    return total
+

@@ -1,0 +1,96 @@
+"""Integers near a continuous table that keep every margin: error diffusion along sizes.
+
+A parent's integer counts n_1, n_2, ... are dealt to its children size by size. Before size s each
+child has received C_c so far and should stand at x_c (its continuous cumulative value); the n_s
+units go where C_c - x_c is least, one price deciding, so that every child stays within about one
+unit of its continuous course, never decreases, never passes its total, and ends at it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = ["deal_down", "round_simplex"]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, out: Ints) -> None:
+    """Deal ``counts`` (S,) over children along their courses (K, S); out: (K, S) integer cumulative."""
+    children, size = course.shape
+    have = np.zeros(children, np.int64)
+    room = np.empty(children, np.int64)
+    after = 0
+    for s in range(size):
+        after += counts[s]
+    for s in range(size):
+        units = counts[s]
+        # price: smallest integer p with sum clip(floor(x + 1/2) + p, have, total) >= have + units
+        wanted = 0
+        for c in range(children):
+            wanted += have[c]
+        wanted += units
+        low, high = -1, 1
+        for c in range(children):
+            goal = np.int64(np.floor(course[c, s] + 0.5))
+            room[c] = goal
+            low = min(low, have[c] - goal - 1)
+            high = max(high, totals[c] - goal + 1)
+        while high - low > 1:
+            price = (low + high) // 2
+            reached = 0
+            for c in range(children):
+                reached += min(max(room[c] + price, have[c]), totals[c])
+            if reached >= wanted:
+                high = price
+            else:
+                low = price
+        spare = wanted
+        edge = np.empty(children, np.float64)
+        for c in range(children):
+            base = min(max(room[c] + low, have[c]), totals[c])
+            full = min(max(room[c] + high, have[c]), totals[c])
+            edge[c] = base - course[c, s] if full > base else np.inf
+            have[c] = base
+            spare -= base
+        if spare > 0:
+            order = np.argsort(edge)
+            for rank in range(spare):
+                have[order[rank]] += 1
+        for c in range(children):
+            out[c, s] = have[c]
+
+
+def round_simplex(values: NDArray[np.float64], total: int) -> Ints:
+    """Non-negative integers that add up to ``total`` and follow the running sums of ``values``."""
+    course = np.floor(np.clip(np.cumsum(values), 0, total) + 0.5).astype(np.int64)
+    course[-1] = total
+    return np.diff(np.maximum.accumulate(course), prepend=0)
+
+
+def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
+    """Counts of every level from the root's, following continuous cumulative courses.
+
+    Args:
+        tree: the hierarchy.
+        root: (N,) integer counts of the root, adding up to its total.
+        courses: for each level (R_l, N) continuous cumulative counts.
+        totals: for each level (R_l,) integer totals, consistent over the tree.
+
+    Returns:
+        For each level (R_l, N) non-negative integer counts: consistent, with the row sums ``totals``.
+    """
+    counts = [np.asarray(root, dtype=np.int64)[None, :]]
+    for level, start in enumerate(tree.start):
+        below = np.empty((tree.widths[level + 1], counts[0].shape[1]), np.int64)
+        course = np.ascontiguousarray(courses[level + 1], dtype=np.float64)
+        for region in range(tree.widths[level]):
+            own = slice(start[region], start[region + 1])
+            _deal(course[own], counts[level][region], np.ascontiguousarray(totals[level + 1][own]), below[own])
+        counts.append(np.diff(below, axis=1, prepend=0))
+    return counts

@@ -1,0 +1,213 @@
+"""The paper's cost tables: the reference that the fast methods are compared with (sections 6, 7, 9.2).
+
+A table maps every value v of a domain of consecutive integers to the least cost of the subtree (or
+of the chain so far) when its top has value v. Children's tables merge by slopes (Algorithm 1,
+TableMerge), or by trying every combination (M_dp^OP, which does not know that they are convex).
+Cost grows with the domains: for small inputs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import ceil, inf
+
+import numpy as np
+from attrs import frozen
+
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = [
+    "Table",
+    "chain_tables",
+    "leaf_table",
+    "merge_by_optimisation",
+    "node_table",
+    "paper_domain",
+    "table_merge",
+    "tree_tables",
+]
+
+
+@frozen
+class Table:
+    """Costs of the consecutive values first, first + 1, ...
+
+    >>> leaf_table(3, range(0, 5)).costs
+    (9, 4, 1, 0, 1)
+    """
+
+    first: int
+    costs: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        """Largest value of the domain."""
+        return self.first + len(self.costs) - 1
+
+    @property
+    def best(self) -> int:
+        """The smallest value of least cost (v0 in the paper)."""
+        return self.first + self.costs.index(min(self.costs))
+
+    def __call__(self, value: int) -> float:
+        """Cost of ``value``, infinite outside the domain."""
+        if self.first <= value <= self.last:
+            return self.costs[value - self.first]
+        return inf
+
+
+def paper_domain(noisy: int, scale: Fraction | float) -> range:
+    """The paper's domain rule: noisy +- 3 ceil(2 lambda^2), cut at 0 (footnote 2).
+
+    Args:
+        noisy: noisy count.
+        scale: lambda, the scale of the double geometric noise.
+
+    It is a rule of thumb: the optimum of Model 1 can lie outside it, and it can leave no
+    consistent solution at all (tests/test_tables.py has the cases).
+    """
+    reach = 3 * ceil(2 * scale * scale)
+    return range(max(0, noisy - reach), max(0, noisy + reach) + 1)
+
+
+def leaf_table(noisy: int, domain: range, weight: int = 1) -> Table:
+    """Equation 4a at a leaf: w (v - noisy)^2 over the domain."""
+    return Table(domain.start, tuple(weight * (value - noisy) ** 2 for value in domain))
+
+
+def _slopes(tables: Sequence[Table], sign: int) -> list[tuple[int, int]]:
+    """(slope, child) of every step away from each child's best value, cheapest first."""
+    steps = []
+    for child, table in enumerate(tables):
+        value = table.best
+        while table.first <= value + sign <= table.last:
+            here, there = table.costs[value - table.first], table.costs[value + sign - table.first]
+            steps.append((there - here, child))
+            value += sign
+    return sorted(steps, key=lambda step: step[0])
+
+
+def table_merge(tables: Sequence[Table]) -> Table:
+    """phi of Equation 4b by Algorithm 1 (TableMerge): steps in the order of their slopes.
+
+    Exact for convex tables. The stable sort keeps one child's steps in their own order.
+    """
+    centre = sum(table.best for table in tables)
+    least = sum(min(table.costs) for table in tables)
+    up, down = [], []
+    for sign, costs in ((1, up), (-1, down)):
+        cost = least
+        for slope, _child in _slopes(tables, sign):
+            cost += slope
+            costs.append(cost)
+    return Table(centre - len(down), (*reversed(down), least, *up))
+
+
+def merge_by_optimisation(tables: Sequence[Table]) -> Table:
+    """phi of Equation 4b without using convexity (M_dp^OP): every split of every value."""
+    merged = tables[0]
+    for table in tables[1:]:
+        first, last = merged.first + table.first, merged.last + table.last
+        costs = []
+        for value in range(first, last + 1):
+            splits = range(max(merged.first, value - table.last), min(merged.last, value - table.first) + 1)
+            costs.append(min(merged.costs[x - merged.first] + table.costs[value - x - table.first] for x in splits))
+        merged = Table(first, tuple(costs))
+    return merged
+
+
+def node_table(noisy: int, domain: range, phi: Table, weight: int = 1) -> Table:
+    """Equation 4: own cost plus phi, over the values that both domains hold."""
+    first, last = max(domain.start, phi.first), min(domain.stop - 1, phi.last)
+    if first > last:
+        raise ValueError(f"no value of {domain} is a sum of the children's values {phi.first} to {phi.last}")
+    return Table(
+        first,
+        tuple(weight * (v - noisy) ** 2 + phi.costs[v - phi.first] for v in range(first, last + 1)),
+    )
+
+
+def _split(tables: Sequence[Table], value: int) -> list[int]:
+    """Children's values of least total cost that add up to ``value`` (Equation 7)."""
+    values = [table.best for table in tables]
+    short = value - sum(values)
+    for _slope, child in _slopes(tables, 1 if short > 0 else -1)[: abs(short)]:
+        values[child] += 1 if short > 0 else -1
+    return values
+
+
+def tree_tables(
+    tree: Tree,
+    noisy: Sequence[Ints],
+    *,
+    total: int,
+    weights: Sequence[int] | None = None,
+    domain: Callable[[int, int], range] | None = None,
+    merge: Callable[[Sequence[Table]], Table] = table_merge,
+) -> list[Ints]:
+    """M_H^dp's post-processing as the paper does it: tables up, values down, one tree for all sizes.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, N) noisy counts.
+        total: G.
+        weights: integer weights of the levels; left out: all 1.
+        domain: (level, noisy) -> domain of a node; left out: 0 to G, which loses nothing.
+        merge: `table_merge` or `merge_by_optimisation`.
+    """
+    weight = [1] * tree.depth if weights is None else list(map(int, weights))
+    allowed = domain or (lambda _level, _noisy: range(total + 1))
+    sizes = noisy[0].shape[1]
+    kept: list[list[list[Table]]] = []  # [size][level][region]
+    for s in range(sizes):
+        levels: list[list[Table]] = [[] for _ in range(tree.depth)]
+        for level in reversed(range(tree.depth)):
+            for region in range(tree.widths[level]):
+                value = int(noisy[level][region, s])
+                own = allowed(level, value)
+                if level == tree.depth - 1:
+                    levels[level].append(leaf_table(value, own, weight[level]))
+                else:
+                    lo, hi = tree.start[level][region : region + 2]
+                    phi = merge(levels[level + 1][lo:hi])
+                    levels[level].append(node_table(value, own, phi, weight[level]))
+        kept.append(levels)
+    result = [np.zeros((width, sizes), np.int64) for width in tree.widths]
+    result[0][0] = _split([levels[0][0] for levels in kept], total)
+    for s in range(sizes):
+        for level in range(tree.depth - 1):
+            for region in range(tree.widths[level]):
+                lo, hi = tree.start[level][region : region + 2]
+                result[level + 1][lo:hi, s] = _split(kept[s][level + 1][lo:hi], int(result[level][region, s]))
+    return result
+
+
+def chain_tables(noisy: Sequence[int], equal_next: Sequence[bool], *, total: int) -> tuple[list[Table], list[int]]:
+    """Recurrence (8): the chain's tables from head to tail, and the values chosen from tail to head.
+
+    Args:
+        noisy: noisy cumulative counts along the chain.
+        equal_next: whether element i must equal element i + 1 (the level of the region rises to
+            its parent); otherwise it must not exceed it. The last entry is ignored.
+        total: G, the value of the tail; domains are 0 to G.
+    """
+    tables: list[Table] = []
+    for index, value in enumerate(noisy):
+        own = leaf_table(int(value), range(total + 1))
+        if index == 0:
+            tables.append(own)
+            continue
+        before = tables[-1].costs
+        if not equal_next[index - 1]:
+            before = tuple(np.minimum.accumulate(np.array(before, dtype=object)))
+        tables.append(Table(0, tuple(int(a + b) for a, b in zip(own.costs, before, strict=True))))
+    values = [total]
+    for index in range(len(noisy) - 2, -1, -1):
+        ceiling = values[-1]
+        if equal_next[index]:
+            values.append(ceiling)
+        else:
+            costs = tables[index].costs[: ceiling + 1]
+            values.append(costs.index(min(costs)))
+    return tables, values[::-1]

@@ -1,0 +1,166 @@
+"""The region hierarchy: levels of regions, each with one parent, all leaves at the same depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+
+__all__ = ["Ints", "Tree", "add_up"]
+
+Ints = NDArray[np.int64]
+
+
+def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
+    frozen_arrays = []
+    for array in arrays:
+        own = np.array(array, dtype=np.int64)
+        own.setflags(write=False)
+        frozen_arrays.append(own)
+    return tuple(frozen_arrays)
+
+
+@frozen(kw_only=True, eq=False)
+class Tree:
+    """A hierarchy of L levels whose leaves are all at level L.
+
+    Inside a level, the children of one region stand next to each other, in the order of their
+    parents; ``order`` gives back the order of the input.
+
+    >>> tree = Tree.from_paths([("US", "GA"), ("US", "NY")])
+    >>> tree.depth, tree.names, tree.start[0].tolist()
+    (2, (('US',), ('GA', 'NY')), [0, 2])
+
+    Attributes:
+        names: for each level the names of its regions.
+        start: for each level but the last, (R_l + 1,) offsets: the children of region r are the
+            regions start[r] to start[r + 1] of the next level.
+        order: for each level, (R_l,) positions of its regions in the order of the input.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    start: tuple[Ints, ...] = field(converter=_readonly)
+    order: tuple[Ints, ...] = field(converter=_readonly)
+
+    @property
+    def depth(self) -> int:
+        """L, the number of levels."""
+        return len(self.names)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Number of regions on each level, the root's first."""
+        return tuple(map(len, self.names))
+
+    @property
+    def regions(self) -> int:
+        """Number of regions on all levels."""
+        return sum(self.widths)
+
+    def parents(self, level: int) -> Ints:
+        """Position on ``level - 1`` of each region's parent on ``level`` (counted from 0)."""
+        return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
+
+    @classmethod
+    def from_paths(cls, paths: Sequence[tuple[str, ...]], *, file: str = "counts") -> Tree:
+        """Build the tree from each leaf's path, root first; paths may repeat.
+
+        Raises:
+            InputError: a path with an empty name or of another length (a ragged tree), two roots,
+                a region under two parents, a name on two levels.
+        """
+        faults = _ragged(paths, file)
+        if not paths:
+            faults.append(Fault(file=file, where="", found="no region", wanted="at least one leaf region"))
+        if faults:
+            raise InputError(faults)
+        depth = len(paths[0])
+        parent_of: list[dict[str, str]] = [{} for _ in range(depth)]
+        for path in paths:
+            for level, name in enumerate(path):
+                above = path[level - 1] if level else ""
+                known = parent_of[level].setdefault(name, above)
+                if known != above:
+                    faults.append(
+                        Fault(
+                            file=file,
+                            where=f"level_{level + 1}",
+                            found=f"region {name!r} under {known!r} and under {above!r}",
+                            wanted="one parent for each region",
+                        )
+                    )
+        faults += _clashes(parent_of, file)
+        if faults:
+            raise InputError(dict.fromkeys(faults))
+        return cls._arranged(parent_of)
+
+    @classmethod
+    def _arranged(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
+        names: list[tuple[str, ...]] = []
+        starts: list[Ints] = []
+        orders: list[Ints] = []
+        for level, table in enumerate(parent_of):
+            seen = list(table)
+            if level == 0:
+                names.append(tuple(seen))
+                orders.append(np.zeros(1, dtype=np.int64))
+                continue
+            place = {name: index for index, name in enumerate(names[-1])}
+            parents = np.array([place[table[name]] for name in seen], dtype=np.int64)
+            grouped = np.argsort(parents, kind="stable")
+            names.append(tuple(seen[index] for index in grouped))
+            orders.append(np.argsort(grouped, kind="stable"))
+            starts.append(np.searchsorted(parents[grouped], np.arange(len(place) + 1)))
+        return cls(names=tuple(names), start=tuple(starts), order=tuple(orders))
+
+
+def _ragged(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
+    depth = len(paths[0]) if paths else 0
+    return [
+        Fault(
+            file=file,
+            where=f"region {' / '.join(map(str, path))}",
+            found=f"a leaf {sum(map(bool, path))} levels deep",
+            wanted=f"every leaf at level {depth} (pad a short branch by one child for each missing level)",
+        )
+        for path in dict.fromkeys(paths)
+        if len(path) != depth or not all(path)
+    ]
+
+
+def _clashes(parent_of: Sequence[dict[str, str]], file: str) -> list[Fault]:
+    faults = []
+    if len(parent_of[0]) > 1:
+        roots = ", ".join(map(repr, list(parent_of[0])[:3]))
+        faults.append(Fault(file=file, where="level_1", found=f"the roots {roots}", wanted="one root"))
+    home: dict[str, int] = {}
+    for level, table in enumerate(parent_of):
+        for name in table:
+            other = home.setdefault(name, level)
+            if other != level:
+                faults.append(
+                    Fault(
+                        file=file,
+                        where=f"level_{level + 1}",
+                        found=f"region {name!r}, which is also on level {other + 1}",
+                        wanted="names that are unique over the tree",
+                    )
+                )
+    return faults
+
+
+def add_up(tree: Tree, leaves: NDArray[np.int64]) -> list[Ints]:
+    """Values of every level from those of the leaves, the root's first.
+
+    Args:
+        tree: the hierarchy.
+        leaves: (R_L, ...) values that add up over regions.
+    """
+    levels = [np.asarray(leaves, dtype=np.int64)]
+    for start in reversed(tree.start):
+        levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
+    return levels[::-1]
