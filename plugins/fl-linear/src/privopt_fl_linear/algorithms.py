@@ -1,0 +1,106 @@
+"""The server's three algorithms, up to the capacities: who is served by whom. Public data alone decides it.
+
+Source: Pfisterer, Hillebrand, Suppakitpaisarn, sections 3.2 (Algorithm 1), 4 (Algorithm 2) and 5.1 (Algorithm 3).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt_fl_linear.metric import Floats, Integers, Metric
+
+__all__ = ["Assignment", "connection_cost", "optimal_assignment", "reconnect", "served"]
+
+EDGE_SLACK = 1e-12
+
+
+@frozen(eq=False)
+class Assignment:
+    """Which facility serves each location.
+
+    Attributes:
+        facility: (n,) the location whose facility serves v: h(v).
+        opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). ``{v : h(v) = v}``, its other
+            definition, fails with ties.
+        place: (n,) the position of ``facility`` in ``opened``.
+        sizes: (m,) |L_v|, the number of locations that each opened facility serves.
+    """
+
+    facility: Integers
+    opened: Integers
+    place: Integers
+    sizes: Integers
+
+    @classmethod
+    def of(cls, facility: Integers) -> Assignment:
+        """Derive the rest from h."""
+        opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
+        arrays = [np.asarray(a, dtype=np.int64) for a in (facility, opened, place.reshape(-1), sizes)]
+        for array in arrays:
+            array.setflags(write=False)
+        return cls(*arrays)
+
+
+def optimal_assignment(metric: Metric, cost: Floats, rank: Integers) -> Assignment:
+    """Return h(v) = argmin_u cost_u + d(u, v): Algorithm 1's connection, optimal whatever the counts are.
+
+    Parameters
+    ----------
+    metric
+        The n locations.
+    cost
+        (n,) facility cost for one client, >= 0.
+    rank
+        (n,) the order of the ids: ties go to the least.
+    """
+    return Assignment.of(metric.cheapest(np.arange(metric.size), cost, rank))
+
+
+def reconnect(metric: Metric, cost: Floats, rank: Integers, base: Assignment, delta: float) -> Assignment:
+    """Merge facilities that are near each other (Algorithm 3).
+
+    The independent set of G (edges at d <= 2 delta) is taken greedily by the lowest facility cost, ties by rank:
+    Theorem 6 fails for other maximal sets. Balls of radius delta then go to their centre, all other locations to the
+    cheapest facility left. A location pays at most 2 delta a client more than before (the paper proves 4): inside a
+    ball f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v); outside, w has a neighbour x with f_x <= f_w that was kept, and
+    f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
+
+    Edges are read with a relative slack of 1e-12, so that in doubles, too, no two balls share a location.
+
+    Parameters
+    ----------
+    base
+        The optimal assignment of the same metric, cost and rank.
+    delta
+        Reconnection radius, >= 0, in the metric's unit.
+    """
+    order = base.opened[np.lexsort((rank[base.opened], cost[base.opened]))]
+    kept = metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK))
+    facility = metric.cheapest(kept, cost, rank)
+    owner = metric.balls(kept, rank, delta)
+    return Assignment.of(np.where(owner >= 0, owner, facility))
+
+
+def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
+    """Return (m,) the sum of the counts over each facility's locations: exact for integers, correctly rounded else.
+
+    Counts may be negative (noisy). The order of the locations does not matter.
+    """
+    order = np.argsort(assignment.place, kind="stable")
+    ordered = counts[order]
+    starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
+    if np.issubdtype(ordered.dtype, np.integer):
+        return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
+    if bool((ordered == np.rint(ordered)).all()) and float(np.abs(ordered).sum()) < 2.0**52:
+        return np.asarray(np.add.reduceat(ordered, starts[:-1]), dtype=np.float64)
+    return np.array([math.fsum(ordered[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)])
+
+
+def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
+    """Return sum_v counts_v d(v, h(v)), correctly rounded from the products."""
+    distances = metric.between(np.arange(metric.size), assignment.facility)
+    return math.fsum(counts * distances)

@@ -1,0 +1,318 @@
+"""The compiled kernels: a KD-tree whose nodes know the least cost and the least rank below them.
+
+One layout serves planar points and the sphere. ``boxed`` holds the coordinates that boxes are drawn around (x, y in
+the plane; the unit vector on the sphere), ``exact`` those that a pair's distance is computed from (x, y, 0; latitude,
+longitude in radians and the cosine of the latitude), so that pruning may be loose and never changes an answer:
+
+* plane: box distance and point distance go through the same correctly rounded, monotone operations, so the bound of a
+  node never exceeds the computed value of a point in it;
+* sphere: the chord of the box is shortened by more than its rounding error before it becomes an arc.
+
+A tree is the tuple ``(boxed, exact, cost, rank, index, low, high, least_cost, least_rank)`` in tree order; node ``k``
+has the children ``2k + 1`` and ``2k + 2`` and its points are found by halving, as they were laid down. Building costs
+O(n log n) time, O(n) memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+
+EARTH_RADIUS_KM = 6371.0
+LEAF = 8
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """Compile for the machine, kept on disk where there is a place to keep it."""
+    try:
+        result: Function = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # no folder can be written: compiled anew in each process
+        result = numba.njit(nogil=True)(function)
+    return result
+
+
+@compiled
+def pair_distance(sphere: bool, exact_a: Any, a: int, exact_b: Any, b: int) -> float:
+    """Return the distance of one pair: Euclidean, or haversine in km."""
+    if sphere:
+        north = math.sin((exact_a[a, 0] - exact_b[b, 0]) / 2.0)
+        east = math.sin((exact_a[a, 1] - exact_b[b, 1]) / 2.0)
+        half = north * north + exact_a[a, 2] * exact_b[b, 2] * (east * east)
+        return 2.0 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(half)))
+    dx = exact_a[a, 0] - exact_b[b, 0]
+    dy = exact_a[a, 1] - exact_b[b, 1]
+    return math.sqrt(dx * dx + dy * dy)
+
+
+@compiled
+def box_distance(sphere: bool, low: Any, high: Any, node: int, boxed: Any, b: int) -> float:
+    """Return a lower bound on the distance between a point and everything in a node's box."""
+    total = 0.0
+    for axis in range(boxed.shape[1]):
+        gap = max(low[node, axis] - boxed[b, axis], boxed[b, axis] - high[node, axis], 0.0)
+        total += gap * gap
+    chord = math.sqrt(total)
+    if not sphere:
+        return chord
+    chord -= 1e-14
+    if chord <= 0.0:
+        return 0.0
+    arc = 2.0 * math.asin(min(1.0, chord / 2.0)) * (1.0 - 1e-14)
+    if chord > 1.9:  # the haversine itself is loose near the antipode
+        arc -= 1e-6
+    return EARTH_RADIUS_KM * arc
+
+
+@compiled
+def box_reach(sphere: bool, low: Any, high: Any, node: int, boxed: Any, b: int) -> float:
+    """Return an upper bound on the distance between a point and everything in a node's box."""
+    total = 0.0
+    for axis in range(boxed.shape[1]):
+        gap = max(high[node, axis] - boxed[b, axis], boxed[b, axis] - low[node, axis])
+        total += gap * gap
+    chord = math.sqrt(total)
+    if not sphere:
+        return chord
+    if chord > 1.9:
+        return math.inf
+    return EARTH_RADIUS_KM * (2.0 * math.asin((chord + 1e-14) / 2.0) * (1.0 + 1e-14))
+
+
+@compiled
+def _select(keys: Any, index: Any, start: int, end: int, middle: int) -> None:
+    """Reorder ``index[start:end]`` so that ``middle`` divides smaller keys from larger ones (quickselect)."""
+    left, right = start, end - 1
+    while left < right:
+        pivot = keys[index[(left + right) // 2]]
+        i, j = left, right
+        while i <= j:
+            while keys[index[i]] < pivot:
+                i += 1
+            while keys[index[j]] > pivot:
+                j -= 1
+            if i <= j:
+                index[i], index[j] = index[j], index[i]
+                i += 1
+                j -= 1
+        if middle <= j:
+            right = j
+        elif middle >= i:
+            left = i
+        else:
+            return
+
+
+@compiled
+def build(boxed: Any, exact: Any, cost: Any, rank: Any) -> Any:
+    """Build the tree over all points given; at least one.
+
+    Parameters: ``boxed`` (n, 2 or 3), ``exact`` (n, 3), ``cost`` (n,) float64, ``rank`` (n,) int64.
+    """
+    n, dimensions = boxed.shape
+    depth = 0
+    while (n >> depth) > LEAF:
+        depth += 1
+    nodes = (1 << (depth + 1)) - 1
+    low = np.full((nodes, dimensions), np.inf)
+    high = np.full((nodes, dimensions), -np.inf)
+    least_cost = np.full(nodes, np.inf)
+    least_rank = np.full(nodes, np.int64(2**62))
+    start = np.zeros(nodes, np.int64)
+    end = np.zeros(nodes, np.int64)
+    end[0] = n
+    index = np.arange(n)
+    columns = [np.ascontiguousarray(boxed[:, axis]) for axis in range(dimensions)]
+    for node in range(nodes):
+        for place in range(start[node], end[node]):
+            point = index[place]
+            for axis in range(dimensions):
+                low[node, axis] = min(low[node, axis], boxed[point, axis])
+                high[node, axis] = max(high[node, axis], boxed[point, axis])
+            least_cost[node] = min(least_cost[node], cost[point])
+            least_rank[node] = min(least_rank[node], rank[point])
+        if 2 * node + 2 < nodes:
+            widest = 0
+            for axis in range(1, dimensions):
+                if high[node, axis] - low[node, axis] > high[node, widest] - low[node, widest]:
+                    widest = axis
+            middle = (start[node] + end[node]) // 2
+            _select(columns[widest], index, start[node], end[node], middle)
+            start[2 * node + 1], end[2 * node + 1] = start[node], middle
+            start[2 * node + 2], end[2 * node + 2] = middle, end[node]
+    return boxed[index], exact[index], cost[index], rank[index], index, low, high, least_cost, least_rank, start, end
+
+
+@compiled
+def cheapest(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any) -> Any:
+    """Return for each query the point of the tree with the least cost + distance; ties go to the least rank.
+
+    ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
+    starts from its predecessor's answer. Returns indices of the points as they were given to `build`.
+    """
+    t_boxed, t_exact, t_cost, t_rank, t_index, low, high, least_cost, least_rank, start, end = tree
+    nodes = len(least_cost)
+    answer = np.empty(len(order), np.int64)
+    stack = np.empty(128, np.int64)
+    bounds = np.empty(128)
+    best = 0
+    for query in order:
+        value = t_cost[best] + pair_distance(sphere, t_exact, best, exact, query)
+        stack[0] = 0
+        bounds[0] = least_cost[0] + box_distance(sphere, low, high, 0, boxed, query)
+        top = 1
+        while top > 0:
+            top -= 1
+            node = stack[top]
+            if bounds[top] > value or (bounds[top] == value and least_rank[node] >= t_rank[best]):
+                continue
+            left = 2 * node + 1
+            if left < nodes:
+                b_left = least_cost[left] + box_distance(sphere, low, high, left, boxed, query)
+                b_right = least_cost[left + 1] + box_distance(sphere, low, high, left + 1, boxed, query)
+                if b_left <= b_right:
+                    stack[top], bounds[top] = left + 1, b_right
+                    stack[top + 1], bounds[top + 1] = left, b_left
+                else:
+                    stack[top], bounds[top] = left, b_left
+                    stack[top + 1], bounds[top + 1] = left + 1, b_right
+                top += 2
+                continue
+            for place in range(start[node], end[node]):
+                other = t_cost[place] + pair_distance(sphere, t_exact, place, exact, query)
+                if other < value or (other == value and t_rank[place] < t_rank[best]):
+                    value = other
+                    best = place
+        answer[query] = t_index[best]
+    return answer
+
+
+@compiled
+def independent(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any, reach: float) -> Any:
+    """Return greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
+
+    The tree must be over the same points. Each point is met by the few chosen ones around it only, so the cost is
+    about linear in their number.
+    """
+    _, t_exact, _, _, t_index, low, high, _, _, start, end = tree
+    nodes = len(start)
+    blocked = np.zeros(len(order), np.bool_)
+    chosen = np.empty(len(order), np.int64)
+    count = 0
+    stack = np.empty(128, np.int64)
+    for point in order:
+        if blocked[point]:
+            continue
+        chosen[count] = point
+        count += 1
+        stack[0] = 0
+        top = 1
+        while top > 0:
+            top -= 1
+            node = stack[top]
+            if box_distance(sphere, low, high, node, boxed, point) > reach:
+                continue
+            if 2 * node + 2 < nodes:
+                stack[top] = 2 * node + 1
+                stack[top + 1] = 2 * node + 2
+                top += 2
+                continue
+            for place in range(start[node], end[node]):
+                if pair_distance(sphere, t_exact, place, exact, point) <= reach:
+                    blocked[t_index[place]] = True
+    return chosen[:count]
+
+
+@compiled
+def balls(sphere: bool, tree: Any, boxed: Any, exact: Any, centres: Any, rank: Any, radius: float) -> Any:
+    """Return for each point of the tree the centre within ``radius`` of it, -1 where there is none.
+
+    Should balls overlap (they do not where the centres are farther apart than twice the radius), the nearer centre
+    wins, then the lower rank. ``centres`` are positions in ``boxed``, ``exact`` and ``rank``.
+    """
+    _, t_exact, _, _, t_index, low, high, _, _, start, end = tree
+    nodes = len(start)
+    owner = np.full(len(t_index), -1)
+    nearest = np.full(len(t_index), np.inf)
+    stack = np.empty(128, np.int64)
+    for centre in centres:
+        stack[0] = 0
+        top = 1
+        while top > 0:
+            top -= 1
+            node = stack[top]
+            if box_distance(sphere, low, high, node, boxed, centre) > radius:
+                continue
+            if 2 * node + 2 < nodes:
+                stack[top] = 2 * node + 1
+                stack[top + 1] = 2 * node + 2
+                top += 2
+                continue
+            for place in range(start[node], end[node]):
+                distance = pair_distance(sphere, t_exact, place, exact, centre)
+                point = t_index[place]
+                if distance <= radius and (
+                    owner[point] < 0
+                    or distance < nearest[point]
+                    or (distance == nearest[point] and rank[centre] < rank[owner[point]])
+                ):
+                    nearest[point] = distance
+                    owner[point] = centre
+    return owner
+
+
+@compiled
+def crowded(sphere: bool, tree: Any, boxed: Any, exact: Any, radius: float, wanted: float) -> Any:
+    """Return for each query whether at least ``wanted`` points of the tree lie within ``radius`` of it."""
+    _, t_exact, _, _, _, low, high, _, _, start, end = tree
+    nodes = len(start)
+    answer = np.zeros(len(boxed), np.bool_)
+    stack = np.empty(128, np.int64)
+    for query in range(len(boxed)):
+        found = 0
+        stack[0] = 0
+        top = 1
+        while top > 0 and found < wanted:
+            top -= 1
+            node = stack[top]
+            if box_distance(sphere, low, high, node, boxed, query) > radius:
+                continue
+            if box_reach(sphere, low, high, node, boxed, query) <= radius:
+                found += end[node] - start[node]
+                continue
+            left = 2 * node + 1
+            if left < nodes:
+                near = box_distance(sphere, low, high, left, boxed, query)
+                far = box_distance(sphere, low, high, left + 1, boxed, query)
+                stack[top], stack[top + 1] = (left + 1, left) if near <= far else (left, left + 1)
+                top += 2
+                continue
+            for place in range(start[node], end[node]):
+                if pair_distance(sphere, t_exact, place, exact, query) <= radius:
+                    found += 1
+        answer[query] = found >= wanted
+    return answer
+
+
+@compiled
+def pair_distances(sphere: bool, exact_a: Any, exact_b: Any) -> Any:
+    """Return the distances of the pairs (a[i], b[i])."""
+    out = np.empty(len(exact_a))
+    for i in range(len(exact_a)):
+        out[i] = pair_distance(sphere, exact_a, i, exact_b, i)
+    return out
+
+
+@compiled
+def triangle_excess(matrix: Any, first: Any, second: Any, third: Any) -> float:
+    """Return the largest d(a, c) - (d(a, b) + d(b, c)) over the triples given, at least 0."""
+    worst = 0.0
+    for i in range(len(first)):
+        a, b, c = first[i], second[i], third[i]
+        worst = max(worst, matrix[a, c] - (matrix[a, b] + matrix[b, c]))
+    return worst

@@ -1,0 +1,243 @@
+"""Where locations lie: the plane, the sphere, or a metric given as a matrix.
+
+Each answers the few questions that the algorithms ask (cheapest facility, greedy independent set, balls, distances),
+the first two through the KD-tree of `kernels`, the third from its rows. Nothing here is secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+
+__all__ = ["Matrix", "Metric", "Plane", "Sphere"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+BLOCK_ENTRIES = 4_000_000
+
+
+class Metric(Protocol):
+    """What the algorithms ask of a metric space over n locations, numbered from 0."""
+
+    @property
+    def size(self) -> int:
+        """Number of locations."""
+        ...
+
+    def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
+        """For every location the facility u with the least cost_u + d(u, v); ties go to the least rank.
+
+        ``facilities`` are locations; ``cost`` and ``rank`` are (n,), over all locations. Returns locations.
+        """
+        ...
+
+    def independent(self, candidates: Integers, reach: float) -> Integers:
+        """Take candidates in the order given, leaving out each within ``reach`` of one taken before."""
+        ...
+
+    def balls(self, centres: Integers, rank: Integers, radius: float) -> Integers:
+        """For every location the centre within ``radius`` of it, -1 where there is none."""
+        ...
+
+    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
+        """For every location, whether its ball holds at least ``wanted`` locations, itself included."""
+        ...
+
+    def between(self, a: Integers, b: Integers) -> Floats:
+        """Distances of the pairs (a[i], b[i])."""
+        ...
+
+
+def _frozen_array(array: Any) -> Floats:
+    out = np.array(array, dtype=np.float64, order="C")
+    out.setflags(write=False)
+    return out
+
+
+@frozen(eq=False)
+class _Treed:
+    """Plane and sphere: the same tree under two distances."""
+
+    _boxed: Floats
+    _exact: Floats
+    _sphere: bool
+    _trees: dict[str, Any] = field(factory=dict, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of locations."""
+        return len(self._exact)
+
+    def _tree(self, chosen: Integers, cost: Floats, rank: Integers) -> Any:
+        from privopt_fl_linear import kernels
+
+        boxed, exact = np.ascontiguousarray(self._boxed[chosen]), np.ascontiguousarray(self._exact[chosen])
+        return kernels.build(boxed, exact, np.ascontiguousarray(cost[chosen]), np.ascontiguousarray(rank[chosen]))
+
+    def _all(self) -> Any:
+        """Return the tree over all locations, without costs: kept, for balls and neighbours are asked for often."""
+        if "all" not in self._trees:
+            n = self.size
+            self._trees["all"] = self._tree(np.arange(n), np.zeros(n), np.arange(n))
+        return self._trees["all"]
+
+    def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
+        """See `Metric.cheapest`; about O(n log n)."""
+        from privopt_fl_linear import kernels
+
+        tree = self._tree(facilities, cost, rank)
+        order = tree[4] if len(facilities) == self.size else self._all()[4]
+        if len(facilities) == self.size:
+            order = facilities[order]
+        found: Integers = facilities[kernels.cheapest(self._sphere, tree, self._boxed, self._exact, order)]
+        return found
+
+    def independent(self, candidates: Integers, reach: float) -> Integers:
+        """See `Metric.independent`."""
+        from privopt_fl_linear import kernels
+
+        if len(candidates) == 0:
+            return candidates
+        boxed, exact = self._boxed[candidates], self._exact[candidates]
+        order = np.arange(len(candidates))
+        tree = kernels.build(boxed, exact, np.zeros(len(candidates)), order)
+        taken: Integers = candidates[kernels.independent(self._sphere, tree, boxed, exact, order, reach)]
+        return taken
+
+    def balls(self, centres: Integers, rank: Integers, radius: float) -> Integers:
+        """See `Metric.balls`; an overlap by rounding goes to the nearer centre."""
+        from privopt_fl_linear import kernels
+
+        owner: Integers = kernels.balls(self._sphere, self._all(), self._boxed, self._exact, centres, rank, radius)
+        return owner
+
+    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
+        """See `Metric.crowded`; the count stops at ``wanted``."""
+        from privopt_fl_linear import kernels
+
+        answer: NDArray[np.bool_] = kernels.crowded(
+            self._sphere, self._all(), self._boxed, self._exact, radius, float(wanted)
+        )
+        return answer
+
+    def between(self, a: Integers, b: Integers) -> Floats:
+        """See `Metric.between`."""
+        from privopt_fl_linear import kernels
+
+        distances: Floats = kernels.pair_distances(self._sphere, self._exact[a], self._exact[b])
+        return distances
+
+
+@frozen(eq=False, init=False)
+class Plane(_Treed):
+    """Euclidean distance between planar points.
+
+    >>> import numpy as np
+    >>> plane = Plane(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    >>> plane.between(np.array([0]), np.array([1]))
+    array([5.])
+    """
+
+    def __init__(self, points: Any) -> None:
+        points = _frozen_array(points)
+        if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
+            raise InputError([Fault("locations", "x, y", f"shape {points.shape}", "(n, 2) finite numbers")])
+        exact = _frozen_array(np.column_stack([points, np.zeros(len(points))]))
+        self.__attrs_init__(points, exact, False)
+
+
+@frozen(eq=False, init=False)
+class Sphere(_Treed):
+    """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
+
+    def __init__(self, degrees: Any) -> None:
+        degrees = _frozen_array(degrees)
+        ok = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
+        if not ok or (np.abs(degrees[:, 0]) > 90.0).any():
+            raise InputError([Fault("locations", "lat, lon", "other numbers", "degrees, latitudes within [-90, 90]")])
+        lat, lon = np.radians(degrees[:, 0]), np.radians(degrees[:, 1])
+        vectors = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+        exact = _frozen_array(np.column_stack([lat, lon, np.cos(lat)]))
+        self.__attrs_init__(_frozen_array(vectors), exact, True)
+
+
+@frozen(eq=False)
+class Matrix:
+    """A metric given as its (n, n) matrix: symmetric, zero diagonal, triangle inequality.
+
+    The triangle inequality is checked on every triple up to 400 locations and on two million random ones beyond.
+
+    >>> Matrix([[0.0, 2.0], [2.0, 0.0]]).size
+    2
+    """
+
+    distances: Floats = field(converter=_frozen_array)
+
+    @distances.validator
+    def _is_metric(self, attribute: Any, d: Floats) -> None:
+        wanted = "a symmetric (n, n) matrix of finite distances with zero diagonal"
+        if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
+            raise InputError([Fault("matrix", "", f"shape {d.shape}", wanted)])
+        scale = float(d.max(initial=0.0))
+        if np.diagonal(d).any() or (np.abs(d - d.T) > 1e-12 * scale).any():
+            raise InputError([Fault("matrix", "", "an unsymmetric matrix or a non-zero diagonal", wanted)])
+        n = len(d)
+        if n <= 400:
+            excess = max((float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)), default=0.0)
+        else:
+            from privopt_fl_linear import kernels
+
+            triples = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
+            excess = kernels.triangle_excess(d, triples[0], triples[1], triples[2])
+        if excess > 1e-9 * scale:
+            raise InputError([Fault("matrix", "", f"a triangle inequality broken by {excess:.6g}", "a metric")])
+
+    @property
+    def size(self) -> int:
+        """Number of locations."""
+        return len(self.distances)
+
+    def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
+        """See `Metric.cheapest`; O(n |facilities|)."""
+        by_rank = facilities[np.argsort(rank[facilities], kind="stable")]
+        answer = np.empty(self.size, np.int64)
+        step = max(1, BLOCK_ENTRIES // max(1, len(by_rank)))
+        for start in range(0, self.size, step):
+            block = self.distances[start : start + step][:, by_rank] + cost[by_rank]
+            answer[start : start + step] = by_rank[np.argmin(block, axis=1)]
+        return answer
+
+    def independent(self, candidates: Integers, reach: float) -> Integers:
+        """See `Metric.independent`."""
+        blocked = np.zeros(len(candidates), np.bool_)
+        taken = []
+        for place, point in enumerate(candidates):
+            if not blocked[place]:
+                taken.append(point)
+                blocked |= self.distances[point, candidates] <= reach
+        return np.array(taken, dtype=np.int64)
+
+    def balls(self, centres: Integers, rank: Integers, radius: float) -> Integers:
+        """See `Metric.balls`."""
+        owner = np.full(self.size, -1)
+        nearest = np.full(self.size, np.inf)
+        for centre in centres[np.argsort(rank[centres], kind="stable")]:
+            row = self.distances[centre]
+            inside = (row <= radius) & (row < nearest)
+            owner[inside], nearest[inside] = centre, row[inside]
+        return owner
+
+    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
+        """See `Metric.crowded`."""
+        answer: NDArray[np.bool_] = np.count_nonzero(self.distances <= radius, axis=1) >= wanted
+        return answer
+
+    def between(self, a: Integers, b: Integers) -> Floats:
+        """See `Metric.between`."""
+        picked: Floats = self.distances[a, b]
+        return picked

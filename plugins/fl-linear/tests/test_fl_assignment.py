@@ -1,0 +1,203 @@
+"""Connections: the tree against the dense table, and the invariants of Algorithms 1 and 3."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from privopt.errors import InputError
+from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
+from privopt_fl_linear.generate import matern, poisson
+from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
+
+lattice = st.integers(0, 12).map(lambda i: i / 10)
+real = st.floats(-5, 5, allow_nan=False).map(lambda x: x + 0.0)
+
+
+@st.composite
+def planar(draw, coordinate=lattice | real, cost=lattice | st.floats(0, 2)):
+    n = draw(st.integers(1, 40))
+    points = np.array(draw(st.lists(st.tuples(coordinate, coordinate), min_size=n, max_size=n)))
+    costs = np.array(draw(st.lists(cost, min_size=n, max_size=n)), dtype=float)
+    rank = np.array(draw(st.permutations(range(n))))
+    return points.reshape(n, 2), costs, rank
+
+
+def table(points):
+    d = points[:, None, :] - points[None, :, :]
+    return np.sqrt(d[..., 0] * d[..., 0] + d[..., 1] * d[..., 1])
+
+
+def haversine(a, b):
+    lat1, lon1, lat2, lon2 = map(math.radians, (*a, *b))
+    half = math.sin((lat1 - lat2) / 2) ** 2 + math.cos(lat1) * math.cos(lat2) * math.sin((lon1 - lon2) / 2) ** 2
+    return 2 * 6371.0 * math.asin(min(1.0, math.sqrt(half)))
+
+
+def brute(distances, cost, rank, facilities=None):
+    n = len(cost)
+    facilities = range(n) if facilities is None else facilities
+    return np.array([min(facilities, key=lambda u: (cost[u] + distances[u, v], rank[u])) for v in range(n)])
+
+
+@given(planar())
+@settings(max_examples=150)
+def test_tree_gives_the_dense_argmin_bit_by_bit(case):
+    points, cost, rank = case
+    found = optimal_assignment(Plane(points), cost, rank).facility
+    assert (found == brute(table(points), cost, rank)).all()
+
+
+@given(planar(), st.data())
+def test_restricted_facilities(case, data):
+    points, cost, rank = case
+    chosen = np.array(sorted(data.draw(st.sets(st.integers(0, len(cost) - 1), min_size=1))))
+    expected = brute(table(points), cost, rank, chosen)
+    assert (Plane(points).cheapest(chosen, cost, rank) == expected).all()
+    assert (Matrix(table(points)).cheapest(chosen, cost, rank) == expected).all()
+
+
+@given(st.lists(st.tuples(st.floats(-90, 90), st.floats(-180, 180)), min_size=1, max_size=30), st.data())
+def test_sphere_against_the_formula(places, data):
+    cost = np.array(data.draw(st.lists(st.floats(0, 8000), min_size=len(places), max_size=len(places))))
+    rank = np.arange(len(places))
+    distances = np.array([[haversine(a, b) for b in places] for a in places])
+    found = Sphere(places).cheapest(rank, cost, rank)
+    value = cost[found] + distances[found, rank]
+    best = (cost[:, None] + distances).min(axis=0)
+    near_antipode = distances[found, rank] > 19000
+    assert (value <= best + 1e-9 * (1 + best) + 1e-3 * near_antipode).all()
+    centre_reach = data.draw(st.floats(0, 5000))
+    expected = (distances <= centre_reach).sum(axis=0) >= 3
+    unsure = np.abs(distances - centre_reach).min(axis=0) < 1e-6
+    assert ((Sphere(places).crowded(centre_reach, 3) == expected) | unsure).all()
+
+
+def test_large_instance_against_the_dense_table(rng):
+    points, cost = rng.random((3000, 2)), rng.uniform(0.05, 0.3, 3000)
+    rank = rng.permutation(3000)
+    distances = table(points)
+    expected = np.argmin((cost[:, None] + distances)[np.argsort(rank)], axis=0)
+    assert (optimal_assignment(Plane(points), cost, rank).facility == np.argsort(rank)[expected]).all()
+    assert (Plane(points).crowded(0.05, 25) == ((distances <= 0.05).sum(axis=0) >= 25)).all()
+
+
+def test_coincident_points_with_equal_costs_stay_fast_and_go_to_the_first_id():
+    points, rank = np.zeros((20_000, 2)), np.arange(20_000)[::-1].copy()
+    assignment = optimal_assignment(Plane(points), np.ones(20_000), rank)
+    assert assignment.opened.tolist() == [19_999]
+
+
+def test_the_image_is_not_the_set_of_fixed_points():
+    """Ties in doubles: v serves another, yet is itself served elsewhere."""
+    points = np.array([[0.0, 0.0], [0.1, 0.0], [0.2, 0.0]])
+    h = optimal_assignment(Plane(points), np.array([0.4, 0.5, 0.6]), np.arange(3))
+    fixed = [v for v in range(3) if h.facility[v] == v]
+    assert h.opened.tolist() != fixed
+    assert set(h.facility.tolist()) == set(h.opened.tolist())
+
+
+def metrics(points):
+    return [Plane(points), Matrix(table(points))]
+
+
+@given(planar(), st.sampled_from([0.0, 0.05, 0.1, 0.2, 0.5]) | st.floats(0, 3))
+@settings(max_examples=150)
+def test_reconnection_keeps_its_promises(case, delta):
+    points, cost, rank = case
+    distances, n = table(points), len(cost)
+    for metric in metrics(points):
+        base = optimal_assignment(metric, cost, rank)
+        merged = reconnect(metric, cost, rank, base, delta)
+        everyone = np.arange(n)
+        kept = merged.opened
+        assert np.isin(kept, base.opened).all()
+        assert merged.sizes.sum() == n and (merged.sizes > 0).all()  # nobody unserved
+        holders = (distances[kept] <= delta).sum(axis=0)
+        assert (holders <= 1).all()  # balls never overlap
+        inside = holders == 1
+        assert (distances[merged.facility, everyone][inside] <= delta).all()
+        before = cost[base.facility] + distances[base.facility, everyone]
+        after = cost[merged.facility] + distances[merged.facility, everyone]
+        assert (after <= before + 2 * delta + 1e-9).all()
+        # Theorem 6, one location at a time: it needs the greedy order
+        assert (cost[merged.facility] <= before + delta + 1e-9).all()
+
+
+@given(planar(coordinate=real, cost=st.floats(0, 2)), st.floats(0, 2), st.randoms())
+def test_relabelling_changes_nothing(case, delta, random):
+    points, cost, rank = case
+    n = len(cost)
+    order = np.array(random.sample(range(n), n))
+    base = optimal_assignment(Plane(points), cost, rank)
+    shuffled = optimal_assignment(Plane(points[order]), cost[order], rank[order])
+    assert (order[shuffled.facility] == base.facility[order]).all()
+    one = reconnect(Plane(points), cost, rank, base, delta).facility
+    other = reconnect(Plane(points[order]), cost[order], rank[order], shuffled, delta).facility
+    assert (order[other] == one[order]).all()
+
+
+def test_other_independent_sets_break_theorem_6():
+    """A maximal set that is not greedy by cost: the excess reaches nearly 2 delta where delta is claimed."""
+    delta = 1.0
+    points = np.array([[0.0, 0.0], [1.9, 0.0], [-1.05, 0.0]])
+    cost = np.array([0.0, 1.8, 5.0])
+    h = optimal_assignment(Plane(points), cost, np.arange(3))
+    assert h.opened.tolist() == [0, 1]
+    dear_first = Plane(points).independent(np.array([1, 0]), 2 * delta)
+    assert dear_first.tolist() == [1]
+    assert cost[1] - cost[0] > 1.7 * delta
+    greedy = reconnect(Plane(points), cost, np.arange(3), h, delta)
+    assert greedy.opened.tolist() == [0]
+
+
+@given(planar(), st.data())
+def test_served_sums_and_connection_cost(case, data):
+    points, cost, rank = case
+    counts = data.draw(st.lists(st.integers(-50, 50) | st.floats(-50, 50), min_size=len(cost), max_size=len(cost)))
+    metric: Metric = Plane(points)
+    h = optimal_assignment(metric, cost, rank)
+    for numbers in (np.array([int(c) for c in counts]), np.array(counts, dtype=float)):
+        expected = [math.fsum(numbers[h.facility == s]) for s in h.opened]
+        assert served(h, numbers).tolist() == expected
+        distances = table(points)[h.facility, np.arange(len(cost))]
+        assert connection_cost(metric, h, numbers) == pytest.approx(math.fsum(numbers * distances), abs=1e-9)
+
+
+def test_matrix_must_be_a_metric():
+    for bad in ([[0, 1], [2, 0]], [[1, 1], [1, 0]], [[0, -1], [-1, 0]], [[0, 9, 1], [9, 0, 1], [1, 1, 0]], [[0, 1]]):
+        with pytest.raises(InputError):
+            Matrix(bad)
+    big = np.abs(np.subtract.outer(np.arange(500.0), np.arange(500.0)))
+    assert Matrix(big).size == 500
+    big[3, 400] = big[400, 3] = 1e4
+    with pytest.raises(InputError, match="triangle"):
+        Matrix(big)
+
+
+def test_points_must_be_finite():
+    with pytest.raises(InputError):
+        Plane([[0.0, math.nan]])
+    with pytest.raises(InputError):
+        Sphere([[91.0, 0.0]])
+
+
+def test_generators(rng):
+    instances = [matern(rng) for _ in range(30)]
+    assert 600 < np.mean([len(i.points) for i in instances]) < 1400
+    for i in instances:
+        assert i.points.min() >= 0 and i.points.max() <= 1.4
+        assert i.cost.min() >= 0.1 and i.cost.max() <= 0.3
+        assert set(np.unique(i.clients)) <= set(range(9))
+    assert 2.3 < np.mean(np.concatenate([i.clients for i in instances])) < 2.8
+    redrawn = sum(matern(rng, n=100).redrawn for _ in range(300))
+    assert 60 < redrawn < 240  # 31 % of draws are empty: 0.45 redraws an instance
+    assert 800 < len(poisson(rng).points) < 1200
+
+
+def test_assignment_of_one():
+    one = Assignment.of(np.array([0]))
+    assert one.sizes.tolist() == [1]

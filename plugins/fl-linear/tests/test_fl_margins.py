@@ -1,0 +1,127 @@
+"""Margins: quantiles that are never too small, against direct sums, the published figures and draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from privopt_fl_linear import quantiles
+from privopt_fl_linear.margins import exact_margin, margins, paper_margin, shares
+from privopt_fl_linear.quantiles import chernoff_quantile, upper_quantile
+
+SIZES = np.array([1, 10, 100, 1000])
+
+
+def convolved(epsilon, k, t):
+    """P(S > t) by repeated convolution: no formula shared with the library."""
+    reach = int(60 / epsilon) + 1
+    x = np.arange(-reach, reach + 1)
+    one = np.exp(-epsilon * np.abs(x)) * math.tanh(epsilon / 2)
+    total = np.array([1.0])
+    for _ in range(k):
+        total = np.convolve(total, one)
+    middle = len(total) // 2
+    return float(total[middle + t + 1 :].sum())
+
+
+@given(st.floats(0.2, 4), st.integers(1, 6), st.floats(1e-7, 0.45))
+@settings(max_examples=60)
+def test_discrete_quantile_is_the_least_that_holds(epsilon, k, beta):
+    t = int(upper_quantile(k, beta, epsilon))
+    assert convolved(epsilon, k, t) <= beta * (1 + 1e-9)
+    assert t == 0 or convolved(epsilon, k, t - 1) > beta * (1 - 1e-4)
+
+
+@given(st.floats(0.01, 5), st.integers(1, 3000), st.floats(-8, -0.5))
+@settings(max_examples=60)
+def test_discrete_quantile_against_negative_binomials(epsilon, k, exponent):
+    beta = 10.0**exponent
+    if beta >= 0.5 or quantiles._binomial_sum_terms(epsilon, k) > 40_000:
+        return
+    t = int(upper_quantile(k, beta, epsilon))
+    assert quantiles._binomial_sum_tail(epsilon, k, t) <= beta * (1 + 1e-7)
+    assert t == 0 or quantiles._binomial_sum_tail(epsilon, k, t - 1) > beta * (1 - 1e-3)
+    assert t <= chernoff_quantile(k, beta, epsilon)
+
+
+def test_published_figures():
+    """n = 1000, epsilon = alpha = .1."""
+    exact = exact_margin(SIZES, 1000, 0.1, 0.1, "continuous")
+    assert exact.round(1).tolist() == [85.2, 148.1, 330.0, 573.0]
+    assert paper_margin(SIZES, 1000, 0.1, 0.1).round(1).tolist() == [198.1, 626.4, 1980.7, 6263.5]
+    assert exact_margin(SIZES, 1000, 0.1, 0.1).tolist() == [85.0, 148.0, 330.0, 573.0]
+    assert margins("paper", SIZES, 1000, 0.1, 0.1).tolist() == paper_margin(SIZES, 1000, 0.1, 0.1).tolist()
+
+
+@given(st.integers(1, 200), st.floats(1e-12, 0.4))
+@settings(max_examples=40)
+def test_continuous_quantile(k, beta):
+    t = upper_quantile(k, beta, 1.0, "continuous")
+    if k == 1:
+        assert t == pytest.approx(math.log(0.5 / beta), rel=1e-8)
+    m = np.arange(float(min(k, int(t + 40 * math.sqrt(t + 1)) + 80)))
+    from scipy import special
+
+    lost = special.betainc(float(k), k - m, 0.5)
+    assert quantiles._race_tail(k, t, m, lost) == pytest.approx(beta, rel=1e-5)
+    assert t <= chernoff_quantile(k, beta, 1.0, "continuous")
+    assert upper_quantile(k, beta, 0.01, "continuous") == pytest.approx(100 * t, rel=1e-9)
+
+
+def test_continuous_tail_against_an_integral():
+    """k = 2: density (1 + |x|) exp(-|x|) / 4."""
+    for t in (0.5, 2.0, 7.0):
+        m = np.arange(2.0)
+        from scipy import special
+
+        tail = quantiles._race_tail(2, t, m, special.betainc(2.0, 2 - m, 0.5))
+        assert tail == pytest.approx((2 + t) * math.exp(-t) / 4, rel=1e-8)
+
+
+def test_quantile_grows_with_k_and_shrinks_with_beta():
+    for noise in ("discrete", "continuous"):
+        by_size = [upper_quantile(k, 1e-3, 0.1, noise) for k in (1, 2, 3, 5, 10, 100, 1000, 20_000)]
+        assert by_size == sorted(by_size)
+        by_beta = [upper_quantile(7, 10.0**-e, 0.1, noise) for e in range(1, 14)]
+        assert by_beta == sorted(by_beta)
+        assert upper_quantile(5, 0.7, 0.1, noise) == 0.0
+
+
+def test_the_paths_agree_where_they_meet(monkeypatch):
+    usual = [upper_quantile(k, 2e-9, 0.3) for k in (2, 9, 300)]
+    monkeypatch.setattr(quantiles, "_cache", {})
+    monkeypatch.setattr(quantiles, "SMALL_BETA", 1e-6)
+    summed = [upper_quantile(k, 2e-9, 0.3) for k in (2, 9, 300)]
+    assert all(0 <= a - b <= 1 for a, b in zip(usual, summed, strict=True))
+    monkeypatch.setattr(quantiles, "_cache", {})
+    monkeypatch.setattr(quantiles, "SUM_TERMS", 0)
+    fallback = [upper_quantile(k, 2e-9, 0.3) for k in (2, 9, 300)]
+    assert all(a >= b for a, b in zip(fallback, summed, strict=True))
+    monkeypatch.setattr(quantiles, "_cache", {})
+    monkeypatch.setattr(quantiles, "FOURIER_TERMS", 1)
+    tiny = upper_quantile(40, 1e-3, 1e-4)
+    assert 0 <= tiny - upper_quantile(40, 1e-3, 1e-4, "continuous") <= 42
+
+
+def test_the_paper_margin_always_covers_the_exact_one():
+    for n in (1, 2, 5, 100, 10_000):
+        for alpha in (0.01, 0.1, 0.5):
+            sizes = np.unique(np.geomspace(1, n, 6).astype(int))
+            assert (paper_margin(sizes, n, 0.3, alpha) >= exact_margin(sizes, n, 0.3, alpha) - 1).all()
+
+
+def test_discrete_draws_fail_as_promised(rng):
+    epsilon, k, beta = 0.5, 20, 0.05
+    q = -math.expm1(-epsilon)
+    sums = (rng.geometric(q, (40_000, k)) - rng.geometric(q, (40_000, k))).sum(axis=1)
+    rate = (sums > upper_quantile(k, beta, epsilon)).mean()
+    assert rate <= beta + 4 * math.sqrt(beta / 40_000)
+    assert rate >= 0.8 * beta
+
+
+def test_theorem_3_split_adds_up():
+    sizes = np.array([3, 4, 93])
+    assert shares(sizes, 100, 0.1).sum() == pytest.approx(0.1)
