@@ -1,0 +1,24 @@
+"""Exact arithmetic: integer weights, certificates, lower bounds, samples. Integers and rationals decide everything."""
+
+from privopt.exact.bound import Multipliers, lower_bound
+from privopt.exact.bounds import exp_bounds, exp_fixed
+from privopt.exact.certify import TOTAL, Failure, Measured, MeasuredBudget, certify, certify_additive
+from privopt.exact.sample import Source, draw
+from privopt.exact.weights import Repaired, repair
+
+__all__ = [
+    "TOTAL",
+    "Failure",
+    "Measured",
+    "MeasuredBudget",
+    "Multipliers",
+    "Repaired",
+    "Source",
+    "certify",
+    "certify_additive",
+    "draw",
+    "exp_bounds",
+    "exp_fixed",
+    "lower_bound",
+    "repair",
+]

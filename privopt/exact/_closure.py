@@ -1,0 +1,186 @@
+"""Closing a matrix under its privacy rows: the kernels of the repair.
+
+The max-times closure of z is the least matrix above it with ``z_ik >= f_ij z_jk`` for each required pair, where
+f_ij = exp(-eps' d_ij); it always exists: max_j exp(-eps' D_ij) z_jk with D the shortest paths over the pairs. Here
+it is reached by sweeps along the pairs: two or three when the distances are a metric, more along sparse graphs.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import CertificationError
+from privopt.execution import Executor
+
+__all__ = ["Graph", "close", "graph_of", "lower"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: Raises smaller than this, relative, are roundings; the slack tau covers what they leave.
+STEP = 1.0 + 2.0**-50
+_COLUMNS = 64
+
+
+@frozen(kw_only=True, eq=False)
+class Graph:
+    """Required pairs as rows of neighbours.
+
+    Attributes:
+        first, second: (P,) the pairs.
+        exponents: (P,) eps d in doubles, all above 0.
+        indptr: (N + 1,) where each record's neighbours start.
+        indices: (2 P,) neighbours.
+        edges: (2 P,) which pair each is.
+        labels: (N,) connected component of each record.
+        components: how many there are.
+    """
+
+    first: Ints = field(repr=False)
+    second: Ints = field(repr=False)
+    exponents: Floats = field(repr=False)
+    indptr: Ints = field(repr=False)
+    indices: Ints = field(repr=False)
+    edges: Ints = field(repr=False)
+    labels: Ints = field(repr=False)
+    components: int
+
+
+def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Graph:
+    """Neighbour lists and components of the pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    source = np.concatenate([first, second])
+    target = np.concatenate([second, first])
+    order = np.lexsort((target, source))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=records))]).astype(np.int64)
+    adjacency = coo_array((np.ones(len(first), dtype=np.int8), (first, second)), shape=(records, records))
+    components, labels = connected_components(adjacency, directed=False)
+    return Graph(
+        first=first,
+        second=second,
+        exponents=exponents,
+        indptr=indptr,
+        indices=target[order],
+        edges=(order % max(1, len(first))).astype(np.int64),
+        labels=labels.astype(np.int64),
+        components=int(components),
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _pull(target, source, factor, whole):  # type: ignore[no-untyped-def]
+    """target = max(target, factor source), rounded up to integers where ``whole``; how many entries rose."""
+    raised = 0
+    if whole:
+        for k in range(target.size):
+            value = np.ceil(factor * source[k])
+            raised += value > target[k] * 1.0000000000000009
+            target[k] = max(value, target[k])
+    else:
+        for k in range(target.size):
+            value = factor * source[k]
+            raised += value > target[k] * 1.0000000000000009
+            target[k] = max(value, target[k])
+    return raised
+
+
+@numba.njit(cache=True, nogil=True)
+def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-untyped-def]
+    """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met."""
+    n = block.shape[0]
+    before = np.ones(n, dtype=np.bool_)
+    for sweep in range(limit):
+        now = np.zeros(n, dtype=np.bool_)
+        any_raised = False
+        for step in range(n):
+            j = step if sweep % 2 == 0 else n - 1 - step
+            raised = 0
+            for e in range(indptr[j], indptr[j + 1]):
+                i = indices[e]
+                if before[i] or now[i]:
+                    raised += _pull(block[j], block[i], factors[e], whole)
+            if raised > 0:
+                now[j] = True
+                any_raised = True
+        if not any_raised:
+            return True
+        before = now
+    return False
+
+
+def _close_block(block: Floats, indptr: Ints, indices: Ints, factors: Floats, whole: bool) -> Floats:
+    """The closure of some columns (they are independent of each other)."""
+    block = np.array(block, order="C")
+    if not _sweeps(block, indptr, indices, factors, whole, 2 * len(block) + 64):
+        raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
+    return block
+
+
+def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Executor | None) -> None:
+    """Replace z by its closure at exponents (1 - shrink) eps d.
+
+    Args:
+        z: (N, K) finite, >= 0; changed in place.
+        graph: the required pairs.
+        shrink: tau, 0 <= tau < 1.
+        whole: every raised entry is rounded up to an integer, so that integers stay integers.
+        executor: where blocks of columns are closed.
+
+    Raises:
+        CertificationError: it did not settle, which no finite input does.
+    """
+    if not len(graph.first):
+        return
+    # rounded up, by more than exp can be wrong: the closure may only be too high
+    factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
+    starts = range(0, z.shape[1], _COLUMNS)
+    if executor is None or executor.jobs == 1:
+        for start in starts:
+            part = slice(start, start + _COLUMNS)
+            z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)
+        return
+    rows = [executor.hold(a) for a in (graph.indptr, graph.indices, factors)]
+    futures = [
+        (start, executor.submit(("close", number), _close_block, z[:, start : start + _COLUMNS], *rows, whole))
+        for number, start in enumerate(starts)
+    ]
+    for start, future in futures:
+        z[:, start : start + _COLUMNS] = future.result()
+
+
+@numba.njit(cache=True, nogil=True)
+def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
+    """Take each row's excess out of entries that lie above what their neighbours require, dearest first."""
+    n, width = z.shape
+    bound = np.empty(width)
+    for j in range(n):
+        left = excess[j]
+        if left <= 0.0:
+            continue
+        bound[:] = 0.0
+        for e in range(indptr[j], indptr[j + 1]):
+            i, f = indices[e], factors[e]
+            for k in range(width):
+                bound[k] = max(bound[k], f * z[i, k])
+        for k in np.argsort(-cost[j]):
+            room = z[j, k] - bound[k]
+            if room > 0.0:
+                take = min(room, left)
+                z[j, k] -= take
+                left -= take
+                if left <= 0.0:
+                    break
+
+
+def lower(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
+    """Lower rows by ``excess`` (N,) where the closure at (1 - shrink) eps d leaves room, dearest entries first.
+
+    A closed matrix stays closed: an entry falls no lower than its neighbours require, and falling asks less of them.
+    """
+    factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
+    _lower(z, excess, cost, graph.indptr, graph.indices, factors)

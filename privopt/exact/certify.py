@@ -1,0 +1,330 @@
+"""The certificate: every required inequality of a release, proved.
+
+For integer weights w (rows summing to 2**63) and each required pair (i, j) at distance d, the claim is
+``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Doubles with all roundings on the safe side decide the
+mass; what they cannot decide is decided by exact integers against ball arithmetic. exp of a rational other than 0 is
+irrational, so that second stage always ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numba
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import UsageError
+from privopt.exact.bounds import exp_bounds, exp_fixed, float_up
+from privopt.execution import Executor, spans
+
+__all__ = ["TOTAL", "Failure", "Measured", "MeasuredBudget", "certify", "certify_additive", "check_pairs"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Weights = NDArray[np.uint64]
+
+#: What every row of weights sums to.
+TOTAL = 1 << 63
+#: Relative room for the roundings of a ratio in doubles: two conversions, a reciprocal, a product (4 x 2**-53).
+ROOM = 1.0 + 2.0**-50
+#: Stands for weight 0 in the doubles: 0 against 0 gives 1, 0 against positive more than any exp that is compared.
+ZERO = 2.0**-200
+_COLUMNS = 64
+_SHOWN = 8
+
+
+@frozen(kw_only=True)
+class Failure:
+    """One inequality that does not hold: weight (i, k) against weight (j, k)."""
+
+    i: int
+    j: int
+    k: int
+
+
+@frozen(kw_only=True)
+class Measured:
+    """What was measured on a release.
+
+    Attributes:
+        holds: every row sums to 2**63 and every inequality was proved.
+        worst: no smaller than the greatest log ratio / distance over all pairs and outputs, and tight to about
+            1e-15 / distance; infinite where 0 stands against a positive weight or rows at distance 0 differ.
+        allowed: epsilon as the nearest double.
+        checked: pairs times outputs; each both ways.
+        arithmetic: what the verdict rests on, in words.
+        worst_pair: the pair of records where ``worst`` was found; None where nothing is required.
+        failures: the first few inequalities that do not hold, in order of pairs.
+        failed: how many pairs have one that does not hold.
+        wrong_rows: the first few rows that do not sum to 2**63.
+    """
+
+    holds: bool
+    worst: float
+    allowed: float
+    checked: int
+    arithmetic: str
+    worst_pair: tuple[int, int] | None = None
+    failures: tuple[Failure, ...] = ()
+    failed: int = 0
+    wrong_rows: tuple[int, ...] = ()
+
+
+@frozen(kw_only=True)
+class MeasuredBudget:
+    """The certificate of additive noise: what it spends, in exact rationals.
+
+    Attributes:
+        holds: ``spent <= allowed``.
+        spent: sum of sensitivity / scale.
+        allowed: epsilon.
+        checked: number of noisy queries summed.
+        arithmetic: what the verdict rests on, in words.
+    """
+
+    holds: bool
+    spent: Fraction
+    allowed: Fraction
+    checked: int
+    arithmetic: str
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})
+def _greatest_ratios(values, reciprocals, first, second, greatest):  # type: ignore[no-untyped-def]
+    """Raise greatest[p] to max over the columns of the ratio either way. No value is NaN, hence nnan (a plain max)."""
+    for p in range(first.size):
+        i, j = first[p], second[p]
+        top = greatest[p]
+        for k in range(values.shape[1]):
+            up = values[i, k] * reciprocals[j, k]
+            down = values[j, k] * reciprocals[i, k]
+            up = down if down > up else up
+            top = up if up > top else top
+        greatest[p] = top
+
+
+def _ratios_of_block(weights: Weights, first: Ints, second: Ints) -> Floats:
+    """Greatest ratio of each pair over all columns, in doubles, short of the truth by less than 2**-50 relative."""
+    greatest = np.ones(first.size)
+    for start in range(0, weights.shape[1], _COLUMNS):
+        values = weights[:, start : start + _COLUMNS].astype(np.float64)
+        values[values == 0] = ZERO
+        _greatest_ratios(values, 1.0 / values, first, second, greatest)
+    return greatest
+
+
+def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:
+    """The pairs and distances as contiguous arrays, refused where they cannot be meant so.
+
+    Raises:
+        UsageError: wrong shapes, a record out of range, a pair of a record with itself, a distance that is negative
+            or not finite.
+    """
+    pairs = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
+    distances = np.ascontiguousarray(distances, dtype=np.float64)
+    if distances.shape != (len(pairs),):
+        raise UsageError(f"{len(pairs)} pairs come with distances of shape {distances.shape}; wanted one a pair")
+    if len(pairs):
+        if pairs.min() < 0 or pairs.max() >= records or (pairs[:, 0] == pairs[:, 1]).any():
+            raise UsageError(f"pairs must name two different records of 0 to {records - 1}")
+        if not (np.isfinite(distances).all() and (distances >= 0).all()):
+            raise UsageError("distances must be finite and at least 0")
+    return pairs, distances
+
+
+def _wrong_rows(weights: Weights) -> Ints:
+    """Rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
+    high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
+    low = (weights & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
+    carried = high + (low >> np.uint64(32))
+    right = (carried == np.uint64(1 << 31)) & ((low & np.uint64(0xFFFFFFFF)) == 0)
+    return np.flatnonzero(~right).astype(np.int64)
+
+
+def _at_most(left: int, right: int, exponent: Fraction) -> bool:
+    """Whether ``left <= exp(exponent) right``, decided exactly. exponent > 0."""
+    if left <= right:
+        return True
+    if right == 0:
+        return False
+    if exponent > 45:
+        return True  # left < 2**64 < exp(45) <= exp(exponent) right
+    bits = 96
+    while True:
+        low, high = exp_fixed(exponent, bits)
+        if left << bits <= low * right:
+            return True
+        if left << bits > high * right:
+            return False
+        bits *= 2
+
+
+def _decide_pair(left: Weights, right: Weights, exponent: Fraction, lower: float) -> tuple[list[int], int]:
+    """Columns of one pair that fail, and how many inequalities needed exact integers."""
+    if exponent == 0:
+        return np.flatnonzero(left != right).tolist(), left.size
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    open_ = np.flatnonzero(np.maximum(a, b) * ROOM > np.minimum(a, b) * lower)
+    failing = []
+    for k in open_.tolist():
+        small, large = sorted((int(left[k]), int(right[k])))
+        if not _at_most(large, small, exponent):
+            failing.append(k)
+    return failing, len(open_)
+
+
+def _verified_worst(ratios: Floats, distances: Floats, epsilon: Fraction) -> tuple[float, int]:
+    """A double v with ratio <= exp(v d) proved for every pair, just above the greatest log ratio / distance."""
+    finite = ratios * ROOM
+    with np.errstate(over="ignore"):
+        estimates = np.log(finite) / distances
+    at = int(np.argmax(estimates))
+    value = float(estimates[at])
+    step = 2.0**-50
+    while value > 0 and math.isfinite(value):
+        candidate = value * (1.0 + step)
+        near = np.flatnonzero(estimates >= value * (1.0 - 2.0**-20))
+        lower, _ = exp_bounds(distances[near], Fraction(candidate))
+        if (finite[near] <= lower).all():
+            # the rest: their logarithms are short of the greatest by 2**-20 relative, far beyond any error of np.log
+            return candidate, at
+        step *= 2.0
+    return value, at
+
+
+def certify(
+    weights: Weights,
+    pairs: Ints,
+    distances: Floats,
+    epsilon: Fraction,
+    *,
+    executor: Executor | None = None,
+    block: int = 1 << 18,
+) -> Measured:
+    """Prove or refute that integer weights are a mechanism of metric privacy over the required pairs.
+
+    Args:
+        weights: (N, K) uint64; probability = weight / 2**63.
+        pairs: (P, 2) records, undirected.
+        distances: (P,) each double the rational that it is.
+        epsilon: exact, >= 0, in 1 / unit of distance.
+        executor: where blocks of pairs are measured; the verdict is the same everywhere.
+        block: pairs a task, at most.
+
+    Returns:
+        The verdict. Cost: 2 P K multiplications; exact integers only where a ratio lies within 2**-50 of its bound.
+
+    Raises:
+        UsageError: arguments that cannot be meant so.
+    """
+    weights = np.ascontiguousarray(weights)
+    if weights.ndim != 2 or weights.dtype != np.uint64:
+        raise UsageError(f"weights are {weights.dtype} of shape {weights.shape}; wanted uint64 of shape (N, K)")
+    if epsilon < 0:
+        raise UsageError(f"epsilon is {epsilon}; wanted at least 0")
+    pairs, distances = check_pairs(pairs, distances, len(weights))
+    wrong = _wrong_rows(weights)
+    ratios = _measure(weights, pairs, executor, block)
+    lower, upper = exp_bounds(distances, epsilon)
+    broken = ratios > upper * (ROOM * ROOM)
+    failed = np.flatnonzero(broken).tolist()
+    failures: list[Failure] = []
+    exact = 0
+    for p in np.flatnonzero(~broken & (~(ratios * ROOM <= lower) | (distances == 0))).tolist():
+        exponent = epsilon * Fraction(float(distances[p]))
+        columns, count = _decide_pair(weights[pairs[p, 0]], weights[pairs[p, 1]], exponent, float(lower[p]))
+        exact += count
+        if columns:
+            failed.append(p)
+    failed.sort()
+    for p in failed[:_SHOWN]:
+        i, j = pairs[p].tolist()
+        columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
+        failures.extend(_oriented(weights, i, j, k) for k in columns[: max(0, _SHOWN - len(failures))])
+    worst, worst_pair = _worst(ratios, pairs, distances, epsilon, failed)
+    checked = len(pairs) * weights.shape[1]
+    return Measured(
+        holds=not failed and not len(wrong),
+        worst=worst,
+        allowed=float(epsilon),
+        checked=checked,
+        arithmetic=(
+            f"row sums by exact integers; {checked - min(exact, checked)} inequalities (each both ways) by "
+            f"outward-rounded doubles, {exact} by exact integers against ball arithmetic"
+        ),
+        worst_pair=worst_pair,
+        failures=tuple(failures),
+        failed=len(failed),
+        wrong_rows=tuple(wrong[:_SHOWN].tolist()),
+    )
+
+
+def _oriented(weights: Weights, i: int, j: int, k: int) -> Failure:
+    """The failing inequality with its greater side first."""
+    return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
+
+
+def _measure(weights: Weights, pairs: Ints, executor: Executor | None, block: int) -> Floats:
+    first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+    if executor is None:
+        return _ratios_of_block(weights, first, second)
+    held = executor.hold(weights)
+    parts = spans(len(pairs), block, executor.jobs)
+    futures = [
+        executor.submit(("certify", part), _ratios_of_block, held, first[a:b], second[a:b])
+        for part, (a, b) in enumerate(parts)
+    ]
+    return np.concatenate([future.result() for future in futures]) if futures else np.ones(0)
+
+
+def _worst(
+    ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
+) -> tuple[float, tuple[int, int] | None]:
+    """The greatest log ratio / distance, rounded up, and its pair."""
+    if not len(pairs):
+        return 0.0, None
+    endless = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
+    if endless:
+        return math.inf, (int(pairs[endless[0], 0]), int(pairs[endless[0], 1]))
+    apart = np.flatnonzero(distances > 0)
+    if not len(apart):
+        return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
+    value, at = _verified_worst(ratios[apart], distances[apart], epsilon)
+    if not failed:
+        value = min(value, float_up(epsilon))  # proved above, pair by pair
+    i, j = pairs[apart[at]].tolist()
+    return value, (i, j)
+
+
+def certify_additive(parts: Sequence[tuple[Fraction | int, Fraction | float]], epsilon: Fraction) -> MeasuredBudget:
+    """The certificate of additive Laplace or geometric noise: sum of sensitivity / scale, in exact rationals.
+
+    Args:
+        parts: (sensitivity, scale) of each query that one change of the input moves; a float scale is the rational
+            that it is.
+        epsilon: exact.
+
+    Raises:
+        UsageError: a negative sensitivity, a scale that is not positive and finite.
+
+    >>> certify_additive([(2, Fraction(20)), (1, Fraction(30))], Fraction(1, 7)).spent
+    Fraction(2, 15)
+    """
+    spent = Fraction(0)
+    for sensitivity, scale in parts:
+        if isinstance(scale, float) and not math.isfinite(scale):
+            raise UsageError(f"a scale is {scale}; wanted a finite number above 0")
+        if scale <= 0 or sensitivity < 0:
+            raise UsageError(f"sensitivity {sensitivity} over scale {scale}: wanted at least 0 over more than 0")
+        spent += Fraction(sensitivity) / Fraction(scale)
+    return MeasuredBudget(
+        holds=spent <= epsilon,
+        spent=spent,
+        allowed=epsilon,
+        checked=len(parts),
+        arithmetic="sum of sensitivity / scale in exact rationals",
+    )

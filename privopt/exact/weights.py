@@ -1,0 +1,301 @@
+"""From a solver's matrix to integer weights that can be proved.
+
+A solver's "optimal" holds its rows to 1e-7 or so: where z_jk should be 1e-9 it is 0, and the ratio is infinite. The
+repair makes a mechanism of it whose every row sums to exactly 2**63, and proves it:
+
+1. records nearer than eps d = 1e-6 get equal rows (:func:`_merge`);
+2. the max-times closure at eps' = eps (1 - tau) (``_closure``);
+3. rows are brought back to sum 1 without leaving the cone of the privacy rows (:func:`_to_sum_one`). Dividing each row
+   by its own sum would leave it: the sums differ, by more than the slack where eps d is small;
+4. integers by rounding and a closure that rounds up, so that weights as small as 1 need no floor: the inequality is
+   made to hold between the integers themselves; what is then missing or too much in a row goes proportionally to its
+   greatest entries, by a relative 1e-13 or less, which tau covers (:func:`_to_integers`);
+5. the certificate. Where it fails tau is raised and all is done again.
+
+Three facts carry steps 2 to 4. The matrices with ``z_i <= exp(eps' d) z_j`` are a cone in each column: sums, scalings
+and maxima stay inside. A row of a closed matrix may fall to what its neighbours require. And if sums s_i and a scale S
+satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair, then the deficits r_i = S - s_i are in the
+cone themselves, so z + r q^T, over S, is in it for every distribution q, with rows that sum to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import CertificationError, SolverError, UsageError
+from privopt.exact._closure import Graph, close, graph_of, lower
+from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
+from privopt.execution import Executor
+
+__all__ = ["Repaired", "repair"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Weights = NDArray[np.uint64]
+Progress = Callable[[str], object]
+
+#: Records nearer than this (eps d) get equal rows.
+MERGED_WITHIN = 1e-6
+#: Relative errors of sums and products that tau must cover, with room.
+ROUNDING = 2e-14
+_RAISE, _LARGEST_TAU = 8.0, 0.5
+
+
+@frozen(kw_only=True, eq=False)
+class Repaired:
+    """Integer weights, certified, and what it took.
+
+    Attributes:
+        weights: (N, K) uint64, read-only, rows summing to exactly 2**63.
+        tau: the slack that certification took: the closure is at eps (1 - tau).
+        loss_before: sum of loss times the matrix that came in (negatives cut, rows divided by their sums); None
+            without a loss.
+        loss_after: the same of the weights.
+        merged: records that share their row with an earlier one because they lie within eps d = 1e-6.
+        measured: the certificate.
+    """
+
+    weights: Weights = field(repr=False)
+    tau: float
+    loss_before: float | None
+    loss_after: float | None
+    merged: int
+    measured: Measured
+
+
+def repair(
+    z: Floats,
+    pairs: Ints,
+    distances: Floats,
+    epsilon: Fraction,
+    *,
+    loss: Floats | None = None,
+    gap: float = 1e-6,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Repaired:
+    """Make any near-feasible matrix a certified mechanism.
+
+    Args:
+        z: (N, K) finite; zeros where a solver had to put 1e-9, noise and small negatives are welcome.
+        pairs: (P, 2) required pairs, undirected; P may be 0.
+        distances: (P,) each double the rational that it is; 0 asks for equal rows.
+        epsilon: exact, above 0.
+        loss: (N, K) cost times prior: steers what is lowered and where mass goes, and prices the repair.
+        gap: relative gap asked of the release; tau starts a thousandth of it or lower.
+        executor: where blocks of columns and of pairs are worked on.
+        progress: told in words what is being done.
+
+    Returns:
+        The weights with their certificate.
+
+    Raises:
+        SolverError: entries that are not finite.
+        CertificationError: no tau up to 1/2 gave a certificate.
+        UsageError: arguments that cannot be meant so.
+    """
+    given = np.array(z, dtype=np.float64, order="C")
+    if given.ndim != 2 or not given.size:
+        raise UsageError(f"the matrix has shape {given.shape}; wanted (N, K), neither of them 0")
+    if not np.isfinite(given).all():
+        raise SolverError("the solver returned a matrix with entries that are not finite")
+    if epsilon <= 0:
+        raise UsageError(f"epsilon is {epsilon}; wanted more than 0")
+    if loss is not None and loss.shape != given.shape:
+        raise UsageError(f"loss has shape {loss.shape}; wanted {given.shape}")
+    pairs, distances = check_pairs(pairs, distances, len(given))
+    tell = progress or (lambda _: None)
+    np.maximum(given, 0.0, out=given)
+    sums = given.sum(axis=1, keepdims=True)
+    loss_before = None if loss is None else float((loss * (given / np.where(sums > 0, sums, 1.0))).sum())
+    label, exponents = _merge(pairs, distances, epsilon, len(given))
+    start, graph, cost = _quotient(given, loss, pairs, exponents, label)
+    tau = _first_tau(graph, gap)
+    while tau <= _LARGEST_TAU:
+        tell(f"repair at tau = {tau:.1e}")
+        small = _to_integers(_to_sum_one(start.copy(), cost, graph, tau, executor), graph, tau, executor)
+        weights = small[label]
+        tell("certificate")
+        measured = certify(weights, pairs, distances, epsilon, executor=executor)
+        if measured.holds:
+            weights.setflags(write=False)
+            return Repaired(
+                weights=weights,
+                tau=tau,
+                loss_before=loss_before,
+                loss_after=None if loss is None else float((loss * weights).sum() / TOTAL),
+                merged=len(given) - len(small),
+                measured=measured,
+            )
+        tau *= _RAISE
+    raise CertificationError(
+        f"no slack up to {_LARGEST_TAU} made the repaired matrix certify: {measured.failed} of {len(pairs)} pairs fail"
+    )
+
+
+def _first_tau(graph: Graph, gap: float) -> float:
+    """As small as the roundings allow: its cost in loss is a few times tau, relative."""
+    shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
+    return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING / shortest))
+
+
+def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int) -> tuple[Ints, Floats]:
+    """Class of each record, numbered by first appearance, and eps d of each pair in doubles.
+
+    Classes are the connected components of the near pairs, so a pair between two classes is never nearer than the
+    threshold: equal rows inside a class satisfy every pair there, and pairs between classes are kept. A chain of near
+    records that stretches far would be flattened at a cost: there the threshold is lowered, tenfold at a time.
+    """
+    exponents = distances * float(epsilon)
+    label = np.zeros(records, dtype=np.int64)
+    active = np.ones(records, dtype=bool)
+    threshold = MERGED_WITHIN
+    while True:
+        near = (exponents < threshold) & active[pairs[:, 0]] & active[pairs[:, 1]]
+        near |= (distances == 0) & active[pairs[:, 0]]
+        fresh, far = _classes(pairs[near], exponents[near], records)
+        stretched = active & far if threshold > 1e-9 else np.zeros(records, dtype=bool)
+        settled = active & ~stretched
+        label[settled] = fresh[settled] + label.max() + 1
+        if not stretched.any():
+            break
+        active, threshold = stretched, threshold / 10
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse], exponents
+
+
+def _classes(pairs: Ints, exponents: Floats, records: int) -> tuple[Ints, NDArray[np.bool_]]:
+    """Components of the near pairs, and which records lie in one that stretches beyond ten times the threshold."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components, dijkstra
+
+    # an explicit 0 would be no edge
+    lengths = np.maximum(exponents, 1e-300)
+    adjacency = csr_array((lengths, (pairs[:, 0], pairs[:, 1])), shape=(records, records))
+    count, labels = connected_components(adjacency, directed=False)
+    far = np.zeros(records, dtype=bool)
+    sizes = np.bincount(labels, minlength=count)
+    suspects = sizes[labels] > 10
+    if suspects.any():
+        first = np.full(count, -1, dtype=np.int64)
+        first[labels[::-1]] = np.arange(records)[::-1]
+        for component in np.unique(labels[suspects]):
+            reach = dijkstra(adjacency, directed=False, indices=first[component])
+            members = labels == component
+            far[members] = reach[members].max() > 5 * MERGED_WITHIN
+    return labels.astype(np.int64), far
+
+
+def _quotient(
+    z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
+) -> tuple[Floats, Graph, Floats]:
+    """One row a class (the mean of its members'), the nearest pair between two classes, and each row's cost."""
+    classes = int(label.max()) + 1
+    cost = np.zeros((classes, z.shape[1]))
+    if loss is not None:
+        np.add.at(cost, label, loss)
+    rows = np.zeros_like(cost)
+    np.add.at(rows, label, z)
+    rows /= np.bincount(label, minlength=classes)[:, None]
+    ends = np.sort(label[pairs], axis=1)
+    apart = ends[:, 0] != ends[:, 1]
+    ends, lengths = ends[apart], exponents[apart]
+    order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
+    ends, lengths = ends[order], lengths[order]
+    fresh = np.ones(len(ends), dtype=bool)
+    fresh[1:] = (ends[1:] != ends[:-1]).any(axis=1)
+    first, second = (np.ascontiguousarray(ends[fresh, side]) for side in (0, 1))
+    return rows, graph_of(first, second, lengths[fresh], classes), cost
+
+
+def _drift(sums: Floats, graph: Graph) -> float:
+    """Greatest |log sum_i - log sum_j| / (eps d): what dividing each row by its sum would take from the slack."""
+    if not len(graph.first):
+        return 0.0
+    logs = np.log(sums)
+    return float((np.abs(logs[graph.first] - logs[graph.second]) / graph.exponents).max())
+
+
+def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> Floats:
+    """A closed matrix with rows that sum to 1, up to a drift that tau covers."""
+    close(z, graph, tau, whole=False, executor=executor)
+    _fill_empty(z, graph)
+    for _ in range(2):
+        sums = z.sum(axis=1)
+        if _drift(sums, graph) <= tau / 4:
+            return _over(z, sums)
+        z /= _least(sums, graph)[:, None]  # one factor a component: stays in the cone
+        lower(z, z.sum(axis=1) - 1.0, cost, graph, tau)
+    return _share_deficits(z, cost, graph, tau)
+
+
+def _over(z: Floats, sums: Floats) -> Floats:
+    """Each row over its sum."""
+    rows: Floats = z / sums[:, None]
+    return rows
+
+
+def _least(sums: Floats, graph: Graph) -> Floats:
+    """For each record the least sum in its component."""
+    least = np.full(graph.components, np.inf)
+    np.minimum.at(least, graph.labels, sums)
+    spread: Floats = least[graph.labels]
+    return spread
+
+
+def _fill_empty(z: Floats, graph: Graph) -> None:
+    """Components without any mass become uniform."""
+    mass = np.zeros(graph.components)
+    np.add.at(mass, graph.labels, z.sum(axis=1))
+    z[mass[graph.labels] == 0] = 1.0
+
+
+def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> Floats:
+    """Bring sums to 1 by adding to each component one output in amounts that are in the cone (third fact above)."""
+    sums = z.sum(axis=1)
+    if _drift(sums, graph) <= tau / 4:
+        return _over(z, sums)
+    steps = np.expm1((1.0 - tau) * graph.exponents)
+    i, j = graph.first, graph.second
+    wanted = np.maximum(sums[j] + (sums[j] - sums[i]) / steps, sums[i] + (sums[i] - sums[j]) / steps)
+    scale = np.zeros(graph.components)
+    np.maximum.at(scale, graph.labels, sums)
+    np.maximum.at(scale, graph.labels[i], wanted)
+    deficits = scale[graph.labels] - sums
+    priced = np.zeros((graph.components, z.shape[1]))
+    np.add.at(priced, graph.labels, (cost if cost.any() else -z) * deficits[:, None])
+    z[np.arange(len(z)), priced.argmin(axis=1)[graph.labels]] += deficits
+    return _over(z, z.sum(axis=1))
+
+
+def _to_integers(z: Floats, graph: Graph, tau: float, executor: Executor | None) -> Weights:
+    """Integers with rows of exactly 2**63 that satisfy the rows of privacy between themselves."""
+    for _ in range(6):
+        units = np.rint(z * float(TOTAL))
+        close(units, graph, tau, whole=True, executor=executor)
+        weights = units.astype(np.uint64)
+        rest = (np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)).view(np.int64)
+        shares = rest / float(TOTAL)
+        if np.abs(shares).max() <= 1e-15 * z.shape[1] or _drift(1.0 - shares, graph) <= tau / 8:
+            break
+        z = units / units.sum(axis=1, keepdims=True)
+    for row, missing in zip(weights, rest.tolist(), strict=True):
+        _give(row, missing)
+    return weights
+
+
+def _give(row: Weights, missing: int) -> None:
+    """Add ``missing`` units (or take them, where negative) to the row's greatest entries, in proportion."""
+    greatest = int(row.argmax())
+    large = np.flatnonzero(row >= row[greatest] // np.uint64(16))
+    values = row[large].astype(np.float64)
+    given = np.trunc(missing * (values / values.sum())).astype(np.int64)
+    row[large] += given.view(np.uint64)  # wraps for negative amounts, as two's complement means it to
+    row[greatest] += np.array(missing - int(given.sum())).astype(np.int64).view(np.uint64)

@@ -1,0 +1,104 @@
+"""A Dask cluster, each task with its worker named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from privopt.errors import SolverError, UsageError
+from privopt.execution.base import Executor, Held
+
+__all__ = ["connect"]
+
+T = TypeVar("T")
+
+_LOST_AFTER = 2.0
+
+
+class _Dask(Executor):
+    """One thread a worker keeps that worker's tasks in order; held values are scattered to it once."""
+
+    def __init__(self, client: Any) -> None:
+        super().__init__()
+        self._client = client
+        self._names = self._alive()
+        if not self._names:
+            raise UsageError("the Dask cluster has no workers")
+        self.jobs = len(self._names)
+        self._scattered: dict[tuple[int, str], Any] = {}
+        self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-dask-{n}") for n in range(self.jobs)]
+
+    def _alive(self) -> list[str]:
+        return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
+
+    def hold(self, value: Any) -> Any:
+        return Held(value, next(self._numbers))
+
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        place = self._place(key)
+        return self._pools[place].submit(self._call, place, function, arguments)
+
+    def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        for _ in range(2):
+            name = self._worker(place)
+            sent = [self._send(name, a) if isinstance(a, Held) else a for a in arguments]
+            future = self._client.submit(function, *sent, workers=[name], pure=False)
+            if self._settled(future, name):
+                answer: T = future.result()
+                return answer
+            future.cancel()
+        raise SolverError(f"the Dask worker died in {getattr(function, '__qualname__', repr(function))}, twice")
+
+    def _worker(self, place: int) -> str:
+        """The worker of a place; where it has gone, the place moves to one that is there."""
+        alive = self._alive()
+        if not alive:
+            raise SolverError("the Dask cluster has no workers left")
+        if self._names[place] not in alive:
+            self._names[place] = alive[place % len(alive)]
+        return self._names[place]
+
+    def _send(self, name: str, held: Held) -> Any:
+        if (held.number, name) not in self._scattered:
+            [future] = self._client.scatter([held.value], workers=[name], hash=False)
+            self._scattered[held.number, name] = future
+        return self._scattered[held.number, name]
+
+    def _settled(self, future: Any, name: str) -> bool:
+        """Wait; False where the worker is lost before there is an answer."""
+        from distributed import KilledWorker
+
+        gone_since: float | None = None
+        while not future.done():
+            time.sleep(0.005)
+            if name in self._client.scheduler_info(n_workers=-1)["workers"]:
+                gone_since = None
+                continue
+            gone_since = gone_since or time.monotonic()
+            if time.monotonic() - gone_since > _LOST_AFTER:
+                return False
+        return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
+
+    def close(self, *, wait: bool = True) -> None:
+        for pool in self._pools:
+            pool.shutdown(wait=wait, cancel_futures=not wait)
+        self._client.close()
+
+
+def connect(address: str) -> Executor:
+    """The cluster whose scheduler listens at ``host:port``.
+
+    Raises:
+        UsageError: ``distributed`` is not installed, nobody answers, or the cluster has no workers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("a Dask cluster needs the package distributed: install privopt[dask]") from None
+    try:
+        client = Client(f"tcp://{address}", timeout=10, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise UsageError(f"no Dask scheduler answers at {address}: {error}") from error
+    return _Dask(client)
