@@ -1,0 +1,28 @@
+"""Solvers behind one small interface.
+
+Names are loaded when they are first asked for: no solver before it is used, and CBC's worker process, which lives
+in this package, loads numpy and CBC alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privopt.backends.base import Backend, Capabilities, Outcome, Result
+    from privopt.backends.choose import explain_infeasible, explain_unbounded, get, names
+
+__all__ = ["Backend", "Capabilities", "Outcome", "Result", "explain_infeasible", "explain_unbounded", "get", "names"]
+
+_HOMES = {
+    "privopt.backends.base": ("Backend", "Capabilities", "Outcome", "Result"),
+    "privopt.backends.choose": ("explain_infeasible", "explain_unbounded", "get", "names"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, members in _HOMES.items():
+        if name in members:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

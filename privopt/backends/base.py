@@ -1,0 +1,232 @@
+"""What a solver is to privopt: it gets a ``StandardForm`` and returns a ``Result`` that has been checked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.errors import SolverError
+
+__all__ = ["Backend", "Capabilities", "Outcome", "Raw", "Result", "check_vector"]
+
+ROW_TOLERANCE = 1e-6
+INTEGER_TOLERANCE = 1e-5
+
+
+class Outcome(Enum):
+    """How a solve ended. A solver that dies or lies is none of these: it raises ``SolverError``."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    STOPPED = "stopped"
+
+
+@frozen(kw_only=True)
+class Capabilities:
+    """What a backend can do, told before it is loaded.
+
+    Attributes:
+        mip: integer columns.
+        duals: multipliers and reduced costs of LPs.
+        rays: certificates of infeasible and unbounded LPs.
+        warm_start: a session that is changed and solved again.
+        isolated: a crash of the solver does not take the program with it.
+        bearing: coefficients that it bears.
+    """
+
+    mip: bool = True
+    duals: bool = True
+    rays: bool = False
+    warm_start: bool = False
+    isolated: bool = False
+    bearing: Bearing = Bearing()
+
+
+@frozen(eq=False, kw_only=True)
+class Raw:
+    """What a solver said, on the scaled rows, before anything is checked."""
+
+    outcome: Outcome
+    x: FloatArray | None = None
+    bound: float | None = None
+    duals: FloatArray | None = None
+    reduced: FloatArray | None = None
+    iterations: int = 0
+    seconds: float = 0.0
+    message: str = ""
+
+
+@frozen(eq=False, kw_only=True)
+class Result:
+    """A checked answer, in the form's own rows, units and sense.
+
+    Attributes:
+        outcome: how it ended; x, objective and violation are there where it is optimal or feasible.
+        x: shape (n,), inside its bounds exactly and integer where it must be.
+        objective: at x.
+        bound: on the optimum of the form as it was given (before tightening), or None.
+        duals, reduced: of LPs solved to optimality: change of the objective for a unit of a row's side, and the
+            reduced costs.
+        seconds: in the solver. iterations: simplex and interior point.
+        solver: name and version.
+        violation: by how much x misses a scaled row at most.
+        message: what the solver had to say.
+        tightening: privacy rows that were tightened; None where there were none.
+    """
+
+    outcome: Outcome
+    solver: str
+    x: FloatArray | None = None
+    objective: float | None = None
+    bound: float | None = None
+    duals: FloatArray | None = None
+    reduced: FloatArray | None = None
+    seconds: float = 0.0
+    iterations: int = 0
+    violation: float = 0.0
+    message: str = ""
+    tightening: Tightening | None = None
+
+
+class Backend(ABC):
+    """A solver.
+
+    >>> import numpy as np
+    >>> from privopt.backends import get
+    >>> from privopt.dsl.form import StandardForm
+    >>> form = StandardForm(c=[1, 1], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
+    ...                     col_upper=[9, 9], integrality=[0, 0])
+    >>> get("highs").solve(form).objective
+    1.0
+    """
+
+    name: str
+    capabilities: Capabilities
+
+    def solve(
+        self, form: StandardForm, *, time_limit: float | None = None, gap: float | None = None, method: str = "auto",
+        threads: int = 1, seed: int = 0,
+    ) -> Result:
+        """Solve a form.
+
+        Args:
+            form: the model.
+            time_limit: seconds of wall time.
+            gap: relative gap at which a search over integers may stop.
+            method: "auto", "simplex" or "ipm" for LPs.
+            threads: for the solver.
+            seed: of the solver's own tie breaking.
+
+        Raises:
+            SolverError: the solver died, refused the form, or its vector misses rows, bounds or integers.
+        """
+        if time_limit is not None and not time_limit > 0:
+            raise SolverError(f"time limit {time_limit}, wanted seconds above 0")
+        if method not in ("auto", "simplex", "ipm"):
+            raise SolverError(f"method {method!r}, wanted auto, simplex or ipm")
+        conditioned = condition(form, self.capabilities.bearing)
+        raw = self._solve(conditioned, time_limit=time_limit, gap=gap, method=method, threads=threads, seed=seed)
+        return finish(conditioned, raw, f"{self.name} {self.version()}")
+
+    @abstractmethod
+    def version(self) -> str:
+        """Version of the solver."""
+
+    @abstractmethod
+    def _solve(
+        self, conditioned: Conditioned, *, time_limit: float | None, gap: float | None, method: str, threads: int,
+        seed: int,
+    ) -> Raw:
+        """Solve the scaled form."""
+
+
+def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
+    """Check what a solver said, and bring it back to the form's rows, units and sense."""
+    made = Result(outcome=raw.outcome, solver=solver, seconds=raw.seconds, iterations=raw.iterations,
+                  message=raw.message, tightening=conditioned.tightening)
+    form = conditioned.form
+    bound = None if raw.bound is None or not np.isfinite(raw.bound) else conditioned.bound(raw.bound)
+    if raw.x is None or raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        if raw.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+            raise SolverError(f"{solver} calls the model {raw.outcome.value} and gives no vector")
+        return evolve(made, bound=bound if raw.outcome is Outcome.STOPPED and conditioned.tightening is None else None)
+    try:
+        x, violation = check_vector(conditioned, raw.x)
+    except SolverError as error:
+        if raw.outcome is Outcome.FEASIBLE:
+            return evolve(made, outcome=Outcome.STOPPED, message=f"its vector is not feasible: {error}")
+        raise SolverError(f"{solver}: {error}") from None
+    objective = conditioned.objective(x)
+    duals = None if raw.duals is None else conditioned.duals(raw.duals)
+    tightening = conditioned.tightening
+    if tightening is not None:
+        cost = None if duals is None else tightening_cost(conditioned, duals, objective)
+        tightening = evolve(tightening, cost=cost)
+        bound = None if cost is None else objective - cost * (1 if form.sense == "min" else -1)
+    elif duals is not None:
+        bound = _safe_bound(form, duals, bound, objective)
+    return evolve(
+        made, x=x, objective=objective, bound=bound, duals=duals, violation=violation, tightening=tightening,
+        reduced=None if raw.reduced is None else conditioned.reduced_costs(raw.reduced))
+
+
+def _safe_bound(form: StandardForm, duals: FloatArray, claimed: float | None, objective: float) -> float | None:
+    """The weaker of the Lagrangian bound (where finite) and the objective; else the solver's claim."""
+    found = dual_bound(form, duals)
+    if not np.isfinite(found):
+        return claimed
+    return min(found, objective) if form.sense == "min" else max(found, objective)
+
+
+def check_vector(conditioned: Conditioned, x: FloatArray) -> tuple[FloatArray, float]:
+    """Check a solver's vector against bounds, integers and rows.
+
+    Returns:
+        The vector, put exactly inside its bounds and onto its integers, and the largest violation of a scaled row.
+
+    Raises:
+        SolverError: it misses one of them by more than rounding; the worst row or column is named.
+    """
+    form = conditioned.form
+    x = np.array(x, dtype=np.float64)
+    if x.shape != (form.shape[1],) or not np.isfinite(x).all():
+        raise SolverError(f"its vector of shape {x.shape} is not {form.shape[1]} finite numbers")
+    inside = np.clip(x, form.col_lower, form.col_upper)
+    miss = np.abs(x - inside) / (1.0 + np.abs(inside))
+    if miss.max(initial=0.0) > ROW_TOLERANCE:
+        at = int(np.argmax(miss))
+        raise SolverError(f"its vector has {form.column_name(at)} = {x[at]:.9g}, outside "
+                          f"[{form.col_lower[at]:g}, {form.col_upper[at]:g}]")
+    whole = form.integrality == 1
+    nearest = np.round(inside)
+    off = np.where(whole, np.abs(inside - nearest), 0.0)
+    if off.max(initial=0.0) > INTEGER_TOLERANCE:
+        at = int(np.argmax(off))
+        raise SolverError(f"its vector has {form.column_name(at)} = {x[at]:.9g}, wanted an integer")
+    done = np.where(whole, nearest, inside)
+    return done, _row_violation(conditioned, done)
+
+
+def _row_violation(conditioned: Conditioned, x: FloatArray) -> float:
+    activity = conditioned.A @ x
+    lower, upper = conditioned.row_lower, conditioned.row_upper
+    miss = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)
+    magnitude = np.asarray(abs(conditioned.A) @ np.abs(x))
+    side = np.where(np.isfinite(lower), np.abs(lower), 0.0) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
+    allowed = ROW_TOLERANCE * (1.0 + side) + 1e-9 * magnitude
+    if (miss > allowed).any():
+        at = int(np.argmax(miss / allowed))
+        raise SolverError(f"its vector misses {conditioned.form.row_name(at)} by {miss[at]:.3g} (allowed "
+                          f"{allowed[at]:.3g})")
+    return float(miss.max(initial=0.0))
+
+
+_ = Any

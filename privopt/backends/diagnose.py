@@ -1,0 +1,163 @@
+"""Why a model has no solution, or no end: said in its families, rows and variables."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.backends.base import Outcome
+from privopt.backends.highs import BEARING, TOLERANCE, load, new_solver, outcome_of
+from privopt.dsl.condition import Conditioned, condition
+from privopt.dsl.form import StandardForm
+
+__all__ = ["Clash", "Direction", "clash", "direction"]
+
+SHOWN = 6
+
+
+@frozen(kw_only=True)
+class Clash:
+    """Families that cannot hold together.
+
+    Attributes:
+        families: irreducible where ``irreducible``: without any one of them the rest has a solution.
+        rows: rows of them that clash already, where an irreducible set was cheap to find.
+        bounds: columns whose bounds take part.
+        irreducible: whether the families were reduced to the end in the time given.
+        confirmed: whether HiGHS finds the model infeasible too.
+    """
+
+    families: tuple[str, ...]
+    rows: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+    irreducible: bool = True
+    confirmed: bool = True
+
+    def __str__(self) -> str:
+        if not self.confirmed:
+            return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
+        names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
+        text = f"{names} clash" if len(self.families) > 1 else f"{names} cannot hold"
+        if self.rows:
+            text += f", already in rows {_short(self.rows)}"
+        if self.bounds:
+            text += f" with the bounds of {_short(self.bounds)}"
+        return text
+
+
+def _short(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+@frozen(kw_only=True)
+class Direction:
+    """Where an unbounded objective runs off to: columns and how they move."""
+
+    moves: tuple[tuple[str, float], ...]
+
+    def __str__(self) -> str:
+        if not self.moves:
+            return "no direction could be found"
+        shown = ", ".join(f"{name} by {step:+.6g}" for name, step in self.moves[:SHOWN])
+        more = f" and {len(self.moves) - SHOWN} more" if len(self.moves) > SHOWN else ""
+        return f"the objective improves without end as {shown}{more}"
+
+
+def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
+    """Families of an infeasible model that clash, found by leaving each out in turn.
+
+    Rows come from HiGHS' irreducible infeasible subsystem of the LP relaxation, where that is infeasible already.
+    """
+    deadline = time.monotonic() + time_limit
+    conditioned = condition(form, BEARING)
+    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
+    load(solver, conditioned)
+    n = form.shape[1]
+    if n:
+        solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
+    relaxed = _infeasible(solver, deadline, integers=None, form=form)
+    if not relaxed and not (form.is_mip and _infeasible(solver, deadline, integers=True, form=form)):
+        return Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
+    kept, done = _reduce(solver, conditioned, deadline)
+    rows, bounds = _subsystem(conditioned, kept, deadline) if relaxed else ((), ())
+    return Clash(families=tuple(kept), rows=rows, bounds=bounds, irreducible=done)
+
+
+def _infeasible(solver: Any, deadline: float, *, integers: bool | None, form: StandardForm) -> bool:
+    """Whether the model as it stands in the solver is infeasible; ``integers`` None drops them first."""
+    n = form.shape[1]
+    if form.is_mip:
+        kinds = np.zeros(n, np.uint8) if integers is None else form.integrality
+        solver.changeColsIntegrality(n, np.arange(n, dtype=np.int32), kinds.astype(np.uint8))
+    left = max(deadline - time.monotonic(), 0.1)
+    solver.setOptionValue("time_limit", solver.getRunTime() + left)
+    solver.run()
+    return outcome_of(solver) is Outcome.INFEASIBLE
+
+
+def _reduce(solver: Any, conditioned: Conditioned, deadline: float) -> tuple[list[str], bool]:
+    """Leave out each family that the clash does not need."""
+    form = conditioned.form
+    kept, done = [], True
+    for block in sorted(form.families, key=len, reverse=True):
+        if time.monotonic() > deadline:
+            kept.append(block.name)
+            done = False
+            continue
+        rows = np.arange(block.start, block.stop, dtype=np.int32)
+        if not len(rows):
+            continue
+        infinite = np.full(len(rows), np.inf)
+        solver.changeRowsBounds(len(rows), rows, -infinite, infinite)
+        solver.run()
+        if outcome_of(solver) is not Outcome.INFEASIBLE:
+            done = done and outcome_of(solver) is Outcome.OPTIMAL
+            kept.append(block.name)
+            lower, upper = conditioned.row_lower[rows], conditioned.row_upper[rows]
+            solver.changeRowsBounds(len(rows), rows, lower, upper)
+    order = [b.name for b in form.families]
+    return sorted(kept, key=order.index), done
+
+
+def _subsystem(
+    conditioned: Conditioned, families: list[str], deadline: float
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Rows and column bounds of an irreducible infeasible subsystem, where HiGHS finds one in time."""
+    form = conditioned.form
+    left = deadline - time.monotonic()
+    if left < 0.5 or form.A.nnz > 2_000_000:
+        return (), ()
+    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
+    solver.setOptionValue("iis_time_limit", left)
+    solver.setOptionValue("time_limit", left)
+    solver.setOptionValue("iis_strategy", 2 + 4)
+    load(solver, conditioned, integers=False)
+    _, found = solver.getIis()
+    if not found.valid_:
+        return (), ()
+    rows = tuple(form.row_name(int(r)) for r in found.row_index_)
+    columns = np.array(found.col_index_, dtype=np.int64)
+    free = np.array([int(b) for b in found.col_bound_], dtype=np.int64)
+    bounded = columns[free > 1] if len(free) == len(columns) else columns
+    return rows, tuple(form.column_name(int(c)) for c in bounded)
+
+
+def direction(form: StandardForm, *, time_limit: float = 20.0) -> Direction:
+    """A direction in which an unbounded model (or its LP relaxation) improves for ever."""
+    conditioned = condition(form, BEARING)
+    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="simplex")
+    for name, value in (("presolve", "off"), ("time_limit", time_limit)):
+        solver.setOptionValue(name, value)
+    load(solver, conditioned, integers=False)
+    solver.run()
+    _, found, ray = solver.getPrimalRay()
+    if not found:
+        return Direction(moves=())
+    ray = np.array(ray)
+    columns = np.flatnonzero(np.abs(ray) > 1e-9 * np.abs(ray).max(initial=0.0))
+    order = columns[np.argsort(-np.abs(ray[columns]), kind="stable")]
+    return Direction(moves=tuple((form.column_name(int(c)), float(ray[c])) for c in order))

@@ -1,0 +1,322 @@
+"""HiGHS through highspy: LPs and MILPs, and a session that is changed and solved again warm."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.backends.base import Backend, Capabilities, Outcome, Raw
+from privopt.dsl.condition import Bearing, Conditioned, condition
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.sets import IntArray
+from privopt.errors import SolverError
+
+__all__ = ["BEARING", "Answer", "Highs", "Session"]
+
+BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="plain", log_cap=20.0)
+TOLERANCE = 1e-9
+
+
+def _highspy() -> Any:
+    import highspy
+
+    return highspy
+
+
+def _call(status: Any, what: str) -> None:
+    if status == _highspy().HighsStatus.kError:
+        raise SolverError(f"highs refused to {what}")
+
+
+def new_solver(*, tolerance: float, threads: int, seed: int, method: str, gap: float | None = None) -> Any:
+    """A silent HiGHS instance."""
+    solver = _highspy().Highs()
+    options = {
+        "output_flag": False, "log_to_console": False, "primal_feasibility_tolerance": tolerance,
+        "dual_feasibility_tolerance": tolerance, "threads": threads, "random_seed": seed,
+    }
+    if gap is not None:
+        options["mip_rel_gap"] = gap
+    if method != "auto":
+        options["solver"] = method
+    for name, value in options.items():
+        _call(solver.setOptionValue(name, value), f"set {name}")
+    return solver
+
+
+def load(solver: Any, conditioned: Conditioned, *, integers: bool = True) -> None:
+    """Hand a scaled form over in one call."""
+    form, matrix = conditioned.form, conditioned.A
+    m, n = form.shape
+    whole = form.integrality if integers else np.zeros(n, dtype=np.uint8)
+    status = solver.passModel(
+        n, m, matrix.nnz, 2, 1, 0.0, conditioned.c, form.col_lower, form.col_upper, conditioned.row_lower,
+        conditioned.row_upper, matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data,
+        whole.astype(np.int32))
+    _call(status, "take the model")
+    if solver.getNumNz() != matrix.nnz:
+        raise SolverError(f"highs kept {solver.getNumNz()} of {matrix.nnz} coefficients")
+
+
+def outcome_of(solver: Any) -> Outcome | None:
+    """The outcome that HiGHS claims; None where it gave up."""
+    kinds = _highspy().HighsModelStatus
+    status = solver.getModelStatus()
+    if status in (kinds.kOptimal, kinds.kModelEmpty):
+        return Outcome.OPTIMAL
+    if status == kinds.kInfeasible:
+        return Outcome.INFEASIBLE
+    if status == kinds.kUnbounded:
+        return Outcome.UNBOUNDED
+    limits = (kinds.kTimeLimit, kinds.kIterationLimit, kinds.kSolutionLimit, kinds.kInterrupt, kinds.kHighsInterrupt,
+              kinds.kObjectiveBound, kinds.kObjectiveTarget)
+    if status in limits:
+        feasible = solver.getInfo().primal_solution_status == _highspy().kSolutionStatusFeasible
+        return Outcome.FEASIBLE if feasible else Outcome.STOPPED
+    return None
+
+
+class Highs(Backend):
+    """HiGHS, in this process."""
+
+    name = "highs"
+    capabilities = Capabilities(rays=True, warm_start=True, bearing=BEARING)
+
+    def version(self) -> str:
+        """Version of HiGHS."""
+        return str(_highspy().Highs().version())
+
+    def _solve(
+        self, conditioned: Conditioned, *, time_limit: float | None, gap: float | None, method: str, threads: int,
+        seed: int,
+    ) -> Raw:
+        form = conditioned.form
+        started = time.monotonic()
+        solver = new_solver(tolerance=TOLERANCE, threads=threads, seed=seed, method=method, gap=gap)
+        load(solver, conditioned)
+        outcome = None
+        for attempt in ({}, {"presolve": "off"}, {"presolve": "on", "primal_feasibility_tolerance": 1e-7,
+                                                  "dual_feasibility_tolerance": 1e-7}):
+            for option, value in attempt.items():
+                _call(solver.setOptionValue(option, value), f"set {option}")
+            if time_limit is not None:
+                left = time_limit - (time.monotonic() - started)
+                if left <= 0:
+                    return Raw(outcome=Outcome.STOPPED, seconds=time.monotonic() - started, message="time limit")
+                _call(solver.setOptionValue("time_limit", solver.getRunTime() + left), "set time_limit")
+            solver.run()
+            outcome = outcome_of(solver)
+            if outcome is None and solver.getModelStatus() == _highspy().HighsModelStatus.kUnboundedOrInfeasible:
+                outcome = _which(conditioned, threads, seed)
+            if outcome is not None:
+                break
+        seconds = time.monotonic() - started
+        if outcome is None:
+            raise SolverError(f"highs gave up: {solver.modelStatusToString(solver.getModelStatus())}")
+        return _raw(solver, outcome, form.is_mip, form.shape[1], seconds)
+
+
+def _which(conditioned: Conditioned, threads: int, seed: int) -> Outcome:
+    """Infeasible, or unbounded: a solve without costs tells."""
+    solver = new_solver(tolerance=TOLERANCE, threads=threads, seed=seed, method="auto")
+    load(solver, conditioned)
+    n = conditioned.form.shape[1]
+    _call(solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n)), "drop the costs")
+    solver.run()
+    return Outcome.UNBOUNDED if outcome_of(solver) is Outcome.OPTIMAL else Outcome.INFEASIBLE
+
+
+def _raw(solver: Any, outcome: Outcome, is_mip: bool, n: int, seconds: float) -> Raw:
+    info = solver.getInfo()
+    iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
+    bound = info.mip_dual_bound if is_mip else None
+    if outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        return Raw(outcome=outcome, iterations=iterations, seconds=seconds, bound=bound)
+    solution = solver.getSolution()
+    x = np.array(solution.col_value, dtype=np.float64)
+    if n and not x.size:
+        raise SolverError("highs gives no vector")
+    duals = reduced = None
+    if outcome is Outcome.OPTIMAL and not is_mip:
+        bound = info.objective_function_value
+        duals = np.array(solution.row_dual, dtype=np.float64)
+        reduced = np.array(solution.col_dual, dtype=np.float64)
+    return Raw(outcome=outcome, x=x, bound=bound, duals=duals, reduced=reduced, iterations=iterations, seconds=seconds)
+
+
+@frozen(eq=False, kw_only=True)
+class Answer:
+    """What a session's solve found, in the form's own rows and units, as a minimum or maximum as the form says.
+
+    Attributes:
+        outcome: as of ``Result``.
+        x, objective: where optimal or feasible.
+        duals, reduced: where optimal (LPs).
+        ray: infeasible LPs: Farkas multipliers y of the rows: for no x within its bounds does
+            ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum). Unbounded ones: a direction.
+        iterations: of this solve. seconds: of this solve.
+    """
+
+    outcome: Outcome
+    x: FloatArray | None = None
+    objective: float | None = None
+    duals: FloatArray | None = None
+    reduced: FloatArray | None = None
+    ray: FloatArray | None = None
+    iterations: int = 0
+    seconds: float = 0.0
+
+
+class Session:
+    """A model inside HiGHS that is changed and solved again from its last basis. For decomposers.
+
+    Rows are scaled as everywhere (``condition``); what is added later is taken as it is. Nothing is checked here
+    against the rows: a decomposer proves its own bounds.
+
+    >>> import numpy as np
+    >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
+    ...                     col_upper=[9, 9], integrality=[0, 0])
+    >>> session = Session(form)
+    >>> session.solve().objective
+    1.0
+    >>> session.change_row_bounds([0], [4], [np.inf])
+    >>> session.solve().objective
+    2.0
+    """
+
+    def __init__(
+        self, form: StandardForm, *, tolerance: float = TOLERANCE, threads: int = 1, seed: int = 0,
+        method: str = "auto", options: dict[str, Any] | None = None,
+    ) -> None:
+        conditioned = condition(form, BEARING)
+        self.tightening = conditioned.tightening
+        self._form = form
+        self._row_scale = conditioned.row_scale
+        self._flip = 1.0 if form.sense == "min" else -1.0
+        self._solver = new_solver(tolerance=tolerance, threads=threads, seed=seed, method=method)
+        for name, value in (options or {}).items():
+            _call(self._solver.setOptionValue(name, value), f"set {name}")
+        load(self._solver, conditioned)
+        self.change_costs(np.arange(form.shape[1]), form.c)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, columns."""
+        return int(self._solver.getNumRow()), int(self._solver.getNumCol())
+
+    def change_costs(self, columns: Any, values: Any) -> None:
+        """New objective coefficients, as the form's sense reads them."""
+        index = np.asarray(columns, dtype=np.int32)
+        costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
+        if len(index):
+            _call(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
+
+    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+        """New bounds of columns."""
+        index, low, high = _bounds(columns, lower, upper)
+        if len(index):
+            _call(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
+
+    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+        """New sides of rows."""
+        index, low, high = _bounds(rows, lower, upper)
+        if len(index):
+            scale = self._row_scale[index]
+            _call(self._solver.changeRowsBounds(len(index), index, low * scale, high * scale), "change row bounds")
+
+    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> IntArray:
+        """Append rows ``lower <= matrix x <= upper`` (CSR, over all columns); returns their numbers."""
+        rows = matrix.tocsr()
+        count, before = rows.shape[0], self.shape[0]
+        if count:
+            _, low, high = _bounds(np.arange(count), lower, upper)
+            _call(self._solver.addRows(count, low, high, rows.nnz, rows.indptr[:-1].astype(np.int32),
+                                       rows.indices.astype(np.int32), rows.data.astype(np.float64)), "add rows")
+            self._row_scale = np.concatenate([self._row_scale, np.ones(count)])
+        return np.arange(before, before + count)
+
+    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> IntArray:
+        """Append columns; ``matrix`` (CSC, all rows by new columns) holds their entries. Returns their numbers."""
+        columns = matrix.tocsc(copy=True)
+        count, before = columns.shape[1], self.shape[1]
+        if count:
+            columns.data = columns.data * self._row_scale[columns.indices]
+            _, low, high = _bounds(np.arange(count), lower, upper)
+            cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip
+            _call(self._solver.addCols(count, np.ascontiguousarray(cost), low, high, columns.nnz,
+                                       columns.indptr[:-1].astype(np.int32), columns.indices.astype(np.int32),
+                                       columns.data), "add columns")
+        return np.arange(before, before + count)
+
+    def delete_rows(self, rows: Any) -> None:
+        """Remove rows; those behind them move up."""
+        index = np.unique(np.asarray(rows, dtype=np.int32))
+        if len(index):
+            _call(self._solver.deleteRows(len(index), index), "delete rows")
+            self._row_scale = np.delete(self._row_scale, index)
+
+    @property
+    def basis(self) -> Any:
+        """The basis now, to be put back with ``start_from`` (of a model of the same size)."""
+        return self._solver.getBasis()
+
+    def start_from(self, basis: Any) -> None:
+        """Start the next solve from a basis."""
+        _call(self._solver.setBasis(basis), "take the basis")
+
+    def solve(self, *, time_limit: float | None = None) -> Answer:
+        """Solve from the last basis."""
+        started = time.monotonic()
+        limit = np.inf if time_limit is None else self._solver.getRunTime() + time_limit
+        _call(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
+        self._solver.run()
+        outcome = outcome_of(self._solver)
+        if outcome is None:
+            # presolve cannot always tell infeasible from unbounded, and drops the ray
+            _call(self._solver.setOptionValue("presolve", "off"), "set presolve")
+            self._solver.run()
+            outcome = outcome_of(self._solver)
+            _call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
+        if outcome is None:
+            raise SolverError(f"highs gave up: {self._solver.modelStatusToString(self._solver.getModelStatus())}")
+        return self._answer(outcome, time.monotonic() - started)
+
+    def _answer(self, outcome: Outcome, seconds: float) -> Answer:
+        info = self._solver.getInfo()
+        iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
+        if outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED):
+            ray = self._ray(outcome)
+            return Answer(outcome=outcome, ray=ray, iterations=iterations, seconds=seconds)
+        if outcome is Outcome.STOPPED:
+            return Answer(outcome=outcome, iterations=iterations, seconds=seconds)
+        solution = self._solver.getSolution()
+        known = outcome is Outcome.OPTIMAL and bool(solution.dual_valid)
+        return Answer(
+            outcome=outcome, x=np.array(solution.col_value), iterations=iterations, seconds=seconds,
+            objective=self._flip * float(info.objective_function_value) + self._form.c0,
+            duals=self._flip * np.array(solution.row_dual) * self._row_scale if known else None,
+            reduced=self._flip * np.array(solution.col_dual) if known else None)
+
+    def _ray(self, outcome: Outcome) -> FloatArray | None:
+        ask = self._solver.getDualRay if outcome is Outcome.INFEASIBLE else self._solver.getPrimalRay
+        _, found, ray = ask()
+        if not found:
+            _call(self._solver.setOptionValue("presolve", "off"), "set presolve")
+            self._solver.clearSolver()
+            self._solver.run()
+            _call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
+            _, found, ray = ask()
+        if not found:
+            return None
+        ray = np.array(ray, dtype=np.float64)
+        return ray * self._row_scale if outcome is Outcome.INFEASIBLE else ray
+
+
+def _bounds(places: Any, lower: Any, upper: Any) -> tuple[Any, FloatArray, FloatArray]:
+    index = np.asarray(places, dtype=np.int32)
+    low, high = (np.ascontiguousarray(np.broadcast_to(np.asarray(v, dtype=np.float64), index.shape))
+                 for v in (lower, upper))
+    return index, low, high

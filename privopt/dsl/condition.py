@@ -1,0 +1,291 @@
+"""The one place between formula and solver: rows scaled as each solver bears them.
+
+Privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are written out here from L itself. A row may be tightened, never
+loosened, and never dropped: the factor is rounded down, and beyond the solver's reach L is cut at a cap, since a
+smaller factor is stricter. Cutting ``L = eps d`` at a cap is the same as the metric ``min(d, cap / eps)``, so what
+was feasible for it is private for d too. Measured reaches: mathematics S; HiGHS drops coefficients below 1e-9 and
+refuses those from 1e15 on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from attrs import frozen
+from scipy import sparse
+
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.sets import IntArray
+from privopt.errors import SolverError
+
+__all__ = ["Bearing", "Conditioned", "Tightening", "condition", "dual_bound", "tightening_cost"]
+
+_UP = 2.0**-50
+
+
+@frozen(kw_only=True)
+class Bearing:
+    """What a solver bears.
+
+    Attributes:
+        smallest: coefficients below it are dropped by the solver.
+        largest: coefficients from it on are refused, or kill it.
+        privacy: how privacy rows are scaled: "plain" ``z_i - e^L z_j``, "symmetric" ``e^(-L/2) z_i - e^(L/2) z_j``.
+        log_cap: the largest L that a privacy row may have; beyond it the row is tightened to the cap.
+    """
+
+    smallest: float = 1e-9
+    largest: float = 1e15
+    privacy: Literal["plain", "symmetric"] = "plain"
+    log_cap: float = 20.0
+
+
+@frozen(kw_only=True)
+class Tightening:
+    """Privacy rows that were tightened, and what that costs.
+
+    Attributes:
+        rows: how many.
+        log_cap: the cap.
+        largest_log: the largest exponent among them.
+        families: where they are.
+        cost: upper bound on what it adds to the objective, in its units; None before a solve, and where the
+            multipliers bound nothing.
+    """
+
+    rows: int
+    log_cap: float
+    largest_log: float
+    families: tuple[str, ...]
+    cost: float | None = None
+
+    def __str__(self) -> str:
+        cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
+        return (f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
+                f"{self.largest_log:.4g} to {self.log_cap:g}; cost {cost}")
+
+
+@frozen(eq=False, kw_only=True)
+class Conditioned:
+    """A form as a solver gets it: minimise ``c x`` over scaled rows, and the way back.
+
+    Attributes:
+        c: costs, scaled by ``cost_scale`` and negated where the form maximises, shape (n,).
+        A, row_lower, row_upper: scaled rows.
+        row_scale: each row was multiplied by it, shape (m,): a multiplier y of a scaled row means ``y * row_scale``
+            for the row itself.
+        cost_scale: the costs were multiplied by it (negative where the form maximises).
+        tightened: numbers of the tightened rows.
+        tightening: the report on them; None where there are none.
+    """
+
+    form: StandardForm
+    c: FloatArray
+    A: Any
+    row_lower: FloatArray
+    row_upper: FloatArray
+    row_scale: FloatArray
+    cost_scale: float
+    tightened: IntArray
+    tightening: Tightening | None
+
+    def duals(self, scaled: FloatArray) -> FloatArray:
+        """Multipliers of the rows: change of the objective, in the form's own sense, for a unit of the row's side."""
+        return scaled * self.row_scale / self.cost_scale
+
+    def reduced_costs(self, scaled: FloatArray) -> FloatArray:
+        """Reduced costs in the objective's units and sense."""
+        return scaled / self.cost_scale
+
+    def objective(self, x: FloatArray) -> float:
+        """Objective of a point, in the form's own sense and units."""
+        return float(self.form.c @ x) + self.form.c0
+
+    def bound(self, scaled: float) -> float:
+        """A bound on the scaled costs as a bound on the objective."""
+        return scaled / self.cost_scale + self.form.c0
+
+
+def condition(form: StandardForm, bears: Bearing) -> Conditioned:
+    """Scale a form for a solver.
+
+    Raises:
+        SolverError: a row that is no privacy row spans more than the solver bears; row and term are named.
+    """
+    m, n = form.shape
+    data = form.A.data.copy()
+    scale = np.ones(m)
+    is_privacy = np.zeros(m, dtype=bool)
+    tightened: list[IntArray] = []
+    names, largest = [], 0.0
+    parts: list[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]] = []
+    for block in form.families:
+        if block.log_ratio is None or block.left is None or block.right is None:
+            continue
+        rows = np.arange(block.start, block.stop)
+        is_privacy[rows] = True
+        a, b, row_scale, cut = _privacy_rows(block.log_ratio, bears)
+        parts.append((rows, block.left, block.right, a, b))
+        scale[rows] = row_scale
+        if cut.any():
+            tightened.append(rows[cut])
+            names.append(block.name)
+            largest = max(largest, float(np.abs(block.log_ratio[cut]).max()))
+    row_of = np.repeat(np.arange(m), np.diff(form.A.indptr))
+    _general_rows(form, bears, data, scale, is_privacy, row_of)
+    data *= np.where(is_privacy, 0.0, scale)[row_of]
+    matrix = sparse.csr_matrix((data, form.A.indices.copy(), form.A.indptr.copy()), shape=(m, n))
+    if parts:
+        matrix = _with_privacy(matrix, is_privacy[row_of], parts)
+    matrix.eliminate_zeros()
+    cut_rows = np.concatenate(tightened) if tightened else np.zeros(0, np.int64)
+    report = Tightening(rows=len(cut_rows), log_cap=bears.log_cap, largest_log=largest, families=tuple(names))
+    cost_scale = _cost_scale(form)
+    return Conditioned(
+        form=form, c=form.c * cost_scale, A=matrix, row_lower=form.row_lower * scale, row_upper=form.row_upper * scale,
+        row_scale=scale, cost_scale=cost_scale, tightened=cut_rows, tightening=report if len(cut_rows) else None)
+
+
+def _cost_scale(form: StandardForm) -> float:
+    """A power of two that brings the largest cost near 1 where it is far from it; negative to maximise."""
+    largest = float(np.abs(form.c).max(initial=0.0))
+    scale = 1.0
+    if largest > 0 and not 0.1 <= largest <= 1e4:
+        scale = 2.0 ** -np.round(np.log2(largest))
+    return scale if form.sense == "min" else -scale
+
+
+def _privacy_rows(
+    log_ratio: FloatArray, bears: Bearing
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArrayBool]:
+    """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
+    cap = bears.log_cap
+    too_far, hopeless = log_ratio > cap, log_ratio < -cap
+    # rounded down by more than exp and the product that made L can err
+    slack = _UP * (4.0 + np.abs(log_ratio))
+    safe = np.clip(log_ratio, -cap, cap) - slack
+    if bears.privacy == "symmetric":
+        shift = safe / 2
+    else:
+        shift = np.minimum(safe, 0.0)
+    a, b = np.exp(-shift), np.exp(safe - shift)
+    b = np.where(hopeless, 0.0, b)
+    return a, b, a.copy(), too_far | hopeless
+
+
+def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
+    """The matrix with its privacy rows written anew."""
+    rows = np.concatenate([p[0] for p in parts])
+    full = matrix.data.copy()
+    full[dropped] = 0.0
+    kept = sparse.csr_matrix((full, matrix.indices, matrix.indptr), shape=matrix.shape)
+    if len(rows) == matrix.shape[0] or not (~dropped).any():
+        kept = sparse.csr_matrix(matrix.shape)
+    left, right = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+    a, b = np.concatenate([p[3] for p in parts]), np.concatenate([p[4] for p in parts])
+    kind = matrix.indices.dtype
+    entries = sparse.csr_matrix(
+        (np.concatenate([a, -b]), (np.concatenate([rows, rows]).astype(kind), np.concatenate([left, right]).astype(kind))),
+        shape=matrix.shape)
+    return entries + kept if kept.nnz else entries
+
+
+def _general_rows(
+    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, is_privacy: NDArrayBool, row_of: IntArray
+) -> None:
+    """Scale rows that the solver would not bear by powers of two; drop entries too small to matter."""
+    size = np.abs(data)
+    live = (size > 0) & ~is_privacy[row_of]
+    odd = live & ((size < 1e-7) | (size > 1e7))
+    if not odd.any():
+        return
+    rows = np.unique(row_of[odd])
+    for row in rows.tolist() if len(rows) < 50 else rows:
+        entries = slice(form.A.indptr[row], form.A.indptr[row + 1])
+        values = size[entries][size[entries] > 0]
+        scale[row] = 2.0 ** -np.round((np.log2(values.max()) + np.log2(values.min())) / 2)
+        if values.min() >= 1e-7 * values.max() and values.max() <= 1e7:
+            scale[row] = 2.0 ** -np.round(np.log2(values.max()))
+        high, low = values.max() * scale[row], values.min() * scale[row]
+        if high < bears.largest and low > bears.smallest:
+            continue
+        _refuse_or_drop(form, bears, data, scale, int(row), entries)
+
+
+def _refuse_or_drop(
+    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, row: int, entries: slice
+) -> None:
+    """Entries that a solver would drop in silence go where they cannot matter; else the row is refused."""
+    columns, values = form.A.indices[entries], data[entries]
+    reach = np.maximum(np.abs(form.col_lower[columns]), np.abs(form.col_upper[columns]))
+    scale[row] = 2.0 ** -np.round(np.log2(np.abs(values).max()))
+    small = np.abs(values) * scale[row] <= bears.smallest
+    harmless = small & (np.abs(values) * scale[row] * np.where(np.isfinite(reach), reach, np.inf) <= 1e-12)
+    if (small & ~harmless).any():
+        worst = int(np.flatnonzero(small & ~harmless)[0])
+        big = int(np.argmax(np.abs(values)))
+        raise SolverError(
+            f"{form.row_name(row)}: coefficients {values[big]:.6g} of {form.column_name(int(columns[big]))} and "
+            f"{values[worst]:.6g} of {form.column_name(int(columns[worst]))} are further apart than double precision "
+            "solvers bear; give the row in other units, or as a privacy row with its exponent (exp, log_ratio)")
+    data[entries] = np.where(harmless, 0.0, values)
+
+
+def dual_bound(form: StandardForm, duals: FloatArray) -> float:
+    """Lagrangian bound on the objective from any multipliers, in doubles; infinite where it bounds nothing.
+
+    Column bounds take up what the multipliers leave; columns without a finite one get one from equality rows of
+    non-negative entries (as mass rows have) where there is such. Multipliers of the wrong sign count as 0.
+    Rounding is not accounted for here (privopt.exact does that).
+    """
+    flip = 1.0 if form.sense == "min" else -1.0
+    y = duals * flip
+    y = np.where((y > 0) & ~np.isfinite(form.row_lower), 0.0, y)
+    y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
+    side = np.where(y > 0, form.row_lower, form.row_upper)
+    reduced = flip * form.c - form.A.T @ y
+    lower, upper = implied_bounds(form)
+    far = np.where(reduced > 0, lower, upper)
+    used = reduced != 0
+    least = float((reduced[used] * far[used]).sum()) + float((y[y != 0] * side[y != 0]).sum())
+    return flip * least + form.c0
+
+
+def implied_bounds(form: StandardForm) -> tuple[FloatArray, FloatArray]:
+    """Column bounds, with upper ones from rows ``sum a x <= b`` of non-negative entries and columns."""
+    lower, upper = form.col_lower, form.col_upper.copy()
+    matrix = form.A
+    if not np.isinf(upper).any() or matrix.nnz == 0:
+        return lower, upper
+    row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    bad = np.zeros(matrix.shape[0], dtype=bool)
+    bad[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
+    good = ~bad[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)
+    with np.errstate(over="ignore"):
+        np.minimum.at(upper, matrix.indices[good], form.row_upper[row_of[good]] / matrix.data[good])
+    return lower, upper
+
+
+def tightening_cost(conditioned: Conditioned, duals: FloatArray, objective: float) -> float | None:
+    """Upper bound on what tightening added: objective less a bound on the problem before it.
+
+    Two sets of multipliers are valid for the rows as they were meant: without those of the tightened rows, and with
+    them divided by how much the factor was cut. The better bound counts.
+    """
+    form, rows = conditioned.form, conditioned.tightened
+    logs = np.concatenate([b.log_ratio for b in form.families if b.log_ratio is not None])
+    where = np.concatenate([np.arange(b.start, b.stop) for b in form.families if b.log_ratio is not None])
+    excess = np.zeros(form.shape[0])
+    cap = conditioned.tightening.log_cap if conditioned.tightening else np.inf
+    excess[where] = np.maximum(logs - cap, 0.0)
+    bounds = []
+    for factor in (0.0, np.exp(-excess[rows])):
+        y = duals.copy()
+        y[rows] = y[rows] * factor
+        bounds.append(dual_bound(form, y))
+    gaps = [abs(objective - b) for b in bounds if np.isfinite(b)]
+    return min(gaps) if gaps else None
+
+
+NDArrayBool = Any

@@ -1,0 +1,230 @@
+"""What a model is compiled to: arrays, with the words of the formula kept beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+from scipy import sparse
+
+from privopt.dsl.sets import IndexSet, IntArray
+from privopt.errors import ModelError
+
+__all__ = ["FamilyBlock", "FloatArray", "StandardForm", "VariableBlock", "locked"]
+
+FloatArray = NDArray[np.float64]
+FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
+
+
+def locked(array: Any) -> Any:
+    """The same array, read-only (a copy where it is a view of a writable one)."""
+    array = np.asarray(array)
+    if array.flags.writeable:
+        array = array.copy() if array.base is not None else array
+        array.flags.writeable = False
+    return array
+
+
+def _float_vector(value: Any) -> FloatArray:
+    return locked(np.ascontiguousarray(value, dtype=np.float64))  # type: ignore[no-any-return]
+
+
+def _matrix(value: Any) -> Any:
+    matrix = sparse.csr_matrix(value, dtype=np.float64)
+    matrix.sum_duplicates()
+    for part in (matrix.data, matrix.indices, matrix.indptr):
+        part.flags.writeable = False
+    return matrix
+
+
+@frozen(eq=False, kw_only=True)
+class FamilyBlock:
+    """Rows ``start`` to ``stop`` of a form: one symbolic constraint over its index tuples.
+
+    Attributes:
+        name: the family's name.
+        start, stop: its rows, half open.
+        indices: names of its indices, in the order of ``forall``.
+        sets: the set that each index runs over.
+        positions: for each index, the place (from 0) of each row, shape (stop - start,).
+        kind: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
+        log_ratio: privacy rows only: eps d of each row, shape (stop - start,), natural logarithms. The matrix
+            holds exp of it where a double can; this array holds it always.
+        left, right: privacy rows only: the columns of z_i and of z_j, shape (stop - start,).
+        row_names: block rows only: what the rows are called, where the block came with labels.
+    """
+
+    name: str
+    start: int
+    stop: int
+    indices: tuple[str, ...] = ()
+    sets: tuple[IndexSet, ...] = ()
+    positions: tuple[IntArray, ...] = ()
+    kind: FamilyKind = "rows"
+    log_ratio: FloatArray | None = None
+    left: IntArray | None = None
+    right: IntArray | None = None
+    row_names: tuple[Hashable, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def label(self, row: int) -> tuple[Hashable, ...]:
+        """Labels of a row counted from the start of the family."""
+        if self.row_names is not None:
+            return (self.row_names[row],)
+        if not self.indices and len(self) > 1:
+            return (row,)
+        return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
+
+    def row_name(self, row: int) -> str:
+        """The row in the formula's words, as ``geo-ind[i='a', j='b', k='a']``."""
+        label = self.label(row)
+        if not label:
+            return self.name
+        names = self.indices if len(self.indices) == len(label) else ("row",) * len(label)
+        return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
+
+    def rows(self, labels: Sequence[Hashable]) -> IntArray:
+        """Rows (from the start of the family) with these labels; ModelError where there are none."""
+        if self.row_names is not None or not self.indices:
+            found = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
+        else:
+            if len(labels) != len(self.indices):
+                raise ModelError(f"family {self.name} has {len(self.indices)} indices, got {len(labels)} labels")
+            keep = np.ones(len(self), dtype=bool)
+            for index_set, places, label in zip(self.sets, self.positions, labels, strict=True):
+                keep &= places == index_set.position(label)
+            found = np.flatnonzero(keep)
+        if found.size == 0:
+            raise ModelError(f"family {self.name} has no row {tuple(labels)!r}")
+        return found
+
+
+@frozen(eq=False, kw_only=True)
+class VariableBlock:
+    """Columns ``start`` to ``stop`` of a form: one variable over the product of its sets, row-major."""
+
+    name: str
+    start: int
+    sets: tuple[IndexSet, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the sets; () for a scalar."""
+        return tuple(len(s) for s in self.sets)
+
+    @property
+    def stop(self) -> int:
+        """One past the last column."""
+        return self.start + int(np.prod(self.shape, dtype=np.int64))
+
+    def flat(self, labels: Sequence[Hashable]) -> int:
+        """Offset inside the block of the column with these labels."""
+        if len(labels) != len(self.sets):
+            raise ModelError(f"variable {self.name} has {len(self.sets)} indices, got {len(labels)} labels")
+        place = 0
+        for index_set, label in zip(self.sets, labels, strict=True):
+            place = place * len(index_set) + index_set.position(label)
+        return place
+
+    def column_name(self, offset: int) -> str:
+        """The column in the formula's words, as ``z['a', 'b']``."""
+        if not self.sets:
+            return self.name
+        places = np.unravel_index(offset, self.shape)
+        return f"{self.name}[{', '.join(repr(s.labels[int(p)]) for s, p in zip(self.sets, places, strict=True))}]"
+
+
+@frozen(eq=False, kw_only=True)
+class StandardForm:
+    """Optimise ``c x + c0`` subject to ``row_lower <= A x <= row_upper``, ``col_lower <= x <= col_upper``.
+
+    Arrays only, read-only, and picklable: this is what crosses to a solver or another process.
+
+    Attributes:
+        c: objective, shape (n,), as the user wrote it (not negated where it is maximised).
+        c0: constant of the objective.
+        sense: "min" or "max".
+        A: scipy CSR matrix, shape (m, n). Privacy rows stand as ``z_i - exp(L) z_j <= 0``, with L cut at
+            ``LARGEST_LOG`` so that the matrix is finite (a smaller factor is stricter).
+        row_lower, row_upper: shape (m,), with infinities.
+        col_lower, col_upper: shape (n,), with infinities.
+        integrality: shape (n,), uint8: 1 where the column takes integers only.
+        families: what the rows are, in order.
+        variables: what the columns are, in order.
+    """
+
+    c: FloatArray = field(converter=_float_vector)
+    c0: float = 0.0
+    sense: Literal["min", "max"] = "min"
+    A: Any = field(converter=_matrix)
+    row_lower: FloatArray = field(converter=_float_vector)
+    row_upper: FloatArray = field(converter=_float_vector)
+    col_lower: FloatArray = field(converter=_float_vector)
+    col_upper: FloatArray = field(converter=_float_vector)
+    integrality: NDArray[np.uint8] = field(converter=lambda v: locked(np.ascontiguousarray(v, dtype=np.uint8)))
+    families: tuple[FamilyBlock, ...] = ()
+    variables: tuple[VariableBlock, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        m, n = self.A.shape
+        for name, size in (("c", n), ("col_lower", n), ("col_upper", n), ("integrality", n),
+                           ("row_lower", m), ("row_upper", m)):
+            shape = getattr(self, name).shape
+            if shape != (size,):
+                raise ModelError(f"{name} has shape {shape}, wanted ({size},) for a matrix of shape {(m, n)}")
+        for name in ("c", "col_lower", "col_upper", "row_lower", "row_upper"):
+            if np.isnan(getattr(self, name)).any():
+                raise ModelError(f"{name} holds a NaN at place {np.flatnonzero(np.isnan(getattr(self, name)))[0]}")
+        if not np.isfinite(self.A.data).all():
+            place = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
+            row = int(np.searchsorted(self.A.indptr, place, side="right")) - 1
+            raise ModelError(f"{self.row_name(row)}: coefficient {self.A.data[place]} of "
+                             f"{self.column_name(int(self.A.indices[place]))}, wanted a finite number")
+        if not np.isfinite(self.c).all():
+            column = int(np.flatnonzero(~np.isfinite(self.c))[0])
+            raise ModelError(f"objective: coefficient {self.c[column]} of {self.column_name(column)}, "
+                             "wanted a finite number")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, columns."""
+        return int(self.A.shape[0]), int(self.A.shape[1])
+
+    @property
+    def is_mip(self) -> bool:
+        """Whether any column is integer."""
+        return bool(self.integrality.any())
+
+    def family(self, name: str) -> FamilyBlock:
+        """The family called so; ModelError where there is none."""
+        for block in self.families:
+            if block.name == name:
+                return block
+        raise ModelError(f"no family is called {name!r}; there are {', '.join(b.name for b in self.families) or 'none'}")
+
+    def variable(self, name: str) -> VariableBlock:
+        """The variable called so; ModelError where there is none."""
+        for block in self.variables:
+            if block.name == name:
+                return block
+        known = ", ".join(b.name for b in self.variables) or "none"
+        raise ModelError(f"no variable is called {name!r}; there are {known}")
+
+    def row_name(self, row: int) -> str:
+        """Row in the formula's words; its number where no family covers it."""
+        for block in self.families:
+            if block.start <= row < block.stop:
+                return block.row_name(row - block.start)
+        return f"row {row}"
+
+    def column_name(self, column: int) -> str:
+        """Column in the formula's words; its number where no variable covers it."""
+        for block in self.variables:
+            if block.start <= column < block.stop:
+                return block.column_name(column - block.start)
+        return f"column {column}"

@@ -1,0 +1,295 @@
+"""From a sympy expression to linear terms, and from a coefficient to one NumPy function.
+
+Linearity is decided once a family, on the formula; no row is looked at here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import sympy
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from privopt.dsl.form import FloatArray
+from privopt.dsl.sets import IntArray
+from privopt.dsl.symbols import Access, Index, Param, Restriction, Total, Variable
+from privopt.errors import ModelError
+
+__all__ = ["Binding", "Coefficient", "Eq", "Ge", "Le", "Term", "as_expression", "linear_terms", "restrict", "total"]
+
+Places = Mapping[Index, IntArray]
+
+
+def as_expression(value: Any) -> sympy.Expr:
+    """A number or sympy expression as an expression; strings are refused, not parsed."""
+    if isinstance(value, str):
+        raise ModelError(f"{value!r} is text, wanted an expression in variables, params and numbers")
+    try:
+        found = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
+    except sympy.SympifyError:
+        raise ModelError(f"{value!r} is no expression; arrays enter a formula as params") from None
+    if not isinstance(found, sympy.Expr):
+        raise ModelError(f"{found} is no expression, wanted one in variables, params and numbers")
+    return found
+
+
+def Le(left: Any, right: Any) -> sympy.Rel:
+    """``left <= right``, left as it is written."""
+    return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
+
+
+def Ge(left: Any, right: Any) -> sympy.Rel:
+    """``left >= right``, left as it is written."""
+    return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
+
+
+def Eq(left: Any, right: Any) -> sympy.Rel:
+    """``left == right``, left as it is written."""
+    return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
+
+
+def _one_column(value: Any) -> list[Any]:
+    return [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in value]
+
+
+def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], tuple[IntArray, ...]]:
+    """Read index tuples.
+
+    Args:
+        indices: what may be restricted; tuples of m entries restrict the first m of them.
+        where: integer array (P, m) of places, or a sequence of tuples of labels (scalars where m is 1), or a
+            pair ``(indices, tuples)`` that names its indices itself.
+
+    Returns:
+        The restricted indices, and for each its places, shape (P,).
+    """
+    named = isinstance(where, tuple) and len(where) == 2 and _all_indices(where[0])
+    if named:
+        first: tuple[Index, ...] = (where[0],) if isinstance(where[0], Index) else tuple(where[0])
+        where = where[1]
+    if isinstance(where, np.ndarray):
+        columns = [where] if where.ndim == 1 else [where[:, at] for at in range(where.shape[1])]
+    else:
+        listed = list(where)
+        wide = [tuple(x) for x in listed if isinstance(x, tuple | list)]
+        if wide and len(wide) == len(listed):
+            if len({len(x) for x in wide}) > 1:
+                raise ModelError(f"where: tuples of {sorted({len(x) for x in wide})} entries, wanted one length")
+            columns = [list(column) for column in zip(*wide, strict=True)]  # type: ignore[misc]
+        else:
+            columns = [_one_column(listed)] if listed else [np.zeros(0, np.int64)] * len(first if named else indices)  # type: ignore[list-item]
+    if not named:
+        first = tuple(indices[: len(columns)])
+    if len(columns) != len(first):
+        raise ModelError(f"where: tuples of {len(columns)} entries, wanted {len(first)} for "
+                         f"({', '.join(str(i) for i in (first or indices))})")
+    places = []
+    for index, column in zip(first, columns, strict=True):
+        try:
+            places.append(index.index_set.positions(column))
+        except ModelError as error:
+            raise ModelError(f"where, index {index}: {error}") from None
+    return first, tuple(places)
+
+
+def _all_indices(value: Any) -> bool:
+    return isinstance(value, Index) or (
+        isinstance(value, tuple | list) and bool(value) and all(isinstance(x, Index) for x in value)
+    )
+
+
+def total(expression: Any, *, over: Index | Sequence[Index], where: Any = None) -> Total:
+    """Sum of an expression over all values of indices, or over given tuples of them.
+
+    Args:
+        expression: what is summed.
+        over: the indices that are summed over.
+        where: tuples that count, as in ``Model.require``. Named as ``((i, k), tuples)`` they may speak of indices
+            outside the sum too: then each row sums over the tuples that agree with it.
+    """
+    indices = (over,) if isinstance(over, Index) else tuple(over)
+    if not _all_indices(indices):
+        raise ModelError(f"total: over={over!r}, wanted an index or several")
+    if len(set(indices)) < len(indices):
+        raise ModelError("total: an index is summed over twice")
+    args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
+    if where is not None:
+        args.append(Restriction(*restrict(indices, where)))
+    return Total(*args)
+
+
+@frozen(eq=False)
+class Binding:
+    """Indices that a term is summed over, with the tuples that count (None: all)."""
+
+    over: tuple[Index, ...]
+    restriction: Restriction | None
+
+
+@frozen(eq=False)
+class Term:
+    """``coefficient * variable[indices]`` summed over ``bindings``; without a variable a constant."""
+
+    coefficient: sympy.Expr
+    variable: Variable | None
+    indices: tuple[Any, ...]
+    bindings: tuple[Binding, ...]
+
+    def __str__(self) -> str:
+        if self.variable is None:
+            return str(self.coefficient)
+        what = Access(self.variable, *self.indices) if self.indices else self.variable
+        return str(sympy.Mul(self.coefficient, what, evaluate=False) if self.coefficient != 1 else what)
+
+    def free(self) -> set[Index]:
+        """Indices that are not summed over."""
+        mentioned = chain((self.coefficient,), self.indices, *(
+            b.restriction.indices for b in self.bindings if b.restriction is not None))
+        found = set().union(*(x.atoms(Index) for x in mentioned))
+        return found - {index for b in self.bindings for index in b.over}
+
+
+def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
+    """Linear terms of an expression.
+
+    Args:
+        expression: in variables, params, indices and numbers.
+        where: what the error names: the family or "objective".
+
+    Raises:
+        ModelError: a product or function of variables; the term is named.
+    """
+    if isinstance(expression, Access | Variable):
+        base = expression.base if isinstance(expression, Access) else expression
+        if isinstance(base, Variable):
+            if isinstance(expression, Variable) and base.sets:
+                raise ModelError(f"{where}: {base.name} stands without its {len(base.sets)} indices")
+            return [Term(sympy.S.One, base, expression.indices if isinstance(expression, Access) else (), ())]
+    if isinstance(expression, Total):
+        binding = Binding(expression.over, expression.restriction)
+        return [evolve(t, bindings=(binding, *t.bindings)) for t in linear_terms(expression.body, where)]
+    if expression.is_Add:
+        return [t for part in expression.args for t in linear_terms(part, where)]
+    if expression.is_Mul and expression.has(Variable, Total):
+        return _product(expression, where)
+    if expression.has(Variable):
+        raise ModelError(f"{where}: the term {expression} is not linear in {_names(expression)}")
+    if expression.has(Total):
+        raise ModelError(f"{where}: a sum inside {expression}; give it as a param")
+    return [Term(expression, None, (), ())]
+
+
+def _names(expression: sympy.Expr) -> str:
+    return ", ".join(sorted(v.name for v in expression.atoms(Variable)))
+
+
+def _product(expression: sympy.Expr, where: str) -> list[Term]:
+    plain = [x for x in expression.args if not x.has(Variable, Total)]
+    bearing = [x for x in expression.args if x.has(Variable, Total)]
+    if sum(x.has(Variable) for x in bearing) > 1:
+        raise ModelError(f"{where}: the term {expression} is not linear: it multiplies variables "
+                         f"({_names(expression)})")
+    made = [Term(sympy.Mul(*plain), None, (), ())]
+    for factor in bearing:
+        made = [
+            Term(a.coefficient * b.coefficient, b.variable or a.variable, b.indices or a.indices,
+                 _disjoint(a, b, expression, where))
+            for a in made for b in linear_terms(factor, where)
+        ]
+    return made
+
+
+def _disjoint(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[Binding, ...]:
+    summed = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
+    clash = (summed[0] & (summed[1] | b.free())) | (summed[1] & a.free())
+    if clash:
+        raise ModelError(f"{where}: index {sorted(map(str, clash))[0]} of a sum in {expression} is used outside it too; "
+                         "take another index")
+    return (*a.bindings, *b.bindings)
+
+
+class Coefficient:
+    """One NumPy function of index arrays for one coefficient expression.
+
+    Numbers enter as the doubles they are: sympy prints 15 digits only, which would change them.
+    """
+
+    def __init__(self, expression: sympy.Expr, where: str) -> None:
+        self.expression = expression
+        self.where = where
+        self._accesses = sorted(
+            expression.atoms(Access) | {p for p in expression.atoms(Param) if p.is_scalar}, key=str)
+        for param in expression.atoms(Param):
+            if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
+                raise ModelError(f"{where}: {param.name} stands without its indices")
+        numbers = [x for x in expression.atoms(sympy.Number) if not x.is_Integer]
+        stand_ins = {x: sympy.Dummy(f"q{at}", real=True) for at, x in enumerate((*self._accesses, *numbers))}
+        body = expression.xreplace(stand_ins)
+        loose = body.atoms(sympy.Symbol) - set(stand_ins.values())
+        if loose:
+            names = ", ".join(sorted(str(x) for x in loose))
+            raise ModelError(f"{where}: {names} in the coefficient {expression} is no param; "
+                             "numbers that depend on an index enter as a param")
+        self._numbers = [float(x) for x in numbers]
+        self._constant = float(body) if body.is_number and body.is_finite and not numbers else None
+        self._function = None if self._constant is not None else sympy.lambdify(
+            list(stand_ins.values()), body, modules="numpy", cse=False)
+
+    def __call__(self, places: Places, size: int) -> FloatArray:
+        """Values for ``size`` index tuples, given as one integer array an index."""
+        if self._constant is not None or self._function is None:
+            return np.full(size, self._constant, dtype=np.float64)
+        values = [param_values(a, places, size, self.where) for a in self._accesses]
+        with np.errstate(all="ignore"):
+            found = self._function(*values, *self._numbers)
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(found, dtype=np.float64), (size,)))
+
+
+def param_values(access: Any, places: Places, size: int, where: str) -> FloatArray:
+    """Values of one param access, shape (size,)."""
+    if isinstance(access, Param):
+        return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
+    axes = access.base.axes(len(access.indices))
+    arrays = [index_values(x, s, places, size, f"{where}: {access}") for x, s in zip(access.indices, axes, strict=True)]
+    found: FloatArray = access.base.values(*arrays)
+    if np.isnan(found).any():
+        at = int(np.flatnonzero(np.isnan(found))[0])
+        label = ", ".join(repr(s.labels[int(a[at])]) for s, a in zip(axes, arrays, strict=True))
+        raise ModelError(f"{where}: {access.base.name}[{label}] is NaN, wanted a number")
+    return found
+
+
+def index_values(expression: Any, index_set: Any, places: Places, size: int, where: str) -> IntArray:
+    """Places that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
+    if isinstance(expression, Index):
+        return places[expression]
+    if expression.is_Integer:
+        return np.full(size, int(expression), dtype=np.int64)
+    used = sorted(expression.atoms(Index), key=str)
+    found = np.asarray(sympy.lambdify(used, expression, modules="numpy")(*(places[i] for i in used)))
+    outside = (found < 0) | (found >= len(index_set)) | (found != np.floor(found))
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        here = ", ".join(f"{i} = {i.index_set.labels[int(places[i][at])]!r}" for i in used)
+        raise ModelError(f"{where}: index {expression} is {found[at]} at {here}, wanted a place from 0 to "
+                         f"{len(index_set) - 1} of {index_set.name}; leave such rows out with where=")
+    return found.astype(np.int64)
+
+
+def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
+    """Write a coefficient as ``factor * exp(log)``; log is 0 where it holds no exponential."""
+    factors = sympy.Mul.make_args(coefficient)
+    logs = [x.args[0] for x in factors if isinstance(x, sympy.exp)]
+    return sympy.Mul(*(x for x in factors if not isinstance(x, sympy.exp))), sympy.Add(*logs)
+
+
+def free_indices(terms: Iterable[Term]) -> set[Index]:
+    """Indices of terms that are not summed over."""
+    return set().union(*(t.free() for t in terms))
+
+
+BoolArray = NDArray[np.bool_]

@@ -1,0 +1,302 @@
+"""The container of a model: variables, params, families, objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from scipy import sparse
+
+from privopt.dsl import show
+from privopt.dsl.compile import compile_model
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.linear import Ge, Le, Term, as_expression, free_indices, linear_terms
+from privopt.dsl.lowering import Block, Family, family, piecewise_lines
+from privopt.dsl.sets import IndexSet, IntArray
+from privopt.dsl.solution import Solution, solve_form
+from privopt.dsl.symbols import Access, Index, Param, Variable
+from privopt.errors import ModelError
+
+__all__ = ["Model"]
+
+Kind = Literal["continuous", "integer", "binary"]
+
+
+class Model:
+    """A linear or mixed-integer model, said as its formula.
+
+    >>> import numpy as np
+    >>> from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
+    >>> X = IndexSet("X", ["home", "work"])
+    >>> i, j, k = Index("i", X), Index("j", X), Index("k", X)
+    >>> m = Model("optimal")
+    >>> z = m.variable("z", X, X, lower=0)
+    >>> d = m.param("d", np.array([[0.0, 1.0], [1.0, 0.0]]))
+    >>> m.minimize(total(d[i, k] * z[i, k] / 2, over=(i, k)))
+    >>> m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+    >>> m.require("geo-ind", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=[("home", "work"),
+    ...                                                                                  ("work", "home")])
+    >>> print(m)
+    optimal: minimize sum(d[i, k]*z[i, k]/2 for i in X, k in X)
+      mass: sum(z[i, k] for k in X) == 1  for i in X
+      geo-ind: z[i, k] <= z[j, k]*exp(d[i, j])  for (i, j) in 2 tuples, k in X
+      z[X, X] >= 0
+    >>> m.compile().shape
+    (6, 4)
+
+    Params may be given without their sets where those follow from the first use, as in the architecture's example;
+    the shape is checked then.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.variables: list[Variable] = []
+        self.families: list[Family | Block] = []
+        self.objective: sympy_expr | None = None
+        self.sense: Literal["min", "max"] = "min"
+        self._objective_terms: list[Term] = []
+        self._names: set[str] = set()
+        self._columns = 0
+        self._bends: list[tuple[Variable, str, str]] = []
+
+    def _claim(self, name: str, what: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ModelError(f"{what} called {name!r}, wanted a text")
+        if name in self._names:
+            raise ModelError(f"model {self.name}: the name {name!r} is taken")
+        self._names.add(name)
+
+    def variable(
+        self, name: str, *sets: IndexSet, lower: Any = 0.0, upper: Any = np.inf, kind: Kind = "continuous"
+    ) -> Variable:
+        """A decision variable over the product of sets.
+
+        Args:
+            name: as it is printed.
+            sets: what it is indexed by; none for a scalar.
+            lower, upper: bounds, numbers or arrays that broadcast to the sets' sizes; None for no bound.
+            kind: "binary" is integer within 0 and 1.
+        """
+        if kind not in ("continuous", "integer", "binary"):
+            raise ModelError(f"variable {name}: kind {kind!r}, wanted continuous, integer or binary")
+        self._claim(name, "variable")
+        made = Variable(name, tuple(sets))
+        made.start, made.integer = self._columns, kind != "continuous"
+        made.lower = self._bound(name, "lower", -np.inf if lower is None else lower, made)
+        made.upper = self._bound(name, "upper", np.inf if upper is None else upper, made)
+        if kind == "binary":
+            made.lower, made.upper = np.maximum(made.lower, 0.0), np.minimum(made.upper, 1.0)
+        wrong = np.flatnonzero(made.lower > made.upper)
+        if wrong.size:
+            raise ModelError(f"variable {name}: lower bound {made.lower[wrong[0]]} above upper {made.upper[wrong[0]]}")
+        self._columns += made.size
+        self.variables.append(made)
+        return made
+
+    def _bound(self, name: str, side: str, value: Any, made: Variable) -> FloatArray:
+        try:
+            found = np.broadcast_to(np.asarray(value, dtype=np.float64), made.shape).ravel().copy()
+        except ValueError:
+            raise ModelError(f"variable {name}: {side} of shape {np.shape(value)}, wanted {made.shape}") from None
+        if np.isnan(found).any():
+            raise ModelError(f"variable {name}: {side} bound is NaN")
+        return found
+
+    def param(self, name: str, source: Any, *sets: IndexSet) -> Param:
+        """Known numbers.
+
+        Args:
+            name: as it is printed.
+            source: a number, an array, or a function that maps one integer array an index to an array.
+            sets: what it is indexed by; may be left out, then any index of the right size fits.
+        """
+        self._claim(name, "param")
+        return Param(name, tuple(sets) or None, source)
+
+    def minimize(self, expression: Any) -> None:
+        """Set the objective."""
+        self._optimise(expression, "min")
+
+    def maximize(self, expression: Any) -> None:
+        """Set the objective."""
+        self._optimise(expression, "max")
+
+    def _optimise(self, expression: Any, sense: Literal["min", "max"]) -> None:
+        if self.objective is not None:
+            raise ModelError(f"model {self.name}: the objective is set already")
+        read = as_expression(expression)
+        terms = linear_terms(read, "objective")
+        for term in terms:
+            for index in sorted(term.free(), key=str):
+                raise ModelError(f"objective: index {index} of the term {term} is not summed over")
+        self.objective, self.sense, self._objective_terms = read, sense, terms
+
+    def require(
+        self, name: str, relation: Any, *, forall: Index | Sequence[Index] = (), where: Any = None,
+        privacy: bool | None = None,
+    ) -> None:
+        """A family of rows: one relation for all index tuples.
+
+        Args:
+            name: of the family; errors, duals and infeasibility speak of it.
+            relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, or ``implies(binary, relation)``.
+            forall: the indices of its rows.
+            where: tuples that count: an integer array (P, m) of places or a sequence of tuples of labels, for the
+                first m indices of forall (the rest run over their whole sets), or ``((i, k), tuples)``.
+            privacy: whether ``z_i <= exp(L) z_j`` is a privacy family, whose exponents are kept apart and whose
+                rows may be tightened, never loosened, for a solver. Left out: it is where it has that shape and a
+                factor is written with ``exp``.
+
+        Raises:
+            ModelError: not linear, an index neither in forall nor summed over, a label that is not in its set.
+        """
+        made = family(name, relation, forall, where, privacy, "rows")
+        self._claim(name, "family")
+        self.families.append(made)
+
+    def piecewise(
+        self, name: str, expression: Any, breakpoints: Any, *, values: Any = None, slopes: Any = None, start: Any = 0.0,
+        forall: Index | Sequence[Index] = (), where: Any = None,
+    ) -> Variable:
+        """A convex (concave) piecewise-linear term, as a variable above (below) all its lines.
+
+        The variable takes the function's value where the model pushes it there: a convex one must be minimised or
+        bounded from above, a concave one the other way; compiling checks that.
+
+        Args:
+            name: of the variable and of its rows.
+            expression: linear expression that the function is applied to.
+            breakpoints: rising, shape (B,) or one row for each index tuple, shape (sizes of forall ..., B).
+            values: the function at the breakpoints; its outer pieces go on beyond them.
+            slopes: instead of values: B + 1 slopes, the first left of all breakpoints.
+            start: with slopes: the function at the first breakpoint, a number or one for each index tuple.
+            forall, where: as in ``require``.
+
+        Returns:
+            The variable, over the sets of forall: ``m.minimize(total(w[i] * t[i], over=i))``.
+        """
+        indices = (forall,) if isinstance(forall, Index) else tuple(forall)
+        sets = tuple(i.index_set for i in indices)
+        rise, lift, bend = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values, slopes, start)
+        made = self.variable(name, *sets, lower=None)
+        pieces = IndexSet(f"{name} pieces", rise.shape[-1])
+        q = Index("q", pieces)
+        slope = Param(f"{name} slope", (*sets, pieces), rise)
+        lifted = Param(f"{name} lift", (*sets, pieces), lift)
+        at = (*indices, q)
+        line = slope[at] * as_expression(expression) + lifted[at]
+        term = made[indices] if indices else made
+        relation = Ge(term, line) if bend == "convex" else Le(term, line)
+        rows = f"{name} lines"
+        self._claim(rows, "family")
+        self.families.append(family(rows, relation, at, where, False, "piecewise"))
+        self._bends.append((made, bend, rows))
+        return made
+
+    def add_block(
+        self, name: str, matrix: Any, *, columns: Variable | Sequence[Variable] | IntArray, lower: Any = -np.inf,
+        upper: Any = np.inf, labels: Sequence[Hashable] | None = None, log_ratio: Any = None,
+    ) -> None:
+        """Ready rows ``lower <= matrix x[columns] <= upper``.
+
+        Args:
+            name: of the family.
+            matrix: sparse or dense, shape (rows, columns).
+            columns: the columns of the model that its columns are: a variable or several (row-major), or numbers
+                from ``Variable.columns``.
+            lower, upper: numbers or arrays of one entry a row.
+            labels: what the rows are called.
+            log_ratio: makes it a privacy family: row r is ``z_i <= exp(log_ratio[r]) z_j``, where the matrix tells
+                i by a positive and j by a negative entry, whatever their size.
+        """
+        taken = sparse.csr_matrix(matrix, dtype=np.float64)
+        if isinstance(columns, Variable):
+            columns = [columns]
+        if not isinstance(columns, np.ndarray):
+            columns = np.concatenate([c.columns() if isinstance(c, Variable) else np.atleast_1d(c) for c in columns])
+        columns = columns.astype(np.int64)
+        rows = taken.shape[0]
+        if taken.shape[1] != len(columns):
+            raise ModelError(f"block {name}: matrix of shape {taken.shape} for {len(columns)} columns")
+        if len(columns) and (columns.min() < 0 or columns.max() >= self._columns):
+            raise ModelError(f"block {name}: column {columns.max()}, wanted 0 to {self._columns - 1}")
+        if labels is not None and len(labels) != rows:
+            raise ModelError(f"block {name}: {len(labels)} labels for {rows} rows")
+        if not np.isfinite(taken.data).all():
+            raise ModelError(f"block {name}: a coefficient is {taken.data[~np.isfinite(taken.data)][0]}")
+        if log_ratio is not None:
+            log_ratio = np.broadcast_to(np.asarray(log_ratio, dtype=np.float64), (rows,))
+            signs = np.sign(taken.data).reshape(-1, 2) if len(taken.data) == 2 * rows else np.ones((1, 2))
+            if (np.diff(taken.indptr) != 2).any() or (signs.sum(axis=1) != 0).any() or np.isnan(log_ratio).any():
+                raise ModelError(f"block {name}: log_ratio needs one positive and one negative entry in each row")
+        sides = []
+        for side, value in (("lower", lower), ("upper", upper)):
+            try:
+                sides.append(np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy())
+            except ValueError:
+                raise ModelError(f"block {name}: {side} of shape {np.shape(value)}, wanted ({rows},)") from None
+            if np.isnan(sides[-1]).any():
+                raise ModelError(f"block {name}: {side} holds a NaN")
+        self._claim(name, "block")
+        self.families.append(Block(
+            name=name, matrix=taken, lower=sides[0], upper=sides[1], columns=columns,
+            labels=None if labels is None else tuple(labels), log_ratio=log_ratio))
+
+    def compile(self) -> StandardForm:
+        """The model as arrays; takes a second or two for 1e6 rows."""
+        form = compile_model(self.variables, self.families, self._objective_terms, self.sense)
+        for made, bend, rows in self._bends:
+            _check_bend(form, made, bend, rows)
+        return form
+
+    def solve(self, backend: Any = "cbc", **options: Any) -> Solution:
+        """Compile and solve.
+
+        Args:
+            backend: "cbc", "highs", or a backend object.
+            options: of ``Backend.solve``: time_limit (seconds), gap (relative), method, threads, seed.
+
+        Raises:
+            InfeasibleError: naming the families that clash. UnboundedError: naming a direction.
+            StoppedError: a limit came before anything feasible. SolverError: the solver died or lied.
+        """
+        return solve_form(self.compile(), backend, name=self.name, **options)
+
+    def __str__(self) -> str:
+        return show.text(self)
+
+    __repr__ = __str__
+
+    def _repr_latex_(self) -> str:
+        return show.latex(self)
+
+    def _repr_html_(self) -> str:
+        return show.html(self)
+
+
+sympy_expr = Any
+
+
+def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> None:
+    """Nothing but its own lines may hold a convex term up (a concave one down)."""
+    sign = 1.0 if bend == "convex" else -1.0
+    columns = slice(made.start, made.start + made.size)
+    cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
+    own = form.family(rows)
+    elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
+    for block in form.families:
+        if block is own:
+            continue
+        part = form.A[block.start : block.stop, columns].tocoo()
+        pull = sign * part.data
+        at_least = np.isfinite(form.row_lower[block.start : block.stop])[part.row]
+        at_most = np.isfinite(form.row_upper[block.start : block.stop])[part.row]
+        if (at_least & (pull > 0)).any() or (at_most & (pull < 0)).any():
+            elsewhere.append(f"family {block.name}")
+    if elsewhere:
+        pushed = "minimised or bounded from above" if bend == "convex" else "maximised or bounded from below"
+        raise ModelError(f"piecewise {made.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not")
+
+
+_ = (Access, Callable, free_indices)

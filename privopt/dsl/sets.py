@@ -1,0 +1,92 @@
+"""Finite sets that indices run over. No sympy here: solvers' processes load this file too."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import ModelError
+
+__all__ = ["IndexSet", "IntArray"]
+
+IntArray = NDArray[np.int64]
+
+
+def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
+    if isinstance(value, int | np.integer):
+        if value < 0:
+            raise ModelError(f"an index set of {value} elements: wanted 0 or more")
+        return range(int(value))
+    if isinstance(value, range):
+        return value
+    return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+@frozen(eq=False)
+class IndexSet:
+    """A named finite set, in a fixed order.
+
+    >>> IndexSet("X", ["a", "b"]).position("b")
+    1
+    >>> len(IndexSet("K", 3))
+    3
+
+    Attributes:
+        name: as it is printed.
+        labels: the elements, hashable and distinct; an integer n stands for 0 ... n - 1.
+    """
+
+    name: str
+    labels: Sequence[Hashable] = field(converter=_labels, repr=False)
+    _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.labels, range):
+            return
+        for place, label in enumerate(self.labels):
+            if self._places.setdefault(label, place) != place:
+                first = self._places[label]
+                raise ModelError(f"index set {self.name}: {label!r} stands at places {first} and {place}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self.labels if isinstance(self.labels, range) else label in self._places
+
+    def position(self, label: Hashable) -> int:
+        """Place of a label, from 0; ModelError where it is not an element."""
+        if label not in self:
+            raise ModelError(f"index set {self.name} has no element {label!r}")
+        return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
+
+    def positions(self, values: Any) -> IntArray:
+        """Places of many elements.
+
+        Args:
+            values: an integer array (places already, checked against the size), or a sequence of labels;
+                integers are places too where no label is an integer.
+        """
+        if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+            found = values.astype(np.int64)
+        else:
+            has_integers = isinstance(self.labels, range) or any(isinstance(x, int) for x in self.labels)
+            plain = values.tolist() if isinstance(values, np.ndarray) else values
+            found = np.array([self._place(value, has_integers) for value in plain], dtype=np.int64)
+        outside = (found < 0) | (found >= len(self))
+        if outside.any():
+            raise ModelError(f"index set {self.name}: place {found[outside][0]}, wanted 0 to {len(self) - 1}")
+        return found
+
+    def _place(self, value: Any, has_integers: bool) -> int:
+        if not has_integers and isinstance(value, int | np.integer) and value not in self:
+            return int(value)
+        return self.position(value)
+
+    def same_as(self, other: IndexSet) -> bool:
+        """Whether both have the same name and the same elements in the same order."""
+        return self is other or (self.name == other.name and self.labels == other.labels)

@@ -1,0 +1,112 @@
+"""A solver's answer under the formula's names and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.dsl.condition import Tightening
+from privopt.dsl.form import FloatArray, StandardForm, locked
+from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
+
+__all__ = ["Solution", "solve_form"]
+
+# solvers stand on a floor above the language: they are found by name when one is asked for
+_BACKENDS = "privopt.backends"
+
+
+@frozen(eq=False, kw_only=True)
+class Solution:
+    """What a model's solve returned, checked against its rows.
+
+    Attributes:
+        form: the compiled model.
+        status: "optimal", or "feasible" where a limit came first.
+        x: the columns, shape (n,).
+        objective: at x, in the objective's own units.
+        bound: lower bound on the optimum (upper where maximised); None where none is known.
+        duals: change of the objective for a unit of each row's side, shape (m,); None with integer columns.
+        reduced: reduced costs, shape (n,); None with integer columns.
+        seconds: in the solver.
+        iterations: simplex and interior-point iterations.
+        solver: its name and version.
+        violation: the largest amount by which x misses a row as the solver had it.
+        tightening: privacy rows that were tightened, and what that cost; None where there were none.
+    """
+
+    form: StandardForm
+    status: str
+    x: FloatArray
+    objective: float
+    bound: float | None
+    duals: FloatArray | None
+    reduced: FloatArray | None
+    seconds: float
+    iterations: int
+    solver: str
+    violation: float
+    tightening: Tightening | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """``|objective - bound| / max(|objective|, 1e-12)``; None without a bound."""
+        return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
+
+    def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
+        """Values of a variable in the shape of its sets; with labels, one number."""
+        return self._columns(self.x, name, labels)
+
+    def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
+        """Reduced costs of a variable in the shape of its sets; with labels, one number."""
+        return self._columns(self._known(self.reduced, "reduced costs"), name, labels)
+
+    def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
+        """Multipliers of a family, one a row; with labels, those of its rows with them (a number where one)."""
+        duals = self._known(self.duals, "duals")
+        block = self.form.family(family)
+        own = duals[block.start : block.stop]
+        if labels is None:
+            return locked(own.copy())
+        found = own[block.rows(labels)]
+        return float(found[0]) if len(found) == 1 else locked(found)
+
+    def _known(self, values: FloatArray | None, what: str) -> FloatArray:
+        if values is None:
+            raise UsageError(f"no {what}: {self.solver} gives them for optimal models without integer variables only")
+        return values
+
+    def _columns(self, values: FloatArray, name: str, labels: Sequence[Hashable] | None) -> Any:
+        block = self.form.variable(name)
+        own = values[block.start : block.stop]
+        if labels is not None:
+            return float(own[block.flat((labels,) if isinstance(labels, str) else tuple(labels))])
+        return float(own[0]) if not block.sets else locked(own.reshape(block.shape).copy())
+
+
+def solve_form(form: StandardForm, backend: Any = "cbc", *, name: str = "model", **options: Any) -> Solution:
+    """Solve a compiled model.
+
+    Raises:
+        InfeasibleError, UnboundedError, StoppedError, SolverError: in the formula's words.
+    """
+    backends = import_module(_BACKENDS)
+    solver = backends.get(backend) if isinstance(backend, str) else backend
+    result = solver.solve(form, **options)
+    outcome = result.outcome.value
+    if outcome == "infeasible":
+        raise InfeasibleError(f"{name} has no solution: {backends.explain_infeasible(form)}")
+    if outcome == "unbounded":
+        raise UnboundedError(f"{name} is unbounded: {backends.explain_unbounded(form)}")
+    if outcome == "stopped":
+        raise StoppedError(f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"
+                           f"{f' ({result.message})' if result.message else ''}")
+    if result.x is None or result.objective is None:
+        raise SolverError(f"{name}: {result.solver} calls it {outcome} and gives no vector")
+    return Solution(
+        form=form, status=outcome, x=locked(np.asarray(result.x)), objective=result.objective, bound=result.bound,
+        duals=result.duals, reduced=result.reduced, seconds=result.seconds, iterations=result.iterations,
+        solver=result.solver, violation=result.violation, tightening=result.tightening)

@@ -1,0 +1,285 @@
+"""Indices, parameters and variables as sympy atoms, and their accesses ``z[i, k]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import sympy
+from sympy.utilities.iterables import NotIterable
+
+from privopt.dsl.form import FloatArray, locked
+from privopt.dsl.sets import IndexSet, IntArray
+from privopt.errors import ModelError
+
+__all__ = ["Access", "Index", "IndexSet", "Param", "Restriction", "Total", "Variable"]
+
+Source = Callable[..., Any]
+_ANY = 2**62
+
+
+class Index(sympy.Dummy):  # type: ignore[misc]
+    """An index that runs over a set; two of the same name are two indices.
+
+    >>> Index("i", IndexSet("X", 4))
+    i
+    """
+
+    index_set: IndexSet
+
+    def __new__(cls, name: str, index_set: IndexSet) -> Index:
+        """Make a new index called ``name``."""
+        index: Index = sympy.Dummy.__new__(cls, name, integer=True)
+        index.index_set = index_set
+        return index
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(self.name)
+
+    _sympyrepr = _sympystr
+
+    def _latex(self, printer: Any) -> str:
+        return _latex_name(self.name)
+
+
+def _latex_name(name: str) -> str:
+    return name if len(name) == 1 else rf"\mathit{{{name.replace('_', chr(92) + '_')}}}"
+
+
+class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
+    """What variables and parameters share: a name, sets, and ``[...]``."""
+
+    sets: tuple[IndexSet, ...]
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(self.name)
+
+    _sympyrepr = _sympystr
+
+    def _latex(self, printer: Any) -> str:
+        return _latex_name(self.name)
+
+    def __getitem__(self, key: Any) -> Access:
+        indices = key if isinstance(key, tuple) else (key,)
+        axes = self.axes(len(indices))
+        if len(indices) != len(axes):
+            wanted = ", ".join(s.name for s in axes) or "nothing"
+            raise ModelError(f"{self.name} is indexed by {wanted}: got {len(indices)} indices, wanted {len(axes)}")
+        return Access(self, *(self._index(x, s, at) for at, (x, s) in enumerate(zip(indices, axes, strict=True))))
+
+    def _index(self, value: Any, index_set: IndexSet, at: int) -> sympy.Expr:
+        if isinstance(value, sympy.Expr):
+            for index in value.atoms(Index):
+                if not self._fits(index.index_set, index_set):
+                    raise ModelError(f"{self.name}[...]: index {index} runs over {index.index_set.name} "
+                                     f"({len(index.index_set)}), but place {at} of {self.name} over {index_set.name} "
+                                     f"({len(index_set)})")
+            if value.atoms(sympy.Symbol) - value.atoms(Index):
+                raise ModelError(f"{self.name}[...]: index {value} is no expression in indices and integers")
+            return value
+        return sympy.Integer(int(index_set.positions([value])[0]))
+
+    def _fits(self, given: IndexSet, wanted: IndexSet) -> bool:
+        return given.same_as(wanted)
+
+    def axes(self, given: int) -> tuple[IndexSet, ...]:
+        """The sets that it is indexed by, where ``given`` indices are used."""
+        return self.sets
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the sets."""
+        return tuple(len(s) for s in self.sets)
+
+
+class Variable(_Indexable):
+    """A decision variable over the product of its sets. Made by ``Model.variable``.
+
+    Attributes:
+        sets: what it is indexed by; a scalar has none and stands for itself in formulas.
+        start: its first column.
+        lower, upper: bounds, flattened row-major, shape (size,).
+        integer: whether it takes integers only.
+    """
+
+    start: int
+    lower: FloatArray
+    upper: FloatArray
+    integer: bool
+
+    def __new__(cls, name: str, sets: tuple[IndexSet, ...]) -> Variable:
+        """Make a new variable called ``name``."""
+        made: Variable = sympy.Dummy.__new__(cls, name, real=True)
+        made.sets = sets
+        return made
+
+    @property
+    def size(self) -> int:
+        """Number of columns."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def columns(self, *positions: IntArray) -> IntArray:
+        """Columns of the model at places (one integer array an index), or all of them in order."""
+        if not positions:
+            return np.arange(self.start, self.start + self.size)
+        if not self.sets:
+            return np.full(1, self.start)
+        flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*positions)), self.shape)
+        return np.asarray(flat, dtype=np.int64) + self.start
+
+
+class Param(_Indexable):
+    """Known numbers: an array, or a function of index arrays. Made by ``Model.param``.
+
+    Attributes:
+        sets: what it is indexed by; of a param without declared sets, one unnamed set an axis of its array.
+        declared: whether the sets were given; otherwise any index set of the right size fits an axis.
+        source: array of that shape, or a callable that maps one integer array an index to an array.
+    """
+
+    source: FloatArray | Source
+    declared: bool
+
+    def __new__(cls, name: str, sets: tuple[IndexSet, ...] | None, source: Any) -> Param:
+        """Make a new parameter; its shape and values are checked here."""
+        made: Param = sympy.Dummy.__new__(cls, name, real=True)
+        made.declared = sets is not None
+        if callable(source):
+            made.source, made.sets = source, sets or ()
+            return made
+        array = np.asarray(source, dtype=np.float64)
+        if sets is None:
+            sets = tuple(IndexSet(f"axis {at}", size) for at, size in enumerate(array.shape))
+        made.sets = sets
+        wanted = tuple(len(s) for s in sets)
+        if array.shape != wanted:
+            raise ModelError(f"param {name}: array of shape {array.shape}, wanted {wanted} "
+                             f"for ({', '.join(s.name for s in sets)})")
+        if np.isnan(array).any():
+            place = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
+            at = ", ".join(repr(s.labels[p]) for s, p in zip(sets, place, strict=True))
+            raise ModelError(f"param {name}[{at}] is NaN, wanted a number")
+        made.source = locked(array.copy())
+        return made
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it stands for itself in formulas."""
+        return not self.sets and not (callable(self.source) and not self.declared)
+
+    def axes(self, given: int) -> tuple[IndexSet, ...]:
+        """The sets that it is indexed by; a function without declared sets takes as many as it is given."""
+        if callable(self.source) and not self.declared:
+            return tuple(IndexSet(f"axis {at}", _ANY) for at in range(given))
+        return self.sets
+
+    def _fits(self, given: IndexSet, wanted: IndexSet) -> bool:
+        return given.same_as(wanted) if self.declared else len(wanted) in (len(given), _ANY)
+
+    def values(self, *positions: IntArray) -> FloatArray:
+        """Values at places: one integer array an index, all of one shape."""
+        if not callable(self.source):
+            return np.asarray(self.source[positions], dtype=np.float64)
+        found = np.asarray(self.source(*positions), dtype=np.float64)
+        shape = np.shape(positions[0]) if positions else ()
+        try:
+            return np.broadcast_to(found, shape)
+        except ValueError:
+            raise ModelError(f"param {self.name}: its function returned shape {found.shape} for index arrays "
+                             f"of shape {shape}") from None
+
+
+class Access(sympy.Expr):  # type: ignore[misc]
+    """``z[i, k]``: a variable or parameter at an index tuple."""
+
+    is_commutative = True
+    is_real = True
+
+    @property
+    def base(self) -> Any:
+        """The variable or parameter."""
+        return self.args[0]
+
+    @property
+    def indices(self) -> tuple[Any, ...]:
+        """The index expressions."""
+        return tuple(self.args[1:])
+
+    def _named(self, printer: Any, printed: Callable[[Any], str]) -> list[str]:
+        return [
+            str(s.labels[int(x)]) if x.is_Integer else printed(x)
+            for x, s in zip(self.indices, self.base.axes(len(self.indices)), strict=True)
+        ]
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{self.base.name}[{', '.join(self._named(printer, printer._print))}]"
+
+    _sympyrepr = _sympystr
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = f"{_latex_name(self.base.name)}_{{{','.join(self._named(printer, printer._print))}}}"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+
+class Restriction(sympy.Dummy):  # type: ignore[misc]
+    """Index tuples that a sum is restricted to.
+
+    Attributes:
+        indices: the indices that the tuples are of.
+        positions: for each index, the place in each tuple, shape (P,).
+    """
+
+    indices: tuple[Index, ...]
+    positions: tuple[IntArray, ...]
+
+    def __new__(cls, indices: tuple[Index, ...], positions: tuple[IntArray, ...]) -> Restriction:
+        """Make a new restriction of ``indices`` to the tuples given by ``positions``."""
+        made: Restriction = sympy.Dummy.__new__(cls, "T")
+        made.indices, made.positions = indices, positions
+        return made
+
+
+class Total(sympy.Expr):  # type: ignore[misc]
+    """A finite sum over index tuples. Made by ``total``."""
+
+    is_commutative = True
+    is_real = True
+
+    @property
+    def body(self) -> sympy.Expr:
+        """What is summed."""
+        return self.args[0]
+
+    @property
+    def over(self) -> tuple[Index, ...]:
+        """The indices that are summed over."""
+        return tuple(self.args[1])
+
+    @property
+    def restriction(self) -> Restriction | None:
+        """The tuples that count; None for all."""
+        return self.args[2] if len(self.args) > 2 else None
+
+    def _where(self) -> str:
+        kept = self.restriction
+        if kept is None:
+            return ""
+        return f"({', '.join(str(x.name) for x in kept.indices)}) in {len(kept.positions[0])} tuples"
+
+    def _sympystr(self, printer: Any) -> str:
+        over = ", ".join(f"{x.name} in {x.index_set.name}" for x in self.over)
+        where = f"; {self._where()}" if self.restriction else ""
+        return f"sum({printer._print(self.body)} for {over}{where})"
+
+    _sympyrepr = _sympystr
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        over = r",\, ".join(rf"{_latex_name(x.name)} \in {_latex_name(x.index_set.name)}" for x in self.over)
+        kept = self.restriction
+        if kept is not None:
+            over += rf" :\, ({','.join(_latex_name(x.name) for x in kept.indices)}) \in T"
+        body = printer._print(self.body)
+        body = rf"\left({body}\right)" if self.body.is_Add else body
+        text = rf"\sum_{{{over}}} {body}"
+        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
