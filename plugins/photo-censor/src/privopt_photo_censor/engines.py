@@ -1,0 +1,200 @@
+"""The engines that :mod:`privopt_photo_censor.optimal` races: the compiled searches, and plain enumeration."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt_photo_censor import search, subsets
+from privopt_photo_censor.optimal import Shared
+
+__all__ = ["AlternateSearch", "Enumeration", "PhotoSearch"]
+
+STACK_BYTES: Final = 512 * 2**20
+TABLE_BYTES: Final = 256 * 2**20
+LEAST_LEAVES: Final = 40
+
+
+def _data(shared: Shared) -> search.Data:
+    data = shared.data
+    return search.Data(
+        data.scores, data.true, data.margin, data.diff, data.kills, data.size, data.keep,
+        np.zeros(3 * shared.album.photos + 4),
+    )  # fmt: skip
+
+
+class AlternateSearch:
+    """Branch and bound over sets of alternates (:mod:`privopt_photo_censor.search`)."""
+
+    name = "alternates"
+    spent = False
+    WIDTH: Final = 8
+    PROGRAMS: Final = 2000
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.data = _data(shared)
+        self.goal = search.Goal(shared.state, shared.best, shared.budget)
+        self.k = -1
+        self.stack: search.Stack | None = None
+        self.capped = shared.cap
+
+    @staticmethod
+    def _levels(photos: int, k: int) -> int:
+        level = 8 * ((k + 2) * (photos + k + 2) + 6 * (photos + k + 2))
+        return int(min(k + 2 + photos + 2, STACK_BYTES // level))
+
+    @classmethod
+    def fits(cls, shared: Shared) -> bool:
+        """Whether the stack of a search for this k is of a sane size."""
+        k = int(shared.state[0])
+        return cls._levels(shared.album.photos, k) >= k + 2 + min(LEAST_LEAVES, shared.album.photos)
+
+    def _open(self) -> bool:
+        """Open the search for the k now wanted; False where its stack would be too large."""
+        k = int(self.shared.state[0])
+        photos, m = self.shared.album.photos, len(self.shared.reach)
+        levels, rows = self._levels(photos, k), k + 2
+        if not self.fits(self.shared):
+            self.spent = True
+            return False
+        wide = (levels, photos + rows)
+        whole = (levels, rows)
+        self.stack = search.Stack(
+            np.zeros((levels, rows, photos + rows)), np.zeros(whole, np.int64), np.zeros(wide, np.bool_),
+            np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(whole, np.int64),
+            np.zeros((rows, m), np.int64), np.zeros((rows, m)), np.zeros(rows, np.int64), np.zeros(rows, np.int64),
+            np.zeros(1, np.int64),
+        )  # fmt: skip
+        self.k = k
+        self.shared.state[6] = 0
+        search.start(self.data, self.goal, self.stack, self.shared.reach)
+        search.beam(self.data, self.goal, self.stack, self.WIDTH)
+        if self.shared.state[0] == k:
+            search.start(self.data, self.goal, self.stack, self.shared.reach)
+        return True
+
+    def turn(self, seconds: float) -> bool:
+        """Search; a budget search starts again whenever a better k is known."""
+        until = time.perf_counter() + seconds
+        while True:
+            if self.k != self.shared.state[0]:
+                if not self._open():
+                    return False
+                if self.k != self.shared.state[0]:
+                    continue
+            if search.run(self.data, self.goal, self.stack, self.PROGRAMS) == search.SOLVED:
+                self.spent = bool(self.shared.state[6])
+                return not self.spent
+            if time.perf_counter() >= until:
+                return False
+
+    def bound(self) -> int:
+        """See :func:`search.open_bound` and :func:`search.open_most`."""
+        if self.stack is None or self.k != self.shared.state[0] or self.shared.state[6]:
+            return self.capped
+        if self.shared.budget:
+            most = int(search.open_most(self.stack))
+        else:
+            most = int(search.open_bound(self.goal, self.stack))
+        self.capped = min(self.capped, max(most, self.shared.value))
+        return self.capped
+
+
+class PhotoSearch:
+    """Branch and bound over photos (:mod:`privopt_photo_censor.subsets`)."""
+
+    name = "photos"
+    spent = False
+    NODES: Final = 20000
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.data = _data(shared)
+        self.goal = search.Goal(shared.state, shared.best, shared.budget)
+        self.state: subsets.Walk | None = None
+
+    @classmethod
+    def fits(cls, shared: Shared) -> bool:
+        """Whether the table of gains is of a sane size."""
+        photos = shared.album.photos
+        active = int((shared.reach >= shared.state[1]).sum())
+        return 8 * (photos + 1) * (photos - int(shared.state[1]) + 1) * active <= TABLE_BYTES
+
+    def _open(self) -> subsets.Walk:
+        data, photos = self.shared.data, self.shared.album.photos
+        active = np.flatnonzero(self.shared.reach >= self.shared.state[1])
+        diff = np.ascontiguousarray(data.diff[active])
+        order = np.argsort(diff.sum(axis=0), kind="stable")
+        walk = subsets.Walk(
+            order,
+            subsets.gains(diff, data.keep, order, photos - int(self.shared.state[1])),
+            np.zeros((photos + 1, active.size)),
+            np.zeros(photos + 1, np.int64),
+            np.zeros(photos + 1, np.int64),
+            active,
+            data.slack[active],
+            np.zeros(1, np.int64),
+        )
+        subsets.open_walk(self.data, walk)
+        return walk
+
+    def turn(self, seconds: float) -> bool:
+        """Search on."""
+        until = time.perf_counter() + seconds
+        if self.state is None:
+            self.state = self._open()
+        while True:
+            if subsets.walk(self.data, self.goal, self.state, self.NODES) == search.SOLVED:
+                return True
+            if time.perf_counter() >= until:
+                return False
+
+    def bound(self) -> int:
+        """Budget: see :func:`subsets.open_most`; top-k: nothing beyond what is known."""
+        if self.state is None or not self.shared.budget:
+            return self.shared.cap
+        return int(subsets.open_most(self.data, self.goal, self.state))
+
+
+class Enumeration:
+    """Every set of photos of a small album, largest first; needs no compiled code."""
+
+    name = "enumeration"
+    spent = False
+    MOST: Final = 12
+    CHUNK: Final = 2048
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+
+    def _sets(self) -> Any:
+        photos = self.shared.album.photos
+        for count in range(photos, int(self.shared.state[1]) - 1, -1):
+            chosen = itertools.combinations(range(photos), count)
+            while block := list(itertools.islice(chosen, self.CHUNK)):
+                masks = np.zeros((len(block), photos), dtype=np.bool_)
+                np.put_along_axis(masks, np.array(block), True, axis=1)
+                yield count, masks[masks[:, self.shared.data.keep].all(axis=1)]
+
+    def turn(self, seconds: float) -> bool:
+        """Look at all of them."""
+        data, slack = self.shared.data, self.shared.data.slack
+        dead = data.kills.T.astype(np.float64)
+        for count, masks in self._sets():
+            if count < self.shared.state[1]:
+                break
+            weights = masks.astype(np.float64)
+            level: NDArray[np.bool_] = (weights @ data.diff.T >= -slack) & (weights @ dead < 0.5)
+            for place in np.flatnonzero(level.sum(axis=1) >= self.shared.state[0]):
+                self.shared.offer(masks[place])
+            self.shared.state[4] += len(masks)
+        return True
+
+    def bound(self) -> int:
+        """Nothing is left open."""
+        return self.shared.value

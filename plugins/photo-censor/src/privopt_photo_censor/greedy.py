@@ -1,0 +1,52 @@
+"""The paper's baseline (section 3): delete the photos with the highest score for the true location."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.errors import InfeasibleError, StoppedError
+from privopt_photo_censor.optimal import Plan, Shared, _clash
+from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.scores import Album, Task
+
+__all__ = ["greedy", "greedy_order"]
+
+
+def greedy_order(album: Album) -> NDArray[np.int64]:
+    """Photos that may be deleted, highest S_it first, ties by place in the album."""
+    order = np.argsort(-album.scores[:, album.true], kind="stable")
+    return np.asarray(order[~album.keep[order]])
+
+
+def greedy(album: Album, task: Task) -> Plan:
+    """Greedy selection: until the top-k is defeated, or exactly the budget.
+
+    Its bound is the cheap one of P3: each alternate's own optimum.
+
+    Raises:
+        InfeasibleError: no set of photos at all will do, as the alternates' own optima show.
+        StoppedError: greedy ran out of photos; another set may do.
+    """
+    kept = np.ones(album.photos, dtype=np.bool_)
+    order = greedy_order(album)[: album.photos - album.least]
+    if task.budget is not None:
+        kept[order[: task.budget]] = False
+        above = protected_k(album, kept)
+        bound = album.locations - 1 if album.hidden or not kept.any() else max(Shared(album, task, None).cap, above)
+        return Plan(kept=kept, protected=above, bound=bound, engine="greedy")
+    wanted = task.top_k or 1
+    above = protected_k(album)
+    for i in order:
+        if above >= wanted:
+            break
+        kept[i] = False
+        above = protected_k(album, kept)
+    if above < wanted:
+        shared = Shared(album, task, None)
+        if album.least and shared.cap < shared.state[1]:
+            raise InfeasibleError(_clash(shared, task))
+        raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
+    count = int(kept.sum())
+    bound = count if album.hidden or count == album.photos else max(Shared(album, task, None).cap, count)
+    return Plan(kept=kept, protected=above, bound=bound, engine="greedy")

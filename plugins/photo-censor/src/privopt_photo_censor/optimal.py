@@ -1,0 +1,292 @@
+"""The optimal set of photos, proved: the searches of this package side by side, on one incumbent.
+
+Three engines can prove an optimum: branch and bound over alternates (best for small k), branch and bound over photos
+(best for small albums and small budgets) and the mixed-integer program of P4 (:mod:`privopt_photo_censor.milp`). None
+is best everywhere, so they take turns in slices that double, sharing the best set found; the first to close ends it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import InfeasibleError, SolverError, StoppedError
+from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.scores import Album, Mask, Task
+from privopt_photo_censor.single import best_for, reach
+
+__all__ = ["ENGINES", "Plan", "Shared", "solve"]
+
+ENGINES: Final = ("alternates", "photos", "milp")
+FIRST_SLICE: Final = 0.1
+"""Seconds of an engine's first turn; turns double."""
+MILP_AFTER: Final = 2.0
+"""Seconds of an engine's turn from which on the MILP takes turns too."""
+
+
+@frozen(kw_only=True, eq=False)
+class Plan:
+    """Photos to keep, and what is known of how good that is.
+
+    Attributes:
+        kept: (N,) mask.
+        protected: locations at or above the true one, exactly.
+        bound: top-k: the most photos that any set could keep; budget: the most locations that any could protect.
+        engine: what closed the proof; empty where nothing did.
+        programs: bounds, nodes and programs evaluated.
+        stopped: whether a limit or an interrupt ended it.
+        trajectory: (seconds, value, bound) of the incumbents.
+    """
+
+    kept: Mask
+    protected: int
+    bound: int
+    engine: str
+    programs: int = 0
+    stopped: bool = False
+    trajectory: Sequence[tuple[float, int, int]] = field(default=(), converter=tuple)
+
+    @property
+    def deleted(self) -> int:
+        """Photos not posted."""
+        return int((~self.kept).sum())
+
+
+class Engine(Protocol):
+    """One way of closing the proof."""
+
+    name: str
+
+    def turn(self, seconds: float) -> bool:
+        """Work for about so long; True when nothing better is left."""
+
+    def bound(self) -> int:
+        """The most that what is still open could reach."""
+
+
+class Shared:
+    """The incumbent and what a better set must do; every engine reads and writes it.
+
+    ``state`` is that of :class:`privopt_photo_censor.search.Goal`.
+    """
+
+    def __init__(self, album: Album, task: Task, deadline: float | None) -> None:
+        self.album = album
+        self.data = album.reduced
+        self.budget = task.budget is not None
+        self.deadline = deadline
+        self.began = time.perf_counter()
+        wanted = task.top_k if task.top_k is not None else 1
+        need = max(album.least, 1)
+        if task.budget is not None:
+            need = max(need, album.photos - task.budget)
+        self.state: NDArray[np.int64] = np.array([wanted, need, -1, -1, 0, 0, 0], dtype=np.int64)
+        self.best: Mask = np.zeros(album.photos, dtype=np.bool_)
+        self.reach = reach(self.data)
+        self.cap = int((self.reach >= need).sum()) if self.budget else self._kept_cap(wanted)
+        self.trajectory: list[tuple[float, int, int]] = []
+
+    def _kept_cap(self, wanted: int) -> int:
+        """Photos that can stay at most: the k-th best of the alternates' own optima."""
+        if wanted > self.reach.size:
+            return -1
+        return int(np.sort(self.reach)[-wanted])
+
+    @property
+    def value(self) -> int:
+        """Of the incumbent: photos kept, or locations protected; -1 where there is none."""
+        return int(self.state[3 if self.budget else 2])
+
+    @property
+    def closed(self) -> bool:
+        """Whether the incumbent meets the bound."""
+        return self.cap <= self.value if self.value >= 0 else self.cap < (1 if self.budget else int(self.state[1]))
+
+    def offer(self, kept: Mask) -> bool:
+        """Take a set if it is better, by its exact rank."""
+        count = int(kept.sum())
+        if count < self.state[1] or not kept[self.data.keep].all():
+            return False
+        above = protected_k(self.album, kept)
+        if above < self.state[0]:
+            return False
+        self.best[:] = kept
+        self.state[2:4] = count, above
+        self.state[0 if self.budget else 1] = (above if self.budget else count) + 1
+        self.note()
+        return True
+
+    def note(self) -> None:
+        """Record the incumbent."""
+        self.trajectory.append((time.perf_counter() - self.began, self.value, self.cap))
+
+    def left(self, seconds: float) -> float:
+        """Seconds to work, at most `seconds`."""
+        if self.deadline is None:
+            return seconds
+        return min(seconds, self.deadline - time.monotonic())
+
+
+def solve(
+    album: Album,
+    task: Task,
+    *,
+    deadline: float | None = None,
+    engines: Sequence[str] = ENGINES,
+    solver: str = "cbc",
+    report: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """The best set of photos to keep, proved best unless a limit comes first.
+
+    Args:
+        album: scores and what must stay.
+        task: top-k or deletion budget.
+        deadline: :func:`time.monotonic` value to stop at.
+        engines: which may be used (tests and ``--method milp`` pick one).
+        solver: backend of the MILP.
+        report: called with value and bound after each turn.
+
+    Raises:
+        InfeasibleError: no set of photos will do; says what clashes.
+        StoppedError: the limit came before any set was found.
+    """
+    trivial = _trivial(album, task)
+    if trivial is not None:
+        return trivial
+    shared = Shared(album, task, deadline)
+    if not album.least and not shared.budget:
+        _delete_all(shared)
+    engine, stopped = "", False
+    try:
+        engine, stopped = _race(shared, engines, solver, report)
+    except KeyboardInterrupt:
+        if shared.value < 0 and not shared.budget:
+            raise
+        stopped = True
+    return _plan(shared, task, engine, stopped)
+
+
+def _trivial(album: Album, task: Task) -> Plan | None:
+    """All photos may stay where some give the true location probability 0, or the task is met already."""
+    everything = np.ones(album.photos, dtype=np.bool_)
+    above = protected_k(album)
+    if task.top_k is not None and above >= task.top_k:
+        return Plan(kept=everything, protected=above, bound=album.photos, engine="nothing to delete")
+    if task.budget is not None and above == album.locations - 1:
+        return Plan(kept=everything, protected=above, bound=above, engine="nothing to delete")
+    empty = task.budget is not None and task.budget >= album.photos and not album.least
+    if empty:
+        nothing = np.zeros(album.photos, dtype=np.bool_)
+        return Plan(kept=nothing, protected=album.locations - 1, bound=album.locations - 1, engine="nothing kept")
+    return None
+
+
+def _delete_all(shared: Shared) -> None:
+    """The empty set protects by (2), where it is allowed."""
+    shared.best[:] = False
+    shared.state[1:4] = 1, 0, shared.album.locations - 1
+
+
+def _race(
+    shared: Shared, names: Sequence[str], solver: str, report: Callable[[int, int], None] | None
+) -> tuple[str, bool]:
+    """Let the engines take turns. Returns the one that closed the proof, and whether a limit came first."""
+    if shared.budget:
+        _offer_singles(shared)
+    if shared.closed:
+        return "single alternates", False
+    engines = _engines(shared, names, solver)
+    seconds = FIRST_SLICE
+    while engines:
+        for engine in list(engines):
+            if engine.name == "milp" and seconds < MILP_AFTER and len(engines) > 1:
+                continue
+            allowed = shared.left(seconds)
+            if allowed <= 0.0:
+                return "", True
+            before = shared.value
+            done = engine.turn(allowed)
+            if shared.value != before:
+                shared.note()
+            shared.cap = min(shared.cap, max(engine.bound(), shared.value))
+            if report is not None:
+                report(shared.value, shared.cap)
+            if done or shared.closed:
+                return engine.name, False
+            if getattr(engine, "spent", False):
+                engines.remove(engine)
+        seconds *= 2.0
+    return "", True
+
+
+def _offer_singles(shared: Shared) -> None:
+    """Start a budget from the album as it is and from the best set for each alternate alone."""
+    everything = np.ones(shared.album.photos, dtype=np.bool_)
+    shared.best[:] = everything
+    shared.state[2:4] = shared.album.photos, protected_k(shared.album)
+    shared.state[0] = shared.state[3] + 1
+    need = int(shared.state[1])
+    for j in np.flatnonzero(shared.reach >= need).tolist():
+        kept = best_for(shared.album, j, need)
+        if (shared.data.sums(kept) >= -shared.data.slack).sum() >= shared.state[0]:
+            shared.offer(kept)
+
+
+def _engines(shared: Shared, names: Sequence[str], solver: str) -> list[Any]:
+    from privopt_photo_censor.engines import AlternateSearch, Enumeration, PhotoSearch
+    from privopt_photo_censor.milp import MilpSearch
+
+    if "enumeration" in names or (tuple(names) == ENGINES and shared.album.photos <= Enumeration.MOST):
+        return [Enumeration(shared)]
+    found: list[Any] = []
+    if "alternates" in names and AlternateSearch.fits(shared):
+        found.append(AlternateSearch(shared))
+    if "photos" in names and PhotoSearch.fits(shared):
+        found.append(PhotoSearch(shared))
+    if shared.album.photos <= 20 or shared.budget:
+        found.reverse()
+    if "milp" in names:
+        found.append(MilpSearch(shared, solver))
+    if not found:
+        raise SolverError(f"none of the engines {', '.join(names)} takes an album of this size")
+    return found
+
+
+def _plan(shared: Shared, task: Task, engine: str, stopped: bool) -> Plan:
+    if shared.value < 0:
+        if stopped:
+            raise StoppedError("stopped before any set of photos was found that meets the task; nothing written")
+        raise InfeasibleError(_clash(shared, task))
+    cap = shared.value if engine else max(shared.cap, shared.value)
+    return Plan(
+        kept=shared.best.copy(),
+        protected=protected_k(shared.album, shared.best),
+        bound=cap,
+        engine=engine,
+        programs=int(shared.state[4]),
+        stopped=stopped and not engine,
+        trajectory=shared.trajectory,
+    )
+
+
+def _clash(shared: Shared, task: Task) -> str:
+    """Which constraints an infeasible album breaks on."""
+    album = shared.album
+    kept = np.flatnonzero(album.keep).tolist()
+    able = int((shared.reach >= shared.state[1]).sum())
+    parts = [f"photos.keep = {kept}"] if kept else []
+    if album.keep_at_least > len(kept):
+        parts.append(f"photos.keep_at_least = {album.keep_at_least}")
+    parts.append(f"privacy.top_k = {task.top_k}")
+    if album.margin:
+        parts.append(f"privacy.margin = {album.margin:g}")
+    if album.keep.all():
+        reason = f"every photo is kept, and they leave {protected_k(album)} locations at or above the true one"
+    else:
+        reason = f"{able} locations can be brought level with the true one, each for itself"
+    return f"infeasible: {' and '.join(parts)} cannot all hold ({reason})"

@@ -1,0 +1,62 @@
+"""The rank that a set of kept photos leaves to the true location, exactly (mathematics P1, P6, P7).
+
+Whatever a search says, this decides. A location is at or above the true one when the sum of *all* terms
+``S_ij - S_it - theta`` over the kept photos is not negative; its sign is that of one :func:`math.fsum`, which rounds
+once and correctly, and never of two sums or of differences taken before.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from privopt_photo_censor.scores import Album, Mask
+
+__all__ = ["exact_sign", "protected_k", "rank"]
+
+
+def exact_sign(score: list[float], true: list[float], margin: float) -> int:
+    """Sign of ``sum(score_i - true_i - margin)`` over doubles, exactly.
+
+    >>> exact_sign([0.1] * 10, [1.0] + [0.0] * 9, 0.0)    # ten times the double .1 is more than 1
+    1
+    """
+    terms = [*score, *(-value for value in true), *([-margin] * len(score) if margin else [])]
+    try:
+        total: float | Fraction = math.fsum(terms)
+    except OverflowError:
+        total = sum(map(Fraction, terms), Fraction(0))
+    return (total > 0) - (total < 0)
+
+
+def _kept(album: Album, kept: Mask | None) -> Mask:
+    return np.ones(album.photos, dtype=np.bool_) if kept is None else np.asarray(kept, dtype=np.bool_)
+
+
+def protected_k(album: Album, kept: Mask | None = None) -> int:
+    """Locations at or above the true one when the photos `kept` (all where left out) are posted.
+
+    Ties protect, -inf with -inf too; with no photo posted every location ties.
+
+    Returns:
+        ``|{j != t : S'_j >= S'_t}|``, at most M - 1.
+    """
+    chosen = _kept(album, kept)
+    rows = np.flatnonzero(chosen)
+    if not rows.size or np.isneginf(album.scores[rows, album.true]).any():
+        return album.locations - 1
+    data = album.reduced
+    sums = data.sums(chosen)
+    slack = data.slack
+    count = int((sums > slack).sum())
+    true = data.true[chosen].tolist()
+    for j in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
+        count += exact_sign(data.scores[j, chosen].tolist(), true, album.margin) >= 0
+    return count
+
+
+def rank(album: Album, kept: Mask | None = None) -> int:
+    """Rank of the true location, 1 = most likely; ties count against it."""
+    return protected_k(album, kept) + 1

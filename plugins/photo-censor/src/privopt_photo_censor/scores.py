@@ -1,0 +1,151 @@
+"""An album as the classifier sees it: scores, the true location, and what the owner will not delete."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+__all__ = ["Album", "Reduced", "Task", "locked"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+A = TypeVar("A", bound=NDArray[Any])
+
+
+def locked(array: A) -> A:
+    """The same array, read-only."""
+    array.setflags(write=False)
+    return array
+
+
+@frozen(kw_only=True)
+class Task:
+    """What is asked of a set of kept photos (paper, (3) and (4)).
+
+    Attributes:
+        top_k: the true location must leave the k most likely ones, with as few deletions as possible; or None.
+        budget: as many locations as possible must be at or above the true one, with at most so many deletions.
+    """
+
+    top_k: int | None = None
+    budget: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.top_k is None) == (self.budget is None):
+            raise ValueError("a task is either a top-k or a deletion budget")
+
+
+@frozen(kw_only=True, eq=False)
+class Album:
+    """Scores of the photos of one album, taken at one place.
+
+    Attributes:
+        scores: (N, M) log P(location | photo), finite or -inf; a constant added to a photo's row changes nothing.
+        true: column of the true location.
+        keep: (N,) photos never to delete.
+        keep_at_least: photos that must remain.
+        margin: theta, added to the true location's score in each photo (paper, section 2, black-box protection).
+    """
+
+    scores: Floats = field(converter=lambda a: locked(np.array(a, dtype=np.float64, order="C")))
+    true: int
+    keep: Mask = field(converter=lambda a: locked(np.array(a, dtype=np.bool_)))
+    keep_at_least: int = 1
+    margin: float = 0.0
+
+    @keep.default
+    def _none_kept(self) -> Mask:
+        return np.zeros(self.scores.shape[0], dtype=np.bool_)
+
+    def __attrs_post_init__(self) -> None:
+        photos, locations = self.scores.shape
+        if not 0 <= self.true < locations or self.keep.shape != (photos,):
+            raise ValueError(f"true location {self.true} or keep of shape {self.keep.shape} outside {self.scores.shape}")
+        if np.isnan(self.scores).any() or (self.scores == np.inf).any():
+            raise ValueError("scores are finite or -inf")
+
+    @property
+    def photos(self) -> int:
+        """N."""
+        return int(self.scores.shape[0])
+
+    @property
+    def locations(self) -> int:
+        """M, the true one included."""
+        return int(self.scores.shape[1])
+
+    @property
+    def least(self) -> int:
+        """Photos that remain in any case."""
+        return max(self.keep_at_least, int(self.keep.sum()))
+
+    @cached_property
+    def hidden(self) -> bool:
+        """Whether some photo gives the true location probability 0: keeping it protects at once (P6)."""
+        return bool(np.isneginf(self.scores[:, self.true]).any())
+
+    @cached_property
+    def reduced(self) -> Reduced:
+        """The alternates, for the solvers; only where the true location's scores are finite."""
+        return Reduced.of(self)
+
+
+@frozen(kw_only=True, eq=False)
+class Reduced:
+    """An album with finite true scores, alternates by row: what every search works on.
+
+    Attributes:
+        location: (m,) column of each alternate.
+        scores: (m, N) scores, 0 where -inf.
+        true: (N,) scores of the true location.
+        margin: theta.
+        diff: (m, N) scores - true - theta, rounded; 0 where the score is -inf.
+        kills: (m, N) where the score is -inf: a kept photo rules the location out.
+        size: (m,) largest |score| + |true| + |theta| of the row: the scale of its rounding errors.
+        keep: (N,) photos never to delete.
+    """
+
+    location: NDArray[np.int64]
+    scores: Floats
+    true: Floats
+    margin: float
+    diff: Floats
+    kills: Mask
+    size: Floats
+    keep: Mask
+
+    @classmethod
+    def of(cls, album: Album) -> Reduced:
+        """Reduce an album whose true scores are finite."""
+        location = np.delete(np.arange(album.locations), album.true)
+        raw = np.ascontiguousarray(album.scores[:, location].T)
+        true = np.ascontiguousarray(album.scores[:, album.true])
+        kills = np.isneginf(raw)
+        scores = np.where(kills, 0.0, raw)
+        diff = np.where(kills, 0.0, scores - true - album.margin)
+        size = np.abs(scores).max(axis=1, initial=0.0) + np.abs(true).max(initial=0.0) + abs(album.margin)
+        return cls(
+            location=locked(location),
+            scores=locked(scores),
+            true=locked(true),
+            margin=album.margin,
+            diff=locked(diff),
+            kills=locked(kills),
+            size=locked(size),
+            keep=album.keep,
+        )
+
+    @property
+    def slack(self) -> Floats:
+        """(m,) what a sum of a row's differences in doubles may be wrong by, whatever photos are kept."""
+        n = self.diff.shape[1]
+        return 4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size
+
+    def sums(self, kept: Mask) -> Floats:
+        """(m,) sums over kept photos in doubles, -inf where a kept photo rules the location out."""
+        total = self.diff[:, kept].sum(axis=1)
+        return np.where(self.kills[:, kept].any(axis=1), -np.inf, total)
