@@ -131,7 +131,8 @@ def describe(mechanism: str) -> None:
             )
             if note
         ]
-        click.echo(f"  {method.name:<{wide}}  {method.summary}{f' ({", ".join(notes)})' if notes else ''}")
+        remark = f" ({', '.join(notes)})" if notes else ""
+        click.echo(f"  {method.name:<{wide}}  {method.summary}{remark}")
     click.echo("\nProblem file (TOML)")
     rows = describe_keys(loaded.problem_class)
     wide = max(len(row.key) for row in rows)

@@ -257,15 +257,14 @@ def load_release(folder: Path) -> tuple[Registered, Mechanism, Any, Any, dict[st
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     result = read_result(folder)
-    try:
-        registered = registry().get(result["mechanism"])
-        method = registered.method(result["method"]).name
-        file = result["problem"]["file"]
-        if not isinstance(file, str) or Path(file).name != file:
-            raise TypeError
-    except (KeyError, TypeError):
+    problem_named = result.get("problem")
+    file = problem_named.get("file") if isinstance(problem_named, dict) else None
+    names = (result.get("mechanism"), result.get("method"), file)
+    if not all(isinstance(name, str) for name in names) or Path(str(file)).name != file:
         fault = Fault(str(folder / RESULT), "", "no mechanism, method or problem", "a result of privopt")
-        raise InputError([fault]) from None
+        raise InputError([fault])
+    registered = registry().get(result["mechanism"])
+    method = registered.method(result["method"]).name
     mechanism = registered.load()
     problem = _load(mechanism, folder / PROBLEM / file, public=True)
     release = mechanism.release_class.read(folder, problem)

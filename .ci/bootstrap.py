@@ -1,0 +1,57 @@
+"""Make .venv with everything the workspace needs, from python3 alone.
+
+uv is taken from PATH, else installed into .tools by pip, else by the pip of a fresh venv in .tools.
+Nothing outside this folder is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / ".tools"
+
+
+def attempt(*command: str | Path) -> bool:
+    """Run a command quietly; tell whether it ended well."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    return done.returncode == 0
+
+
+def find_uv() -> str:
+    """Path of uv, installing it where needed."""
+    candidates = [TOOLS / "bin" / "uv", TOOLS / "venv" / "bin" / "uv"]
+    found = shutil.which("uv") or next((str(path) for path in candidates if path.exists()), None)
+    if found:
+        return found
+    print("privopt: installing uv into .tools", file=sys.stderr, flush=True)
+    if attempt(sys.executable, "-m", "pip", "install", "--quiet", "--target", TOOLS, "uv") and candidates[0].exists():
+        return str(candidates[0])
+    shutil.rmtree(TOOLS, ignore_errors=True)
+    if attempt(sys.executable, "-m", "venv", TOOLS / "venv"):
+        if attempt(TOOLS / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "uv"):
+            return str(candidates[1])
+    shutil.rmtree(TOOLS, ignore_errors=True)
+    sys.exit(
+        "privopt: neither uv nor pip nor venv works with this python3; install one of them "
+        "(on Debian: apt-get install python3-venv), then run make again"
+    )
+
+
+def main() -> None:
+    """Sync the workspace into .venv."""
+    if sys.version_info < (3, 11):
+        sys.exit(f"privopt: needs Python 3.11 or later, python3 is {sys.version.split()[0]}")
+    uv = find_uv()
+    environment = os.environ | {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
+    environment.pop("VIRTUAL_ENV", None)
+    done = subprocess.run([uv, "sync", "--all-packages", "--quiet"], cwd=ROOT, env=environment, check=False)
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()

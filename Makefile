@@ -1,0 +1,30 @@
+# python3 and make are all that is needed: the first target that needs it makes .venv.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+
+.PHONY: help demo test lint bench docs clean
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+.venv/.stamp: $(MANIFESTS) .ci/bootstrap.py
+	@python3 .ci/bootstrap.py
+	@touch $@
+
+demo: .venv/.stamp  ## solve, verify and explain the embedded city
+	@$(BIN)/python docs/examples/city/demo.py
+
+test: .venv/.stamp  ## the whole suite
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
+
+lint: .venv/.stamp  ## ruff and strict types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: .venv/.stamp  ## our solvers against others on the same instances; writes docs/benchmarks.md
+	@$(BIN)/python tests/bench/bench_optimal.py
+
+clean:  ## everything that make made
+	rm -rf .venv .tools uv.lock demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,156 @@
+"""Base of the mechanisms that release an obfuscation matrix: a subclass says only how it finds one.
+
+::
+
+    class Acme(MetricMechanism):
+        def matrix(self, problem, context):
+            z = acme(problem.data.distances, ...)  # (N, K), rows near 1, near-feasible
+            return Matrix(z=z, solver={"name": "acme"})
+
+Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``audit`` follow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.exact.bound import Multipliers, lower_bound
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.losses import ExpectedLoss
+from privopt.matrix import MatrixRelease
+from privopt.privacy import MetricDP
+from privopt.problem.metric import MetricProblem
+from privopt.problem.pairs import not_implied
+
+__all__ = ["Matrix", "MetricMechanism"]
+
+NEAR: Final = 1e-9
+"""Relative difference allowed between a stored distance and the same distance computed again."""
+
+
+@frozen(kw_only=True, eq=False)
+class Matrix:
+    """What :meth:`MetricMechanism.matrix` returns.
+
+    Attributes:
+        z: (N, K) near-feasible probabilities.
+        multipliers: of the required pairs, from which a rigorous bound is computed; None for no bound.
+            They may come as column blocks, for problems too large for two (P, K) arrays.
+        solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
+    """
+
+    z: NDArray[np.float64]
+    multipliers: Multipliers | Any | None = None
+    solver: Mapping[str, Any] = field(factory=dict)
+    details: Mapping[str, Any] = field(factory=dict)
+    stopped: bool = False
+
+
+class MetricMechanism(Mechanism):
+    """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`."""
+
+    problem_class = MetricProblem
+    release_class = MatrixRelease
+    scope = (
+        "epsilon-metric DP: for every two records at distance d (all pairs, or those within "
+        "privacy.neighbours_within) and every output, the probabilities differ by a factor of at most "
+        "exp(epsilon d). Holds against whoever sees the output, whatever else they know."
+    )
+
+    @abstractmethod
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """Find a matrix; it is repaired and certified by the caller.
+
+        Raises:
+            InfeasibleError: there is none.
+            StoppedError: a limit came first.
+        """
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        """Metric DP over the problem's required pairs."""
+        return MetricDP.of(problem.data)
+
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        """Expected loss under the prior."""
+        return ExpectedLoss.of(problem.data)
+
+    def solve(self, problem: Any, context: SolveContext) -> Outcome:
+        """Find a matrix, repair it into integers, bound what any other could reach."""
+        data = problem.data
+        with context.timed("build"):
+            data.required, data.weighted  # noqa: B018  (loaded here, so that building is timed as such)
+        with context.timed("solve"):
+            found = self.matrix(problem, context)
+        context.report("repair")
+        release = MatrixRelease.from_matrix(found.z, data, context)
+        bound = None
+        if found.multipliers is not None:
+            context.report("bound")
+            with context.timed("verify"):
+                bound = lower_bound(
+                    data.weighted,
+                    data.pairs,
+                    data.distances,
+                    data.epsilon,
+                    found.multipliers,
+                    executor=context.executor,
+                )
+        return Outcome(
+            release=release,
+            lower_bound=bound,
+            solver=found.solver,
+            details={**found.details, **_repair_details(release)},
+            stopped=found.stopped,
+        )
+
+    def verify(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
+        """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
+        data = problem.data
+        lines = []
+        for name, stored, wanted in (
+            ("records", release.records, data.records.ids),
+            ("outputs", release.outputs, data.outputs.ids),
+        ):
+            if stored.tolist() != list(wanted):
+                lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
+        return lines or _pairs_cover(release, data)
+
+
+def _repair_details(release: MatrixRelease) -> dict[str, Any]:
+    repaired = release.repaired
+    if repaired is None:
+        return {}
+    return {
+        "repair": {
+            "tau": repaired.tau,
+            "loss_before": repaired.loss_before,
+            "loss_after": repaired.loss_after,
+            "merged_records": repaired.merged,
+        }
+    }
+
+
+def _pairs_cover(release: MatrixRelease, data: Any) -> list[str]:
+    """The stored pairs must be at their true distances, and be, or imply, every required pair."""
+    pairs, distances = release.pairs, release.distances
+    again = data.metric.between(pairs[:, 0], pairs[:, 1])
+    off = np.flatnonzero(~(np.abs(again - distances) <= NEAR * np.maximum(again, distances)))
+    lines = [
+        f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
+        for row in off[:5].tolist()
+    ]
+    if lines:
+        return lines
+    if np.array_equal(pairs, data.pairs):
+        return []
+    missing = not_implied(pairs, distances, data.pairs, data.distances, slack=NEAR)
+    return [
+        f"mechanism.npz: pairs: the required pair {data.pairs[row].tolist()} is not there and not implied"
+        for row in missing[:5].tolist()
+    ]

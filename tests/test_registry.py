@@ -1,0 +1,157 @@
+"""Discovery: broken plugins are isolated, clashes and misspelt hooks are errors, near names are offered."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+from importlib.metadata import EntryPoint
+
+import pytest
+from privopt.errors import RegistryError, UnknownNameError, UsageError
+from privopt.registry import discover, observers_of, registry
+from privopt.specs import GROUP, MechanismSpec, MethodSpec
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Install a module as a plugin distribution of its own; returns its entry point."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def install(name: str, source: str) -> EntryPoint:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(source))
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}\n")
+        from importlib.metadata import Distribution
+
+        return next(iter(Distribution.at(info).entry_points.select(group=GROUP)))
+
+    return install
+
+
+GOOD = """
+    from privopt.specs import MechanismSpec, MethodSpec, hookimpl
+
+    @hookimpl
+    def privopt_mechanisms():
+        return [MechanismSpec(name="acme", target="acme.mechanism:Acme", guarantee="metric-dp", summary="noise",
+                              methods=[MethodSpec(name="solve", summary="the LP")])]
+"""
+
+
+def test_a_plugin_is_taken_in_with_its_distribution(plugin):
+    found = discover([plugin("acme_one", GOOD)])
+    assert found.mechanisms["acme"].plugin == "acme_one"
+    assert found.mechanisms["acme"].version == "1.0"
+    assert found.broken == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("import surely_not_installed", "ModuleNotFoundError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("def broken(:", "SyntaxError"),
+        ("def privopt_mechanisms():\n    raise KeyError('x')", "KeyError"),
+        ("def privopt_mechanisms():\n    return ['text']", "not a MechanismSpec"),
+        ("def privopt_mechanisms():\n    return None", "TypeError"),
+    ],
+)
+def test_a_broken_plugin_is_shown_with_its_reason_and_stops_nothing(plugin, source, reason):
+    found = discover([plugin("bad", source), plugin("acme_one", GOOD)])
+    assert list(found.mechanisms) == ["acme"]
+    assert [broken.plugin for broken in found.broken] == ["bad"]
+    assert reason in found.broken[0].reason
+    assert "\n" not in found.broken[0].reason
+
+
+def test_two_distributions_with_one_name_are_an_error_that_names_both(plugin):
+    found = discover([plugin("acme_one", GOOD), plugin("acme_two", GOOD)])
+    assert found.broken[0].fatal
+    with pytest.raises(RegistryError, match=r"acme_one.*acme_two"):
+        found.get("acme")
+
+
+def test_a_misspelt_hook_is_an_error(plugin):
+    found = discover([plugin("typo", GOOD.replace("privopt_mechanisms", "privopt_mechanism"))])
+    assert found.broken[0].fatal
+    assert "privopt_mechanism" in found.broken[0].reason
+
+
+def test_a_hook_with_a_wrong_argument_is_an_error(plugin):
+    source = "from privopt.specs import hookimpl\n@hookimpl\ndef privopt_released(relase):\n    pass"
+    found = discover([plugin("typo", source)])
+    assert found.broken[0].fatal
+    assert "relase" in found.broken[0].reason
+
+
+def test_an_unknown_name_gets_the_nearest():
+    with pytest.raises(UnknownNameError, match="optimal-lp"):
+        registry().get("optimal-pl")
+    with pytest.raises(UnknownNameError, match="column-generation"):
+        registry().get("optimal-lp").method("column-generaton")
+
+
+def test_an_unknown_name_beside_a_broken_plugin_says_so(plugin):
+    found = discover([plugin("bad", "raise RuntimeError('no licence')")])
+    with pytest.raises(UsageError, match="no licence"):
+        found.get("acme")
+
+
+def test_a_target_that_cannot_be_loaded_is_an_error(plugin):
+    found = discover([plugin("acme_one", GOOD)])
+    with pytest.raises(RegistryError, match=r"acme_one.*acme\.mechanism:Acme"):
+        found.get("acme").load()
+
+
+def test_observers_are_called_and_their_errors_only_reported(plugin):
+    source = """
+        from privopt.specs import hookimpl
+        seen = []
+
+        @hookimpl
+        def privopt_released(release, problem):
+            seen.append(release)
+            raise ValueError("disk full")
+    """
+    found = discover([plugin("watcher", source)])
+    assert observers_of(found)("the release", "the problem") == ["watcher:watcher: ValueError: disk full"]
+    assert sys.modules["watcher"].seen == ["the release"]
+
+
+@pytest.mark.parametrize("name", ["Optimal", "a b", "", "-x", "x_"])
+def test_specs_refuse_names_that_the_command_line_could_not_take(name):
+    with pytest.raises(ValueError, match="hyphens"):
+        MethodSpec(name=name, summary="")
+
+
+def test_specs_refuse_unknown_guarantees_and_no_methods():
+    with pytest.raises(ValueError, match="guarantee"):
+        MethodSpec(name="a", summary="", guarantee="strong")
+    with pytest.raises(ValueError, match="one method or more"):
+        MechanismSpec(name="a", target="a:B", guarantee="none", summary="", methods=[])
+
+
+def test_list_imports_nothing_heavy_and_is_quick():
+    code = (
+        "import sys, time, json; start = time.perf_counter(); sys.argv = ['privopt', 'list', '--json']\n"
+        "from privopt.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as stop: code = stop.code\n"
+        "heavy = {'numpy', 'sympy', 'scipy', 'mip', 'highspy', 'numba', 'polars', 'opendp'} & set(sys.modules)\n"
+        "print(json.dumps([code, sorted(heavy)]), file=sys.stderr)"
+    )
+    runs = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        runs.append(time.perf_counter() - start)
+    assert json.loads(done.stderr) == [0, []]
+    names = {row["name"] for row in json.loads(done.stdout)}
+    assert {"optimal-lp", "exponential", "planar-laplace", "const-opt"} <= names
+    assert all(set(row) == {"name", "plugin", "version", "guarantee", "summary"} for row in json.loads(done.stdout))
+    assert min(runs) < 2.0  # measured 0.2 s; the bound leaves room for busy machines
