@@ -3,6 +3,7 @@
 from privopt.exact.bound import Multipliers, lower_bound
 from privopt.exact.bounds import exp_bounds, exp_fixed
 from privopt.exact.certify import TOTAL, Failure, Measured, MeasuredBudget, certify, certify_additive
+from privopt.exact.laplace import draw_laplace
 from privopt.exact.sample import Source, draw
 from privopt.exact.weights import Repaired, repair
 
@@ -17,6 +18,7 @@ __all__ = [
     "certify",
     "certify_additive",
     "draw",
+    "draw_laplace",
     "exp_bounds",
     "exp_fixed",
     "lower_bound",
