@@ -1,0 +1,287 @@
+"""What an attacker gets from a release: the numbers of an audit, as functions of arrays.
+
+Nothing here trusts a claim. Probabilities are doubles (of weights / 2**63); verdicts are for the certificate to give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike, NDArray
+
+from privopt.errors import UsageError
+
+__all__ = [
+    "Violations",
+    "achieved_epsilon",
+    "bayes_error",
+    "entropy_bits",
+    "epsilon_lower",
+    "expected_loss",
+    "pair_blocks",
+    "violations",
+]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+#: Pairs (B, 2) and their distances (B,).
+PairBlock = tuple[Ints, Floats]
+
+_PAIRS = 1 << 16
+_CELLS = 1 << 22
+
+
+@frozen(kw_only=True)
+class Violations:
+    """Geo-Ind violations as the LR-Geo paper counts them (Equations (34) and (35)).
+
+    Attributes:
+        ratio: violated inequalities over all inequalities; each pair and output counts twice, once each way.
+        error: the greatest ``z_ik - exp(eps d) z_jk`` over those violated; 0 where none is.
+        mean_error: the mean of the same; 0 where none is.
+        violated: how many.
+        checked: of how many.
+    """
+
+    ratio: float
+    error: float
+    mean_error: float
+    violated: int
+    checked: int
+
+
+def pair_blocks(
+    records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
+) -> Iterable[PairBlock]:
+    """All pairs i < j of ``records`` in blocks, in lexicographic order.
+
+    Args:
+        records: N.
+        distance: distances of index arrays, element by element.
+        block: pairs at a time, about.
+    """
+    start = 0
+    while start < records - 1:
+        stop, count = start, 0
+        while stop < records - 1 and (count == 0 or count + records - 1 - stop <= block):
+            count += records - 1 - stop
+            stop += 1
+        lengths = np.arange(records - 1 - start, records - 1 - stop, -1)
+        first = np.repeat(np.arange(start, stop), lengths)
+        second = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first + 1
+        pairs = np.stack([first, second], axis=1)
+        yield pairs, np.asarray(distance(first, second), dtype=np.float64)
+        start = stop
+
+
+def _columns(count: int, pairs: int) -> Iterable[slice]:
+    """Columns in spans such that pairs times columns stays within memory."""
+    step = max(1, _CELLS // max(1, pairs))
+    return (slice(start, start + step) for start in range(0, count, step))
+
+
+def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
+    """Greatest |log z_ik / z_jk| / d over the pairs of all blocks and all outputs.
+
+    Infinite where 0 stands against a positive probability, or records at distance 0 differ. Pass every pair, also
+    those that no promise covers: this is what an attacker sees.
+
+    Args:
+        probabilities: (N, K).
+        blocks: pairs and distances, in any cut.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(probabilities)
+    greatest = 0.0
+    for pairs, distances in blocks:
+        spread = np.zeros(len(pairs))
+        for part in _columns(logs.shape[1], len(pairs)):
+            left, right = logs[pairs[:, 0], part], logs[pairs[:, 1], part]
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(left - right)
+            difference[np.isneginf(left) & np.isneginf(right)] = 0.0
+            np.maximum(spread, difference.max(axis=1, initial=0.0), out=spread)
+        apart = distances > 0
+        if spread[~apart].any():
+            return math.inf
+        greatest = max(greatest, float((spread[apart] / distances[apart]).max(initial=0.0)))
+    return greatest
+
+
+def violations(
+    probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
+) -> Violations:
+    """GV ratio and GV error over the given pairs (LR-Geo, Equations (34) and (35)).
+
+    Args:
+        probabilities: (N, K).
+        blocks: pairs and distances that should satisfy the inequality.
+        epsilon: in 1 / unit of distance.
+        tolerance: an excess up to this times z_ik is rounding, not violation.
+    """
+    violated = checked = 0
+    worst = total = 0.0
+    for pairs, distances in blocks:
+        with np.errstate(over="ignore"):
+            growth = np.exp(epsilon * distances)[:, None]
+        for part in _columns(probabilities.shape[1], len(pairs)):
+            left, right = probabilities[pairs[:, 0], part], probabilities[pairs[:, 1], part]
+            for a, b in ((left, right), (right, left)):
+                with np.errstate(invalid="ignore"):
+                    excess = a - np.where(b > 0, growth * b, 0.0)
+                broken = excess[excess > tolerance * a]
+                checked += excess.size
+                violated += broken.size
+                worst = max(worst, float(broken.max(initial=0.0)))
+                total += float(broken.sum())
+    return Violations(
+        ratio=violated / checked if checked else 0.0,
+        error=worst,
+        mean_error=total / violated if violated else 0.0,
+        violated=violated,
+        checked=checked,
+    )
+
+
+def bayes_error(probabilities: Floats, prior: Floats) -> float:
+    """Probability that the attacker who guesses the likeliest record of each output is wrong.
+
+    Args:
+        probabilities: (N, K).
+        prior: (N,) summing to 1.
+    """
+    best = np.zeros(probabilities.shape[1])
+    for part in _columns(probabilities.shape[1], len(probabilities)):
+        best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
+    return float(min(1.0, max(0.0, 1.0 - math.fsum(best.tolist()))))
+
+
+def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
+    """``sum_ik p_i c_ik z_ik``, in the unit of cost.
+
+    Args:
+        probabilities: (N, K).
+        cost: (N, K), not weighted by the prior.
+        prior: (N,) summing to 1.
+    """
+    return math.fsum((prior * np.einsum("ik,ik->i", cost, probabilities)).tolist())
+
+
+def entropy_bits(probabilities: Floats, prior: Floats) -> float:
+    """Entropy of the released output under the prior, in bits.
+
+    Args:
+        probabilities: (N, K).
+        prior: (N,) summing to 1.
+    """
+    marginal = prior @ probabilities
+    positive = marginal[marginal > 0]
+    return float(max(0.0, -(positive * np.log2(positive)).sum()))
+
+
+def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95) -> float:
+    """A lower bound on the privacy loss between two inputs, from draws alone.
+
+    One half of the draws picks events that tell the inputs apart: for each of the two directions, the set of outputs
+    whose ratio is at least some threshold, at the threshold whose own bound is best. The other half tests it:
+    Clopper-Pearson, the probability of the event bounded from below under one input and from above under the other.
+    Two directions and two bounds each share 1 - confidence. So with probability at least ``confidence`` the mechanism
+    really loses what is returned, whatever it is. Numbers are taken as one line: the events are half-lines or sets of
+    values seen.
+
+    Args:
+        draws_a: (n,) outputs under one input, integers or reals.
+        draws_b: (m,) outputs under another.
+        confidence: in (0, 1).
+
+    Returns:
+        The bound, at least 0.
+
+    Raises:
+        UsageError: fewer than 4 draws of either, or a confidence out of range.
+    """
+    a, b = np.asarray(draws_a).ravel(), np.asarray(draws_b).ravel()
+    if min(a.size, b.size) < 4:
+        raise UsageError(f"{a.size} and {b.size} draws; wanted at least 4 of each")
+    if not 0 < confidence < 1:
+        raise UsageError(f"confidence is {confidence}; wanted a number between 0 and 1")
+    alpha = (1.0 - confidence) / 4.0
+    bound = 0.0
+    for left, right in ((a, b), (b, a)):
+        member = _learned_event(left[0::2], right[0::2], alpha)
+        tested_left, tested_right = left[1::2], right[1::2]
+        bound = max(
+            bound,
+            _log_ratio_bound(
+                int(member(tested_left).sum()),
+                tested_left.size,
+                int(member(tested_right).sum()),
+                tested_right.size,
+                alpha,
+            ),
+        )
+    return bound
+
+
+def _log_ratio_bound(hits: int, n: int, other_hits: int, m: int, alpha: float) -> float:
+    """log (lower bound of the first probability / upper bound of the second), each at confidence 1 - alpha."""
+    low = _clopper_pearson_low(hits, n, alpha)
+    high = 1.0 - _clopper_pearson_low(m - other_hits, m, alpha)
+    return max(0.0, math.log(low / high)) if low > 0 and high > 0 else 0.0
+
+
+def _clopper_pearson_low(hits: int | Ints, n: int, alpha: float) -> float:
+    """One-sided Clopper-Pearson lower bound of a binomial probability."""
+    from scipy.special import betaincinv
+
+    return float(betaincinv(hits, n - hits + 1, alpha)) if hits > 0 else 0.0
+
+
+Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
+
+
+def _learned_event(left: NDArray[np.generic], right: NDArray[np.generic], alpha: float) -> Event:
+    """The event that promises the best bound on draws like these: a set of values seen, or a half-line.
+
+    Half of the draws orders the values by likelihood ratio, the other half says how far down that order to go: where
+    every value is seen once, an order judged by the draws that made it would look perfect.
+    """
+    values, inverse = np.unique(np.concatenate([left, right]), return_inverse=True)
+    sides = inverse[: left.size], inverse[left.size :]
+    seen = np.stack([np.bincount(side[0::2], minlength=values.size) for side in sides])
+    judged = np.stack([np.bincount(side[1::2], minlength=values.size) for side in sides])
+    sizes = judged.sum(axis=1)
+    ratio = (seen[0] + 0.5) * sizes[1] / ((seen[1] + 0.5) * sizes[0])
+    upwards = np.arange(values.size)
+    best, event = -np.inf, _event("set", values, upwards[:0])
+    for ordering, kind in ((np.argsort(-ratio, kind="stable"), "set"), (upwards, "below"), (upwards[::-1], "above")):
+        hits, others = np.cumsum(judged[:, ordering], axis=1)
+        score, at = _best_prefix(hits, int(sizes[0]), others, int(sizes[1]), alpha)
+        if score > best:
+            best, event = score, _event(kind, values, ordering[: at + 1])
+    return event
+
+
+def _best_prefix(hits: Ints, n: int, others: Ints, m: int, alpha: float) -> tuple[float, int]:
+    """The prefix of an ordering of values whose own bound is greatest."""
+    from scipy.special import betaincinv
+
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), n - hits + 1, alpha), 0.0)
+    rest = m - others
+    high = 1.0 - np.where(rest > 0, betaincinv(np.maximum(rest, 1), others + 1, alpha), 0.0)
+    with np.errstate(divide="ignore"):
+        score = np.log(low) - np.log(high)
+    at = int(np.argmax(score))
+    return float(score[at]), at
+
+
+def _event(kind: str, values: NDArray[np.generic], chosen: Ints) -> Event:
+    picked = values[np.sort(chosen)]
+    if kind == "below":
+        return lambda draws: np.asarray(draws <= picked[-1])
+    if kind == "above":
+        return lambda draws: np.asarray(draws >= picked[0])
+    return lambda draws: np.isin(draws, picked)
