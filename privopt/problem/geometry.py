@@ -7,6 +7,7 @@ doubles, bit for bit. `privopt.problem.roads` has the metric of shortest paths.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import cast
 
@@ -44,6 +45,8 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
+_BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
+_TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
 _NAMED = 20  # faults of one kind that are named one by one
 
 
@@ -84,6 +87,23 @@ class Metric(ABC):
     def table(self) -> FloatArray:
         """(N, N) distances between all records; 8 N^2 bytes."""
         return self.rows(np.arange(self.size))
+
+    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+        """Pairs i < j with a distance of at most `within`, and those distances.
+
+        Returns:
+            (P, 2) in lexicographic order, and (P,) the doubles that `between` gives; `<=` is decided on
+            them. Memory goes with P and N, not with N^2.
+        """
+        found = []
+        step = max(1, _BLOCK // self.size)
+        for start in range(0, self.size, step):
+            stop = min(start + step, self.size)
+            row, col = np.nonzero(self.rows(np.arange(start, stop)) <= within)
+            upper = col > row + start
+            found.append(np.column_stack([row[upper] + start, col[upper]]))
+        pairs = np.concatenate(found).astype(np.int64)
+        return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
 
 class _PointMetric(Metric):
@@ -150,6 +170,24 @@ class _PointMetric(Metric):
             )
         return result
 
+    @abstractmethod
+    def _tree(self, within: float) -> tuple[FloatArray, float]:
+        """Points in a Euclidean space, and a radius that misses no pair."""
+
+    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+        """Pairs i < j with a distance of at most `within`, found by a k-d tree, and those distances."""
+        points, radius = self._tree(within)
+        if points.shape[1] > _TREE_WIDTH:
+            return super().neighbours(within)
+        from scipy.spatial import cKDTree
+
+        pairs = cKDTree(points).query_pairs(radius, output_type="ndarray").astype(np.int64)
+        pairs.sort(axis=1)
+        distances = self.between(pairs[:, 0], pairs[:, 1])
+        pairs, distances = pairs[distances <= within], distances[distances <= within]
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+        return pairs[order], distances[order]
+
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
         """Distances between records i and j."""
         return self._chunked(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64), False)
@@ -182,6 +220,9 @@ class EuclideanMetric(_PointMetric):
             total += step * step
         return np.sqrt(total)
 
+    def _tree(self, within: float) -> tuple[FloatArray, float]:
+        return self.points, _a_little_more(within)
+
 
 class HaversineMetric(_PointMetric):
     """Great-circle distance in km between geographic points, R = 6371.0 km.
@@ -204,6 +245,12 @@ class HaversineMetric(_PointMetric):
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         return great_circle(lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j])
+
+    def _tree(self, within: float) -> tuple[FloatArray, float]:
+        lat, lon = np.radians(self.points).T
+        sphere = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+        chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
+        return sphere, _a_little_more(chord) + 1e-14  # the points themselves are rounded
 
 
 class MatrixMetric(Metric):
@@ -296,6 +343,10 @@ def _numbers(values: npt.ArrayLike, source: str) -> FloatArray:
     if array.dtype.kind not in "fiu":
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
     return array.astype(np.float64)
+
+
+def _a_little_more(radius: float) -> float:
+    return radius * (1.0 + 1e-9) + 1e-300
 
 
 def _width(space: Space) -> int:

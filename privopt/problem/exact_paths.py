@@ -1,0 +1,241 @@
+"""Shortest paths whose lengths are exact, and paths that stop at records: the compiled kernels.
+
+A sum of doubles is seldom a double, and whether a path is as short as a pair is what a pair's
+dropping hangs on. Each double here is a whole number of one common power of two, kept as limbs of
+62 bits; sums and comparisons of these are exact, and doubles only sort the work.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["contract", "jit", "limbs", "short_enough"]
+
+_BITS = 62
+_ROOM = 16  # bits above the greatest distance: sums of many stay inside
+
+
+def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], float]:
+    """Finite non-negative doubles as whole numbers of one unit.
+
+    Returns:
+        For each array of values (M,) its limbs (M, L), least significant first, base 2^62, and the unit,
+        a power of two: value = unit * sum_l limb[l] 2^(62 l), exactly.
+    """
+    fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
+    wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
+    shifts = [e.astype(np.int64) - 53 for e in exponents]
+    low, high = 0, 0
+    used = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
+    whole, shift = (np.concatenate([u[part] for u in used]) for part in (0, 1))
+    if whole.size:
+        trailing = np.frexp((whole & -whole).astype(np.float64))[1].astype(np.int64) - 1
+        low = int((shift + trailing).min())
+        high = int(shift.max()) + 53
+    count = (high - low + _ROOM) // _BITS + 1
+    return [_spread(w, s - low, count) for w, s in zip(wholes, shifts, strict=True)], float(np.ldexp(1.0, low))
+
+
+def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """whole * 2^shift as limbs; a negative shift takes off zeros that stand there."""
+    whole = np.where(whole > 0, whole >> np.maximum(-shift, 0).clip(max=62), 0)
+    shift = np.where(whole > 0, np.maximum(shift, 0), 0)
+    place, offset = shift // _BITS, shift % _BITS
+    result = np.zeros((len(whole), count), dtype=np.int64)
+    rows = np.arange(len(whole))
+    result[rows, place] = (whole & ((1 << (_BITS - offset)) - 1)) << offset
+    carry = whole >> (_BITS - offset)
+    over = carry > 0
+    result[rows[over], place[over] + 1] = carry[over]
+    return result
+
+
+def jit(**options: Any) -> Callable[[Any], Any]:
+    """Compile to machine code, kept between runs, without the interpreter's lock."""
+    compiled: Callable[[Any], Any] = numba.njit(cache=True, nogil=True, **options)
+    return compiled
+
+
+@jit()
+def _less(a: Any, b: Any) -> bool:  # pragma: no cover - compiled
+    for limb in range(len(a) - 1, -1, -1):
+        if a[limb] != b[limb]:
+            return bool(a[limb] < b[limb])
+    return False
+
+
+@jit()
+def _add(a: Any, b: Any, total: Any) -> None:  # pragma: no cover - compiled
+    carry = np.int64(0)
+    for limb in range(len(a)):
+        value = a[limb] + b[limb] + carry
+        carry = value >> 62
+        total[limb] = value & ((np.int64(1) << 62) - 1)
+
+
+@jit()
+def _value(a: Any, unit: float) -> float:  # pragma: no cover - compiled
+    total = 0.0
+    for limb in range(len(a) - 1, -1, -1):
+        total = total * 4611686018427387904.0 + float(a[limb])
+    return total * unit
+
+
+@jit()
+def short_enough(
+    start: Any, node: Any, weight: Any, exact: Any, ask: Any, goal: Any, bound: Any, exact_bound: Any,
+    unit: float, two_edges: bool,
+) -> Any:  # pragma: no cover - compiled  # fmt: skip
+    """For each question (source, goal): is there a path of length at most its bound? Decided exactly.
+
+    Args:
+        start, node, weight, exact: neighbours of each of n nodes (CSR: start (n + 1,), node (E,)), by
+            ascending weight, with the weights as doubles and as limbs (E, L).
+        ask, goal, bound, exact_bound: the same shape for the questions: those of source i are
+            ask[i]:ask[i + 1], goal (Q,), bound (Q,) doubles and limbs (Q, L).
+        unit: of the limbs.
+        two_edges: whether paths of one edge do not count.
+
+    Returns:
+        (Q,) booleans.
+    """
+    n, width = len(start) - 1, exact.shape[1]
+    answer = np.zeros(len(goal), dtype=np.bool_)
+    top = np.int64(1) << 62
+    best = np.zeros((n, width), dtype=np.int64)
+    detour = np.zeros((n, width), dtype=np.int64)
+    best[:, width - 1] = top
+    detour[:, width - 1] = top
+    length = np.full(n, np.inf)
+    wanted = np.full(n, -1.0)
+    give_up = np.full(n, np.inf)
+    waiting = np.zeros(n, dtype=np.bool_)
+    seen = np.zeros(n, dtype=np.bool_)
+    touched = np.empty(n, dtype=np.int64)
+    total = np.zeros(width, dtype=np.int64)
+    more = 1.0 + 1e-12  # far above what rounding can do to a key, far below what matters for speed
+    for source in range(n):
+        if ask[source] == ask[source + 1]:
+            continue
+        limit = 0.0
+        for q in range(ask[source], ask[source + 1]):
+            wanted[goal[q]] = max(wanted[goal[q]], bound[q] * more)
+            limit = max(limit, bound[q] * more)
+        count = 0
+        heap = [(0.0, source)]
+        heap.pop()
+        for e in range(start[source], start[source + 1]):
+            if weight[e] > limit:
+                break
+            j = node[e]
+            if not seen[j]:
+                seen[j] = True
+                touched[count] = j
+                count += 1
+            if j != source and _less(exact[e], best[j]):
+                best[j] = exact[e]
+                length[j] = weight[e]
+                give_up[j] = max(weight[e] * more, wanted[j] if two_edges else 0.0)
+                waiting[j] = True
+                heap.append((weight[e], j))
+        heapq.heapify(heap)
+        while len(heap) > 0:
+            key, r = heapq.heappop(heap)
+            if key > limit:
+                break
+            if not waiting[r]:
+                continue
+            waiting[r] = False
+            here = length[r]
+            for e in range(start[r], start[r + 1]):
+                reach = here + weight[e]
+                if reach > limit:
+                    break
+                j = node[e]
+                if reach > give_up[j] or j == source:
+                    continue
+                _add(best[r], exact[e], total)
+                if not seen[j]:
+                    seen[j] = True
+                    touched[count] = j
+                    count += 1
+                if two_edges and _less(total, detour[j]):
+                    detour[j] = total
+                if _less(total, best[j]):
+                    best[j] = total
+                    length[j] = _value(total, unit)
+                    give_up[j] = max(length[j] * more, wanted[j] if two_edges else 0.0)
+                    waiting[j] = True
+                    heapq.heappush(heap, (length[j], j))
+        for q in range(ask[source], ask[source + 1]):
+            found = detour[goal[q]] if two_edges else best[goal[q]]
+            answer[q] = not _less(exact_bound[q], found)
+            wanted[goal[q]] = -1.0
+        for t in range(count):
+            j = touched[t]
+            best[j] = 0
+            detour[j] = 0
+            best[j, width - 1] = top
+            detour[j, width - 1] = top
+            length[j] = np.inf
+            give_up[j] = np.inf
+            waiting[j] = False
+            seen[j] = False
+    return answer
+
+
+@jit()
+def contract(start: Any, node: Any, weight: Any, record: Any, place: Any, limit: float) -> Any:  # pragma: no cover
+    """Shortest paths between records that pass through no third record.
+
+    Args:
+        start, node, weight: neighbours of each node (CSR), undirected.
+        record: (n,) number of the record that stands on a node, -1 where none does.
+        place: (N,) node of each record (distinct nodes).
+        limit: longest path looked for.
+
+    Returns:
+        Arrays i, j (i < j, record numbers) and the lengths as sums from i, unsorted.
+    """
+    n = len(start) - 1
+    length = np.full(n, np.inf)
+    touched = np.empty(n, dtype=np.int64)
+    first = [np.int64(0)]
+    second = [np.int64(0)]
+    found = [0.0]
+    first.pop()
+    second.pop()
+    found.pop()
+    for i in range(len(place)):
+        count = 1
+        touched[0] = place[i]
+        length[place[i]] = 0.0
+        heap = [(0.0, place[i])]
+        while len(heap) > 0:
+            here, r = heapq.heappop(heap)
+            if here > length[r]:
+                continue
+            if record[r] >= 0 and record[r] != i:
+                if record[r] > i:
+                    first.append(np.int64(i))
+                    second.append(np.int64(record[r]))
+                    found.append(here)
+                continue
+            for e in range(start[r], start[r + 1]):
+                reach = here + weight[e]
+                j = node[e]
+                if reach <= limit and reach < length[j]:
+                    if length[j] == np.inf:
+                        touched[count] = j
+                        count += 1
+                    length[j] = reach
+                    heapq.heappush(heap, (reach, j))
+        for t in range(count):
+            length[touched[t]] = np.inf
+    return np.array(first, dtype=np.int64), np.array(second, dtype=np.int64), np.array(found)
