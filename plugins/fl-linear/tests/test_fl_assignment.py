@@ -8,22 +8,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from privopt.errors import InputError
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.generate import matern, poisson
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 
 lattice = st.integers(0, 12).map(lambda i: i / 10)
+costs = lattice | st.floats(0, 2)
 real = st.floats(-5, 5, allow_nan=False).map(lambda x: x + 0.0)
 
 
 @st.composite
-def planar(draw, coordinate=lattice | real, cost=lattice | st.floats(0, 2)):
+def planar(draw, coordinate=None, cost=costs):
+    coordinate = lattice | real if coordinate is None else coordinate
     n = draw(st.integers(1, 40))
     points = np.array(draw(st.lists(st.tuples(coordinate, coordinate), min_size=n, max_size=n)))
-    costs = np.array(draw(st.lists(cost, min_size=n, max_size=n)), dtype=float)
+    prices = np.array(draw(st.lists(cost, min_size=n, max_size=n)), dtype=float)
     rank = np.array(draw(st.permutations(range(n))))
-    return points.reshape(n, 2), costs, rank
+    return points.reshape(n, 2), prices, rank
 
 
 def table(points):
@@ -115,7 +118,8 @@ def test_reconnection_keeps_its_promises(case, delta):
         everyone = np.arange(n)
         kept = merged.opened
         assert np.isin(kept, base.opened).all()
-        assert merged.sizes.sum() == n and (merged.sizes > 0).all()  # nobody unserved
+        assert merged.sizes.sum() == n  # nobody unserved
+        assert (merged.sizes > 0).all()
         holders = (distances[kept] <= delta).sum(axis=0)
         assert (holders <= 1).all()  # balls never overlap
         inside = holders == 1
@@ -189,8 +193,10 @@ def test_generators(rng):
     instances = [matern(rng) for _ in range(30)]
     assert 600 < np.mean([len(i.points) for i in instances]) < 1400
     for i in instances:
-        assert i.points.min() >= 0 and i.points.max() <= 1.4
-        assert i.cost.min() >= 0.1 and i.cost.max() <= 0.3
+        assert i.points.min() >= 0
+        assert i.points.max() <= 1.4
+        assert i.cost.min() >= 0.1
+        assert i.cost.max() <= 0.3
         assert set(np.unique(i.clients)) <= set(range(9))
     assert 2.3 < np.mean(np.concatenate([i.clients for i in instances])) < 2.8
     redrawn = sum(matern(rng, n=100).redrawn for _ in range(300))

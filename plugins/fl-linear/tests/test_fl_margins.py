@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from privopt_fl_linear import quantiles
-from privopt_fl_linear.margins import exact_margin, margins, paper_margin, shares
+from privopt_fl_linear.margins import MarginRule, paper_margin
 from privopt_fl_linear.quantiles import chernoff_quantile, upper_quantile
 
 SIZES = np.array([1, 10, 100, 1000])
@@ -49,11 +51,13 @@ def test_discrete_quantile_against_negative_binomials(epsilon, k, exponent):
 
 def test_published_figures():
     """n = 1000, epsilon = alpha = .1."""
-    exact = exact_margin(SIZES, 1000, 0.1, 0.1, "continuous")
+    rule = MarginRule(n=1000, epsilon=0.1)
+    exact = evolve(rule, noise="continuous").margins(SIZES, np.ones(4), 0.1)
     assert exact.round(1).tolist() == [85.2, 148.1, 330.0, 573.0]
     assert paper_margin(SIZES, 1000, 0.1, 0.1).round(1).tolist() == [198.1, 626.4, 1980.7, 6263.5]
-    assert exact_margin(SIZES, 1000, 0.1, 0.1).tolist() == [85.0, 148.0, 330.0, 573.0]
-    assert margins("paper", SIZES, 1000, 0.1, 0.1).tolist() == paper_margin(SIZES, 1000, 0.1, 0.1).tolist()
+    assert rule.margins(SIZES, np.ones(4), 0.1).tolist() == [85.0, 148.0, 330.0, 573.0]
+    paper = evolve(rule, kind="paper").margins(SIZES, np.ones(4), 0.1)
+    assert paper.tolist() == paper_margin(SIZES, 1000, 0.1, 0.1).tolist()
 
 
 @given(st.integers(1, 200), st.floats(1e-12, 0.4))
@@ -90,6 +94,20 @@ def test_quantile_grows_with_k_and_shrinks_with_beta():
         assert upper_quantile(5, 0.7, 0.1, noise) == 0.0
 
 
+@given(st.integers(1, 400), st.floats(0.02, 3), st.sampled_from(["discrete", "continuous"]))
+@settings(max_examples=40)
+def test_tails_agree_with_the_quantiles(k, epsilon, noise):
+    for beta in (1e-5, 1e-2, 0.3):
+        t = upper_quantile(k, beta, epsilon, noise)
+        step = 1.0 if noise == "discrete" else 1e-6 * t
+        at, before = quantiles.tails(k, np.array([t, t - step]), epsilon, noise)
+        assert at <= beta + 1e-9
+        assert t == 0 or before >= beta * (1 - 1e-5) - 1e-9
+    middle = quantiles.tails(k, np.array([-7.5, 7.5]), epsilon, noise)
+    assert middle.sum() == pytest.approx(1.0, abs=1e-8)
+    assert quantiles.tails(0, [-1.0, 0.0], epsilon, noise).tolist() == [1.0, 0.0]
+
+
 def test_the_paths_agree_where_they_meet(monkeypatch):
     usual = [upper_quantile(k, 2e-9, 0.3) for k in (2, 9, 300)]
     monkeypatch.setattr(quantiles, "_cache", {})
@@ -110,7 +128,9 @@ def test_the_paper_margin_always_covers_the_exact_one():
     for n in (1, 2, 5, 100, 10_000):
         for alpha in (0.01, 0.1, 0.5):
             sizes = np.unique(np.geomspace(1, n, 6).astype(int))
-            assert (paper_margin(sizes, n, 0.3, alpha) >= exact_margin(sizes, n, 0.3, alpha) - 1).all()
+            for noise in ("discrete", "continuous"):
+                exact = MarginRule(n=n, epsilon=0.3, noise=noise).margins(sizes, np.ones(len(sizes)), alpha)
+                assert (paper_margin(sizes, n, 0.3, alpha) >= exact).all()
 
 
 def test_discrete_draws_fail_as_promised(rng):
@@ -122,6 +142,12 @@ def test_discrete_draws_fail_as_promised(rng):
     assert rate >= 0.8 * beta
 
 
-def test_theorem_3_split_adds_up():
-    sizes = np.array([3, 4, 93])
-    assert shares(sizes, 100, 0.1).sum() == pytest.approx(0.1)
+def test_splits_keep_the_promise():
+    sizes, cost = np.array([3, 4, 93]), np.array([0.0, 2.0, 0.1])
+    rule = MarginRule(n=100, epsilon=0.1)
+    assert rule.shares(sizes, cost, 0.1).sum() == pytest.approx(0.1)
+    by_cost = evolve(rule, split="cost").shares(sizes, cost, 0.1)
+    assert (by_cost > 0).all()
+    assert 1 - np.prod(1 - by_cost) == pytest.approx(0.1, rel=1e-9)
+    assert by_cost[1] > by_cost[2] > by_cost[0]
+    assert (evolve(rule, split="cost").shares(sizes, 0 * cost, 0.1) == rule.shares(sizes, cost, 0.1)).all()

@@ -6,6 +6,7 @@ Source: Pfisterer, Hillebrand, Suppakitpaisarn, sections 3.2 (Algorithm 1), 4 (A
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 from attrs import frozen
@@ -97,7 +98,7 @@ def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
     if bool((ordered == np.rint(ordered)).all()) and float(np.abs(ordered).sum()) < 2.0**52:
         return np.asarray(np.add.reduceat(ordered, starts[:-1]), dtype=np.float64)
-    return np.array([math.fsum(ordered[a:b]) for a, b in zip(starts[:-1], starts[1:], strict=True)])
+    return np.array([math.fsum(ordered[a:b]) for a, b in pairwise(starts)])
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:

@@ -155,7 +155,7 @@ def cheapest(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any) -> Any
     ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
     starts from its predecessor's answer. Returns indices of the points as they were given to `build`.
     """
-    t_boxed, t_exact, t_cost, t_rank, t_index, low, high, least_cost, least_rank, start, end = tree
+    _, t_exact, t_cost, t_rank, t_index, low, high, least_cost, least_rank, start, end = tree
     nodes = len(least_cost)
     answer = np.empty(len(order), np.int64)
     stack = np.empty(128, np.int64)

@@ -6,6 +6,7 @@ the first two through the KD-tree of `kernels`, the third from its rows. Nothing
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +28,11 @@ class Metric(Protocol):
     @property
     def size(self) -> int:
         """Number of locations."""
+        ...
+
+    @property
+    def extent(self) -> float:
+        """Half the diameter, or a little more: within this radius of some middle lies everything."""
         ...
 
     def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
@@ -72,6 +78,16 @@ class _Treed:
     def size(self) -> int:
         """Number of locations."""
         return len(self._exact)
+
+    @property
+    def extent(self) -> float:
+        """Half the diagonal of the bounding box (on the sphere half the great circle over its chord)."""
+        diagonal = float(np.sqrt(np.sum(np.ptp(self._boxed, axis=0) ** 2)))
+        if not self._sphere:
+            return diagonal / 2.0
+        from privopt_fl_linear.kernels import EARTH_RADIUS_KM
+
+        return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
     def _tree(self, chosen: Integers, cost: Floats, rank: Integers) -> Any:
         from privopt_fl_linear import kernels
@@ -201,6 +217,11 @@ class Matrix:
     def size(self) -> int:
         """Number of locations."""
         return len(self.distances)
+
+    @property
+    def extent(self) -> float:
+        """Half the greatest distance."""
+        return float(self.distances.max(initial=0.0)) / 2.0
 
     def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
         """See `Metric.cheapest`; O(n |facilities|)."""

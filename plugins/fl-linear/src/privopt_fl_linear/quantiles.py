@@ -25,7 +25,7 @@ import numpy as np
 
 from privopt_fl_linear.kernels import compiled
 
-__all__ = ["Noise", "chernoff_quantile", "upper_quantile", "upper_quantiles"]
+__all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quantiles"]
 
 Noise = Literal["discrete", "continuous"]
 FOURIER_TERMS = 2_000_000
@@ -68,7 +68,7 @@ def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
 @compiled
 def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> float:
     """Return the least integer whose wrapped tail is at most beta less the allowances; -1 if too many terms."""
-    half = int(math.ceil(_chernoff(True, epsilon, k, beta * 1e-6)))
+    half = math.ceil(_chernoff(True, epsilon, k, beta * 1e-6))
     period = 2 * half + 1
     c = 1.0 / math.sinh(epsilon / 2.0) ** 2
     # phi^k < e^-46 where k ln(1 + c sin^2) > 46
@@ -81,7 +81,7 @@ def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> f
         sine = math.sin(math.pi * (j + 1) / period)
         weight[j] = math.exp(-k * math.log1p(c * sine * sine)) / sine
     allowed = beta * (1.0 - 1e-6) - 1e-12
-    low, high = -1, int(math.ceil(_chernoff(True, epsilon, k, beta)))
+    low, high = -1, math.ceil(_chernoff(True, epsilon, k, beta))
     while high - low > 1:
         t = (low + high) // 2
         total = 0.0
@@ -93,6 +93,55 @@ def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> f
         else:
             low = t
     return float(max(high, 0))
+
+
+@compiled
+def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: float) -> Any:
+    """Return P(S > t) at many t of either sign, each within ``slack`` (>= 1e-11) of the truth."""
+    half = _chernoff(discrete, epsilon, k, slack * 0.25)
+    period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
+    most = math.ceil(half) if discrete else 10_000_000
+    weight = np.empty(1024)
+    terms = 0
+    sinh = math.sinh(epsilon / 2.0)
+    for j in range(1, most + 1):
+        if discrete:
+            sine = math.sin(math.pi * j / period)
+            power = math.exp(-k * math.log1p((sine / sinh) ** 2))
+            scale = period * sine
+        else:
+            power = math.exp(-k * math.log1p((2.0 * math.pi * j / (period * epsilon)) ** 2))
+            scale = math.pi * j
+        # what is left adds up to at most power ln(most / j) / 2 (discrete), power / (2 k pi) (continuous)
+        if power < slack * 0.01:
+            break
+        if terms == len(weight):
+            weight = np.append(weight, np.empty(terms))
+        weight[terms] = power / scale
+        terms += 1
+    out = np.empty(len(points))
+    for i in range(len(points)):
+        t = math.floor(points[i]) + 0.5 if discrete else points[i]
+        if abs(t) >= period / 2.0:
+            out[i] = 0.0 if t > 0 else 1.0
+            continue
+        total = 0.0
+        for j in range(terms):
+            turns = (j + 1) * (t / period)
+            total += weight[j] * math.sin(2.0 * math.pi * (turns - math.floor(turns)))
+        out[i] = 0.5 - t / period - total
+    return out
+
+
+def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9) -> Any:
+    """Return P(sum of k draws > t) for an array of t, each within ``slack`` of the truth; k = 0 is a sum of 0."""
+    points = np.ascontiguousarray(points, dtype=np.float64)
+    if k == 0:
+        return (points < 0).astype(np.float64)
+    if k == 1 and noise == "continuous":
+        small = 0.5 * np.exp(-epsilon * np.abs(points))
+        return np.where(points >= 0, small, 1.0 - small)
+    return _wrapped_tails(noise == "discrete", epsilon, k, points, slack)
 
 
 def _binomial_sum_tail(epsilon: float, k: int, t: int) -> float:

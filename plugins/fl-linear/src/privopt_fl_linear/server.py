@@ -1,0 +1,134 @@
+"""The server's side: from noisy counts and public data alone to connections and capacities.
+
+Between `location.noisy_counts` and `serve` pass the noisy counts and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from attrs import frozen
+
+from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
+from privopt_fl_linear.delta import Policy, candidates, cheapest_at, grid, policy
+from privopt_fl_linear.margins import MarginRule
+from privopt_fl_linear.metric import Floats, Integers, Metric
+
+__all__ = ["Plan", "Site", "serve"]
+
+Method = Literal["reconnection", "laplace"]
+
+
+@frozen(kw_only=True, eq=False)
+class Site:
+    """What is public: where locations are and what a client's place costs there.
+
+    Attributes:
+        metric: the n locations.
+        cost: (n,) facility cost of one client, >= 0.
+        rank: (n,) order of the ids; ties go to the least.
+        opening: (n,) cost of opening at all, or None.
+    """
+
+    metric: Metric
+    cost: Floats
+    rank: Integers
+    opening: Floats | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of locations."""
+        return self.metric.size
+
+
+@frozen(kw_only=True, eq=False)
+class Plan:
+    """What the server publishes, and what it rests on.
+
+    Attributes:
+        assignment: who is served by whom.
+        margins: (m,) added to each facility's noisy count.
+        capacities: (m,) max(0, noisy count + margin).
+        delta: the reconnection radius used; 0 for ``laplace``.
+        level: failure probability that the margins are for.
+        policy: how ``auto`` chose, where it chose by the noisy counts.
+    """
+
+    assignment: Assignment
+    margins: Floats
+    capacities: Floats
+    delta: float
+    level: float
+    policy: Policy | None = None
+
+    def cost(self, site: Site, counts: Any) -> dict[str, float]:
+        """Return the capacity cost, the connection cost at the counts given, opening costs and their sum."""
+        opened = self.assignment.opened
+        parts = {
+            "capacity": math.fsum(self.capacities * site.cost[opened]),
+            "connection": connection_cost(site.metric, self.assignment, counts),
+        }
+        if site.opening is not None:
+            parts["opening"] = math.fsum(site.opening[opened])
+        return parts | {"total": math.fsum(parts.values())}
+
+
+def capacities(counts: Floats, added: Floats) -> Floats:
+    """Return max(0, counts + margins), rounded up where the sum is no double."""
+    total = counts + added
+    rounded = (total - counts) < added
+    return np.asarray(np.maximum(0.0, np.where(rounded, np.nextafter(total, np.inf), total)), dtype=np.float64)
+
+
+def serve(
+    site: Site,
+    noisy: Any,
+    rule: MarginRule,
+    alpha: float,
+    *,
+    method: Method = "reconnection",
+    delta: float | Literal["auto"] = "auto",
+    mean_clients: float | None = None,
+    base: Assignment | None = None,
+) -> Plan:
+    """Run Algorithm 2 (``laplace``) or 3 (``reconnection``) from the noisy counts on.
+
+    Parameters
+    ----------
+    noisy
+        (n,) counts with Laplace(1/epsilon) noise, independent by location; may be negative.
+    rule
+        How margins are made.
+    alpha
+        Failure probability promised: with 1 - alpha every capacity covers the true counts.
+    delta
+        Reconnection radius; ``"auto"`` takes the cheapest of a public grid, by ``mean_clients`` where it is public
+        knowledge, else by the total of the noisy counts (see `delta`).
+    base
+        The connection to start from; by default Algorithm 1's.
+    """
+    base = base or optimal_assignment(site.metric, site.cost, site.rank)
+    chosen, radius, level, rules = base, 0.0, alpha, None
+    if method == "reconnection" and delta != "auto":
+        radius = float(delta)
+        chosen = reconnect(site.metric, site.cost, site.rank, base, radius)
+    elif method == "reconnection":
+        radii = grid(site.metric.extent)
+        choices = candidates(site.metric, site.cost, site.rank, base, radii, rule, alpha)
+        if mean_clients is not None:
+            found = cheapest_at(choices, mean_clients)
+        else:
+            rules = policy(choices, site.cost, rule, alpha)
+            found, level = rules.choose(math.fsum(noisy)), rules.level
+        chosen, radius = found.assignment, found.delta
+    added = rule.of(chosen, site.cost, level)
+    return Plan(
+        assignment=chosen,
+        margins=added,
+        capacities=capacities(served(chosen, noisy), added),
+        delta=radius,
+        level=level,
+        policy=rules,
+    )
