@@ -6,7 +6,9 @@ reason and stops nothing. Nothing that a plugin's mechanisms need is imported be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -21,7 +23,7 @@ from privopt.specs import GROUP, Hooks, MechanismSpec, MethodSpec
 if TYPE_CHECKING:
     from privopt.interfaces import Mechanism
 
-__all__ = ["Broken", "Registered", "Registry", "discover", "registry"]
+__all__ = ["Broken", "Registered", "Registry", "discover", "registry", "using"]
 
 
 @frozen(kw_only=True)
@@ -186,10 +188,27 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
     return Registry(mechanisms=dict(sorted(found.items())), broken=tuple(broken), manager=manager)
 
 
-@cache
+_instead: ContextVar[Registry | None] = ContextVar("registry", default=None)
+
+
 def registry() -> Registry:
-    """What is installed in this environment, found once a process."""
+    """What is installed in this environment, found once a process; or what :func:`using` puts in its place."""
+    return _instead.get() or _installed()
+
+
+@cache
+def _installed() -> Registry:
     return discover(entry_points(group=GROUP))
+
+
+@contextmanager
+def using(taken: Registry) -> Iterator[None]:
+    """Let :func:`registry` be ``taken`` inside the block, in this thread: for mechanisms that are not installed."""
+    token = _instead.set(taken)
+    try:
+        yield
+    finally:
+        _instead.reset(token)
 
 
 def observers_of(taken: Registry) -> Any:
