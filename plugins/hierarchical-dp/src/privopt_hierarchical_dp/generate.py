@@ -54,7 +54,9 @@ class Census:
         return add_up(self.tree, self.leaves)
 
 
-def _county_shape(counties: Path | None, rng: np.random.Generator) -> tuple[list[tuple[str, str, str]], NDArray[np.float64]]:
+def _county_shape(
+    counties: Path | None, rng: np.random.Generator
+) -> tuple[list[tuple[str, str, str]], NDArray[np.float64]]:
     """(path, population) of 3144 counties in 52 states: from the file, with Puerto Rico put beside it."""
     rows: list[tuple[str, str, float]] = []
     if counties is not None:
@@ -63,7 +65,8 @@ def _county_shape(counties: Path | None, rng: np.random.Generator) -> tuple[list
         table = pl.read_csv(counties).filter(pl.col("SUMLEV") == 50)
         states, names, people = (table[column].to_list() for column in ("STNAME", "CTYNAME", "CENSUS2010POP"))
         rows = [
-            (state, f"{name}, {state}", _number(value)) for state, name, value in zip(states, names, people, strict=True)
+            (state, f"{name}, {state}", _number(value))
+            for state, name, value in zip(states, names, people, strict=True)
         ]
         rows += [("Puerto Rico", f"Puerto Rico {part}", 3_725_789 / 2) for part in ("North", "South")]
     else:
@@ -126,7 +129,9 @@ def census(
         local = share * np.exp(rng.normal(0.0, heterogeneity, size=sizes)) if heterogeneity else share
         leaves[county] = rng.multinomial(number, local / local.sum())
     outliers = min(50, groups)
-    np.add.at(leaves, (rng.integers(len(weight), size=outliers), rng.integers(min(10, sizes) - 1, sizes, size=outliers)), 1)
+    np.add.at(
+        leaves, (rng.integers(len(weight), size=outliers), rng.integers(min(10, sizes) - 1, sizes, size=outliers)), 1
+    )
     if individuals is not None:
         _settle(leaves, individuals, rng)
     return Census(tree=tree, leaves=leaves)
@@ -156,7 +161,12 @@ def _settle(leaves: Ints, individuals: int, rng: np.random.Generator) -> None:
 
 
 def taxi(
-    *, seed: int = 2014, sizes: int = TAXI_SIZES, pickups: int = TAXI_PICKUPS, taxis: int = TAXI_SIZES, zones: Path | None = None
+    *,
+    seed: int = 2014,
+    sizes: int = TAXI_SIZES,
+    pickups: int = TAXI_PICKUPS,
+    taxis: int = TAXI_SIZES,
+    zones: Path | None = None,
 ) -> Census:
     """Pick-ups of New York's taxis: city, 6 boroughs, 263 zones; a group is a (taxi, zone) pair.
 

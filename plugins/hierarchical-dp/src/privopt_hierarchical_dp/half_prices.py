@@ -33,7 +33,7 @@ _RELAXED_GRID = 1024  # the relaxed method's step: one 1024th of a group
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) -> int:
+def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) -> Any:
     """Sum over the leaves first..last of max(0, noisy + tick)."""
     low, high = first, last
     while low < high:
@@ -48,7 +48,7 @@ def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _answer_above_leaves(
     first: int, last: int, noisy: int, own: int, leaf: int, price: int, ranked: Ints, prefix: Ints
-) -> int:
+) -> Any:
     """Answer of a node whose children are the leaves first..last (ranked: decreasing)."""
     if own == 0:
         return _above_leaves(first, last, (price + leaf) // (2 * leaf), ranked, prefix)
@@ -75,7 +75,7 @@ def _answer_above_leaves(
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _answer_low(
     node: int, price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints
-) -> int:
+) -> Any:
     """Answer of a leaf, or of a node above leaves."""
     own = weight[level[node]]
     first, last = child[node, 0], child[node, 1]
@@ -100,7 +100,7 @@ def _answer(
     prefix: Ints,
     guess: Ints,
     stack: Ints,
-) -> int:
+) -> Any:
     """Largest value of ``node`` whose marginal is at most ``price``.
 
     A node above others searches for the largest share q of the price that it can leave to its
@@ -129,9 +129,7 @@ def _answer(
             entering = False
         if len(weight) - level[first] <= 2:
             while frame[_NEXT] < last:
-                frame[_COUNT] += _answer_low(
-                    frame[_NEXT], frame[_PROBE], noisy, child, level, weight, ranked, prefix
-                )
+                frame[_COUNT] += _answer_low(frame[_NEXT], frame[_PROBE], noisy, child, level, weight, ranked, prefix)
                 frame[_NEXT] += 1
         elif frame[_NEXT] < last:
             top += 1
@@ -187,8 +185,17 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _total(
-    price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints, guess: Ints, stack: Ints, out: Ints
-) -> int:
+    price: int,
+    noisy: Ints,
+    child: Ints,
+    level: Ints,
+    weight: Ints,
+    ranked: Ints,
+    prefix: Ints,
+    guess: Ints,
+    stack: Ints,
+    out: Ints,
+) -> Any:
     """Answers of all roots (one a size) to the price at the top, into ``out``; returns their sum."""
     total = 0
     for s in range(len(noisy)):
@@ -242,9 +249,7 @@ def _hand_down(
         for c in range(first, last):
             if rest == 0:
                 break
-            more = min(
-                rest, _answer(c, high, noisy, child, level, weight, ranked, prefix, guess, stack) - value[c]
-            )
+            more = min(rest, _answer(c, high, noisy, child, level, weight, ranked, prefix, guess, stack) - value[c])
             value[c] += more
             rest -= more
 
@@ -366,4 +371,3 @@ def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Any = None
         else:
             total += int(w) * sum(int(d) * int(d) for d in difference.ravel())
     return total
-

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from privopt_hierarchical_dp.isotonic import isotonic_floats
 from privopt_hierarchical_dp.tree import Ints, Tree
 
-__all__ = ["Projection", "project_jointly"]
+__all__ = ["Projection", "project_jointly", "simplex_rows", "sum_up"]
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +54,9 @@ class Projection:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _gather(start: Ints, below: Floats, means: Floats, spread: Floats, own: Floats, target: Floats, out: Floats) -> None:
+def _gather(
+    start: Ints, below: Floats, means: Floats, spread: Floats, own: Floats, target: Floats, out: Floats
+) -> None:
     """One level up: combine children's sum with the node's own target; ``means`` keeps the sum."""
     for region in range(len(start) - 1):
         for s in range(below.shape[1]):
@@ -148,14 +150,19 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
 
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
     return float(
-        sum(
-            np.sum(w * np.sum((v - t) ** 2, axis=0))
-            for w, v, t in zip(weights, values, targets, strict=True)
-        )
+        sum(np.sum(w * np.sum((v - t) ** 2, axis=0)) for w, v, t in zip(weights, values, targets, strict=True))
     )
 
 
-def _sum_up(tree: Tree, leaves: Floats) -> list[Floats]:
+def simplex_rows(values: Floats, totals: Floats) -> Floats:
+    """Nearest rows with non-negative entries and the sums ``totals``; (R, S), any row order of sizes."""
+    out = np.empty_like(values)
+    _simplex_rows(values, np.ones(values.shape[1]), totals, out)
+    return out
+
+
+def sum_up(tree: Tree, leaves: Floats) -> list[Floats]:
+    """Values of every level from those of the leaves, the root's first."""
     levels = [leaves]
     for start in reversed(tree.start):
         levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
@@ -207,7 +214,7 @@ def project_jointly(
             u -= z
         if step % 10 and step != iterations:
             continue
-        value = _weighted_square(weight, _sum_up(tree, held[-1]), targets)
+        value = _weighted_square(weight, sum_up(tree, held[-1]), targets)
         if value < best[0]:
             best = (value, held[-1].copy())
         # Lagrangian with y = 2 w u: tree part at t - u, row part at its worst vertex

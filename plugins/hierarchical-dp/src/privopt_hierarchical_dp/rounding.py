@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privopt_hierarchical_dp.tree import Ints, Tree
 
-__all__ = ["deal_down", "round_simplex"]
+__all__ = ["deal", "deal_down"]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -66,11 +66,23 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, out: Ints) ->
             out[c, s] = have[c]
 
 
-def round_simplex(values: NDArray[np.float64], total: int) -> Ints:
-    """Non-negative integers that add up to ``total`` and follow the running sums of ``values``."""
-    course = np.floor(np.clip(np.cumsum(values), 0, total) + 0.5).astype(np.int64)
-    course[-1] = total
-    return np.diff(np.maximum.accumulate(course), prepend=0)
+def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
+    """Children's counts (K, N) with row sums ``totals`` and column sums ``counts``, along their courses.
+
+    Args:
+        course: (K, N) continuous cumulative counts, finite.
+        counts: (N,) non-negative integers of the parent.
+        totals: (K,) non-negative integers with the same sum.
+    """
+    course = np.ascontiguousarray(course, dtype=np.float64)
+    counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))
+    if counts.sum() != totals.sum() or min(counts.min(), totals.min()) < 0:
+        raise ValueError(f"margins must be non-negative and agree: {counts.sum()} by sizes, {totals.sum()} by regions")
+    if not np.abs(course).max() < 2.0**53:
+        raise ValueError("a course that is no finite number of groups")
+    dealt = np.empty(course.shape, np.int64)
+    _deal(course, counts, totals, dealt)
+    return np.diff(dealt, axis=1, prepend=0)
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
@@ -88,9 +100,8 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
     counts = [np.asarray(root, dtype=np.int64)[None, :]]
     for level, start in enumerate(tree.start):
         below = np.empty((tree.widths[level + 1], counts[0].shape[1]), np.int64)
-        course = np.ascontiguousarray(courses[level + 1], dtype=np.float64)
         for region in range(tree.widths[level]):
-            own = slice(start[region], start[region + 1])
-            _deal(course[own], counts[level][region], np.ascontiguousarray(totals[level + 1][own]), below[own])
-        counts.append(np.diff(below, axis=1, prepend=0))
+            own = slice(int(start[region]), int(start[region + 1]))
+            below[own] = deal(courses[level + 1][own], counts[level][region], totals[level + 1][own])
+        counts.append(below)
     return counts

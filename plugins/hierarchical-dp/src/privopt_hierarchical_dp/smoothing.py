@@ -22,7 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privopt_hierarchical_dp.isotonic import isotonic_floats
-from privopt_hierarchical_dp.rounding import _deal
+from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Ints, Tree
 
 __all__ = ["heterogeneity", "pool_upwards", "smooth_down"]
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 _PRIOR_SQUARE = 0.02  # h^2 where the data say nothing: counties differ by about 14 %
 _SWEEPS = 40
 _NEAR = 0.1
-_ROOT_SQUARE = 0.1
+_ROOT_SQUARE = 0.03
 
 
 def pool_upwards(tree: Tree, noisy: Sequence[Ints], variances: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
@@ -190,7 +190,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Ints:
     _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, course, spread)
     rising = np.empty_like(course)
     isotonic_floats(course, high=tops, weights=np.ones(size + 1), out=rising)
-    return np.diff(np.floor(rising + 0.5).astype(np.int64), axis=1, prepend=0)
+    return np.asarray(np.diff(np.floor(rising + 0.5), axis=1, prepend=0.0), dtype=np.int64)
 
 
 def smooth_down(
@@ -244,6 +244,4 @@ def _children(
     if len(totals) == 1:
         return counts[None, :]
     course = _family(means, spreads, counts, totals, square, stopped)
-    dealt = np.empty((len(totals), len(counts)), np.int64)
-    _deal(np.ascontiguousarray(course), counts, np.ascontiguousarray(totals), dealt)
-    return np.diff(dealt, axis=1, prepend=0)
+    return deal(course, counts, totals)

@@ -95,7 +95,8 @@ def table_merge(tables: Sequence[Table]) -> Table:
     """
     centre = sum(table.best for table in tables)
     least = sum(min(table.costs) for table in tables)
-    up, down = [], []
+    up: list[int] = []
+    down: list[int] = []
     for sign, costs in ((1, up), (-1, down)):
         cost = least
         for slope, _child in _slopes(tables, sign):

@@ -1,0 +1,219 @@
+"""Models 1 and 2 as the paper writes them: integer programs in the modelling language.
+
+The squared distance is a convex piecewise-linear term with a bend at every integer near the
+continuous optimum. Its outer pieces go on beyond the bends and lie below the parabola there, so a
+solution that stays between the bends is optimal; one that does not widens them and solves again.
+For small inputs: the size is refused otherwise, since half-prices solve Model 1 exactly at any size
+and the joint projection bounds Model 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import SolverError, UsageError
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = ["MOST_NODES", "QipSolution", "build", "refuse", "solve_exactly"]
+
+MOST_NODES = 2000
+_WINDOW = 4  # bends on either side of the centre at first
+_ROUNDS = 40
+
+
+@frozen(kw_only=True, eq=False)
+class QipSolution:
+    """What the solver found.
+
+    Attributes:
+        values: for each level (R_l, N) integers: counts, or cumulative counts.
+        lower_bound: proved bound on the objective.
+        iterations: of the solver, over all rounds.
+        solver: its name and version.
+        relaxed: whether the continuous model was integral already.
+        proved: whether the optimum was proved before the time ran out.
+    """
+
+    values: list[Ints]
+    lower_bound: float
+    iterations: int
+    solver: str
+    relaxed: bool
+    proved: bool
+
+
+def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
+    """Refuse what an integer program cannot hold.
+
+    Raises:
+        UsageError: with the size found and the size that is possible.
+    """
+    nodes = tree.regions * sizes
+    if nodes > MOST_NODES:
+        raise UsageError(
+            f"method {method} solves an integer program with one variable for each region and size: "
+            f"{tree.regions:,} regions x {sizes:,} sizes = {nodes:,}, and at most {MOST_NODES:,} are taken; {instead}"
+        )
+
+
+def build(
+    tree: Tree,
+    noisy: Sequence[Ints],
+    *,
+    bends: Sequence[Ints],
+    reach: int,
+    total: int,
+    totals: Sequence[Ints] | None,
+    weights: Sequence[Any],
+    cumulative: bool,
+    integer: bool,
+) -> tuple[Any, Any]:
+    """Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, N) noisy values.
+        bends: for each level (R_l, N) centres of the bends.
+        reach: bends on either side of a centre.
+        total: G.
+        totals: for each level (R_l,) region totals, where they are published.
+        weights: for each level its weight: a number or (N,).
+        cumulative: Model 2.
+        integer: False for the continuous model.
+
+    Returns:
+        The model and its variable x[region, size].
+    """
+    from privopt.dsl import Eq, Index, IndexSet, Le, Model
+    from privopt.dsl import total as summed
+
+    size = noisy[0].shape[1]
+    names = [name for level in tree.names for name in level]
+    regions, steps = IndexSet("R", names), IndexSet("S", list(range(1, size + 1)))
+    r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
+    model = Model("Model 2" if cumulative else "Model 1")
+    upper = np.full((len(names), size), float(total))
+    if totals is not None:
+        upper[...] = np.concatenate([np.asarray(level) for level in totals])[:, None]
+    x = model.variable("x", regions, steps, lower=0, upper=upper, kind="integer" if integer else "continuous")
+    centre = np.concatenate([np.asarray(level) for level in bends])
+    target = np.concatenate([np.asarray(level) for level in noisy]).astype(np.float64)
+    scale = np.concatenate(
+        [np.broadcast_to(np.asarray(w, dtype=np.float64), level.shape) for w, level in zip(weights, noisy, strict=True)]
+    )
+    points = centre[:, :, None] + np.arange(-reach, reach + 1)
+    cost = scale[:, :, None] * (points - target[:, :, None]) ** 2
+    t = model.piecewise("cost", x[r, s], points.astype(np.float64), values=cost, forall=(r, s))
+    model.minimize(summed(t[r, s], over=(r, s)))
+    inner = [(name,) for level in tree.names[:-1] for name in level]
+    if inner:
+        child = model.param("child", _membership(tree), regions, regions)
+        model.require(
+            "consistent",
+            Eq(summed(child[p, r] * x[r, s], over=r), x[p, s]),
+            forall=(p, s),
+            where=((p,), inner),
+        )
+    if cumulative:
+        if size > 1:
+            model.require(
+                "rising", Le(x[r, s], x[r, s + 1]), forall=(r, s), where=((s,), [(at,) for at in range(1, size)])
+            )
+        fixed = [(names[0], total)] if totals is None else list(zip(names, _flat(totals), strict=True))
+        for name, known in fixed:
+            model.require(f"total of {name}", Eq(x[name, size], int(known)))
+    elif totals is None:
+        model.require("faithful", Eq(summed(x[names[0], s], over=s), total))
+    else:
+        known = model.param("G", np.array(_flat(totals), dtype=np.float64), regions)
+        model.require("totals", Eq(summed(x[r, s], over=s), known[r]), forall=r)
+    return model, x
+
+
+def _flat(totals: Sequence[Ints]) -> list[int]:
+    return [int(value) for level in totals for value in level]
+
+
+def _membership(tree: Tree) -> NDArray[np.float64]:
+    offsets = np.concatenate([[0], np.cumsum(tree.widths)])
+    table = np.zeros((offsets[-1], offsets[-1]))
+    for level in range(1, tree.depth):
+        children = np.arange(tree.widths[level]) + offsets[level]
+        table[tree.parents(level) + offsets[level - 1], children] = 1.0
+    return table
+
+
+def solve_exactly(
+    tree: Tree,
+    noisy: Sequence[Ints],
+    *,
+    start: Sequence[Ints],
+    total: int,
+    totals: Sequence[Ints] | None = None,
+    weights: Sequence[Any] | None = None,
+    cumulative: bool = False,
+    backend: str = "cbc",
+    time_limit: float | None = None,
+    relax_first: bool = False,
+) -> QipSolution:
+    """Solve Model 1 or Model 2 to proven optimality.
+
+    Args:
+        tree, noisy, total, totals, weights, cumulative: see `build`.
+        start: for each level (R_l, N) a guess that the bends are laid around.
+        backend: ``"cbc"`` or ``"highs"``.
+        time_limit: seconds, for all rounds together.
+        relax_first: solve the continuous model, and the integer one only where that is fractional.
+
+    Raises:
+        UsageError: more than `MOST_NODES` variables (call `refuse` before, with the method's name).
+        StoppedError: the time ran out before anything feasible.
+    """
+    from time import monotonic
+
+    weight = [1.0] * tree.depth if weights is None else list(weights)
+    edges = np.cumsum(tree.widths)[:-1]
+    centre = [np.asarray(level, dtype=np.int64) for level in start]
+    until = math.inf if time_limit is None else monotonic() + time_limit
+    integer, reach, spent = not relax_first, _WINDOW, 0
+    for _ in range(_ROUNDS):
+        model, x = build(
+            tree,
+            noisy,
+            bends=centre,
+            reach=reach,
+            total=total,
+            totals=totals,
+            weights=weight,
+            cumulative=cumulative,
+            integer=integer,
+        )
+        left = None if math.isinf(until) else max(0.1, until - monotonic())
+        found = model.solve(backend, time_limit=left, gap=0.0)
+        spent += int(found.iterations or 0)
+        table = np.asarray(found.value(x.name)).reshape(tree.regions, -1)
+        whole = np.round(table)
+        if np.abs(table - whole).max() > 1e-6:
+            integer = True  # the continuous model's vertex is fractional
+            continue
+        values = [part.astype(np.int64) for part in np.split(whole, edges)]
+        outside = max(int(np.abs(v - c).max(initial=0)) for v, c in zip(values, centre, strict=True))
+        optimal = found.status == "optimal"
+        if outside <= reach or not optimal:
+            return QipSolution(
+                values=values,
+                lower_bound=-math.inf if found.bound is None else float(found.bound),
+                iterations=spent,
+                solver=found.solver,
+                relaxed=not integer,
+                proved=optimal,
+            )
+        centre = values
+        reach *= 2
+    raise SolverError("the bends never caught up with the solution: the start lies too far from the optimum")

@@ -1,0 +1,75 @@
+"""The level-by-level baseline (TopDown, Abowd 2018): fit two levels at a time, round, go down.
+
+Each parent's integer counts are given; its children's are the nearest non-negative reals that add
+up to them, size by size, then rounded so that they still do (largest remainders). Where region
+totals are published, rows must add up as well: the children's table is fitted to both margins and
+rounded by error diffusion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt_hierarchical_dp.half_prices import project_counts
+from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
+from privopt_hierarchical_dp.rounding import deal
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = ["top_down"]
+
+
+def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
+    """Round (S, K) rows of non-negative reals to integers with the row sums ``totals``."""
+    whole = np.floor(values + 1e-9).astype(np.int64)
+    short = totals - whole.sum(axis=1)
+    order = np.argsort(np.argsort(-(values - whole), axis=1, kind="stable"), axis=1)
+    whole += order < short[:, None]
+    return whole
+
+
+def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int, totals: Sequence[Ints] | None = None) -> list[Ints]:
+    """Consistent non-negative integer counts, level by level.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, N) noisy counts.
+        total: G.
+        totals: for each level (R_l,) exact totals where they are published.
+    """
+    alone = Tree(names=(tree.names[0],), start=(), order=(np.zeros(1, np.int64),))
+    counts = [project_counts(alone, [noisy[0]], total=total)[0]]
+    for level, start in enumerate(tree.start):
+        below = np.zeros((tree.widths[level + 1], counts[0].shape[1]), np.int64)
+        for region in range(tree.widths[level]):
+            own = slice(int(start[region]), int(start[region + 1]))
+            parent = counts[level][region]
+            wanted = np.ascontiguousarray(noisy[level + 1][own].T, dtype=np.float64)
+            if totals is None:
+                fitted = simplex_rows(wanted, parent.astype(np.float64))
+                below[own] = _largest_remainders(fitted, parent).T
+            else:
+                below[own] = _both_margins(noisy[level + 1][own], parent, np.asarray(totals[level + 1][own]))
+        counts.append(below)
+    return counts
+
+
+def _both_margins(noisy: Ints, parent: Ints, totals: Ints) -> Ints:
+    children = len(totals)
+    pair = Tree(
+        names=(("parent",), tuple(f"child {index}" for index in range(children))),
+        start=(np.array([0, children]),),
+        order=(np.zeros(1, np.int64), np.arange(children)),
+    )
+    flat = np.ones(noisy.shape[1])
+    fitted = project_jointly(
+        pair,
+        [parent[None, :], noisy],
+        weights=[1e3 * flat, flat],
+        totals=[np.array([totals.sum()]), totals],
+        rows="simplex",
+        gap=1e-4,
+    )
+    return deal(np.cumsum(fitted.leaves, axis=1), parent, totals)

@@ -1,0 +1,47 @@
+"""Small random hierarchies and brute force, shared by the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+
+def _random_tree(rng: np.random.Generator, depth: int, most: int = 3) -> Tree:
+    paths: list[tuple[str, ...]] = [("root",)]
+    for level in range(1, depth):
+        paths = [
+            (*path, f"{level}-{index}-{child}")
+            for index, path in enumerate(paths)
+            for child in range(int(rng.integers(1, most + 1)))
+        ]
+    return Tree.from_paths(paths)
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    if parts == 1:
+        yield (total,)
+        return
+    for first in range(total + 1):
+        for rest in _compositions(total - first, parts - 1):
+            yield (first, *rest)
+
+
+@pytest.fixture(scope="session")
+def random_tree() -> Callable[..., Tree]:
+    return _random_tree
+
+
+@pytest.fixture(scope="session")
+def compositions() -> Callable[[int, int], Iterator[tuple[int, ...]]]:
+    return _compositions
+
+
+@pytest.fixture(scope="session")
+def paper() -> tuple[Tree, list[np.ndarray]]:
+    """The running example: 2 groups of size 1 and one of size 3 in GA; sizes 1, 2, 3 once each in NY."""
+    tree = Tree.from_paths([("US", "GA"), ("US", "NY")])
+    return tree, add_up(tree, np.array([[2, 0, 1, 0, 0], [1, 1, 1, 0, 0]]))

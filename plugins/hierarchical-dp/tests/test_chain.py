@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt_hierarchical_dp.chain import fit_counts, fit_cumulative, weighted_objective
+from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
+from privopt_hierarchical_dp.rounding import deal
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+
+def _valid(tree, counts, totals):
+    assert counts[-1].min() >= 0
+    for level, again, total in zip(counts, add_up(tree, counts[-1]), totals, strict=True):
+        np.testing.assert_array_equal(level, again)
+        np.testing.assert_array_equal(level.sum(axis=1), total)
+
+
+def _cases(random_tree, count, seed):
+    rng = np.random.default_rng(seed)
+    done = 0
+    while done < count:
+        tree = random_tree(rng, int(rng.integers(2, 6)), 2)
+        sizes = int(rng.integers(2, 4))
+        leaves = rng.integers(0, 3, size=(tree.widths[-1], sizes))
+        if tree.widths[-1] > 4 or leaves.sum() > 7:
+            continue
+        done += 1
+        true = add_up(tree, leaves)
+        weights = [np.full(sizes - 1, float(w)) for w in rng.integers(1, 4, size=tree.depth)]
+        noisy = [np.cumsum(c, axis=1)[:, :-1] + rng.integers(-4, 5, size=(len(c), sizes - 1)) for c in true]
+        yield tree, [c.sum(axis=1) for c in true], noisy, weights
+
+
+def _cumulative(counts):
+    return [np.cumsum(level, axis=1)[:, :-1] for level in counts]
+
+
+def _brute_force(tree, totals, noisy, weights, compositions):
+    sizes = noisy[0].shape[1] + 1
+    options = [np.array(list(compositions(int(total), sizes))) for total in totals[-1]]
+    return min(
+        weighted_objective(_cumulative(add_up(tree, np.array(leaves))), noisy, weights)
+        for leaves in itertools.product(*options)
+    )
+
+
+def test_model_2_with_totals_equals_brute_force(random_tree, compositions):
+    for case, (tree, totals, noisy, weights) in enumerate(_cases(random_tree, 150, 1)):
+        best = _brute_force(tree, totals, noisy, weights, compositions)
+        quick = fit_cumulative(tree, noisy, totals=totals, weights=weights, exact_up_to=0)
+        _valid(tree, quick.counts, totals)
+        assert quick.lower_bound <= best + 1e-9
+        if case % 6 == 0:  # the integer program is slower than the trees are many; bench_trees.py takes all
+            exact = fit_cumulative(tree, noisy, totals=totals, weights=weights)
+            _valid(tree, exact.counts, totals)
+            assert exact.proved
+            assert weighted_objective(_cumulative(exact.counts), noisy, weights) == pytest.approx(best, abs=1e-9)
+            assert exact.lower_bound == pytest.approx(best, abs=1e-6)
+
+
+def test_model_1_with_totals_is_optimal(random_tree, compositions):
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        tree = random_tree(rng, 3, 2)
+        if tree.widths[-1] > 3:
+            continue
+        true = add_up(tree, rng.integers(0, 2, size=(tree.widths[-1], 2)))
+        noisy = [level + rng.integers(-3, 4, size=level.shape) for level in true]
+        totals = [level.sum(axis=1) for level in true]
+        found = fit_counts(tree, noisy, totals=totals, weights=[1.0] * tree.depth)
+        _valid(tree, found.counts, totals)
+        options = [np.array(list(compositions(int(total), 2))) for total in totals[-1]]
+        flat = [np.ones(2)] * tree.depth
+        best = min(
+            weighted_objective(add_up(tree, np.array(leaves)), noisy, flat) for leaves in itertools.product(*options)
+        )
+        assert weighted_objective(found.counts, noisy, flat) == pytest.approx(best, abs=1e-9)
+
+
+def test_the_bound_of_the_projection_is_true_and_tight(random_tree):
+    rng = np.random.default_rng(4)
+    tree = random_tree(rng, 3, 4)
+    totals = [np.full(width, 0) for width in tree.widths]
+    leaves = rng.integers(5, 60, size=tree.widths[-1])
+    totals = add_up(tree, leaves)
+    noisy = [rng.integers(-10, 70, size=(width, 12)) for width in tree.widths]
+    weights = [np.ones(12)] * tree.depth
+    for rows in ("monotone", "simplex"):
+        found = project_jointly(tree, noisy, weights=weights, totals=totals, rows=rows, gap=1e-7, iterations=4000)
+        assert 0 <= found.value - found.lower_bound <= 1e-6 * found.value
+
+
+def test_simplex_rows_meet_their_sums():
+    found = simplex_rows(np.array([[3.0, -1.0, 1.0], [0.2, 0.2, 0.2]]), np.array([2.0, 3.0]))
+    np.testing.assert_allclose(found, [[2.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_dealing_keeps_both_margins_whatever_the_courses(data):
+    children, sizes = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
+    table = np.array(data.draw(st.lists(st.integers(0, 6), min_size=children * sizes, max_size=children * sizes)))
+    table = table.reshape(children, sizes)
+    shift = data.draw(st.lists(st.floats(-9, 9), min_size=table.size, max_size=table.size))
+    course = np.cumsum(table, axis=1) + np.array(shift).reshape(table.shape)
+    dealt = deal(course, table.sum(axis=0), table.sum(axis=1))
+    assert dealt.min() >= 0
+    np.testing.assert_array_equal(dealt.sum(axis=0), table.sum(axis=0))
+    np.testing.assert_array_equal(dealt.sum(axis=1), table.sum(axis=1))
+
+
+def test_dealing_follows_an_integral_course_exactly():
+    table = np.array([[2, 0, 3], [1, 1, 0]])
+    np.testing.assert_array_equal(deal(np.cumsum(table, axis=1), table.sum(axis=0), table.sum(axis=1)), table)
+    with pytest.raises(ValueError, match="agree"):
+        deal(np.cumsum(table, axis=1), np.array([1, 1, 1]), table.sum(axis=1))
+
+
+def test_one_size_and_one_level():
+    tree = Tree.from_paths([("alone",)])
+    found = fit_cumulative(tree, [np.zeros((1, 0), np.int64)], totals=[np.array([4])], weights=[np.zeros(0)])
+    assert found.counts[0].tolist() == [[4]]
+    found = fit_cumulative(tree, [np.array([[9, -3]])], totals=[np.array([4])], weights=[np.ones(2)])
+    assert found.counts[0].tolist() == [[3, 0, 1]]
