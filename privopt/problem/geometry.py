@@ -105,6 +105,10 @@ class Metric(ABC):
         pairs = np.concatenate(found).astype(np.int64)
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
+    def implying(self, within: float | None = None) -> tuple[IntArray, FloatArray] | None:
+        """Few pairs that are known to imply every pair (or all within a distance), where the metric has such."""
+        return None
+
 
 class _PointMetric(Metric):
     """Distances from coordinates, computed where they are asked for."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from privopt.errors import Fault, InputError
 from privopt.problem.geometry import FloatArray, IntArray, Metric
 
-__all__ = ["components", "not_implied", "reduce_pairs", "required_pairs"]
+__all__ = ["components", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -81,6 +81,22 @@ def reduce_pairs(pairs: IntArray, distances: FloatArray, *, slack: float = 0.0) 
     if slack > 0:  # detours of detours add up: what they left too long comes back
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
+
+
+def needed_pairs(metric: Metric, pairs: IntArray, distances: FloatArray, *, within: float | None = None) -> BoolArray:
+    """`reduce_pairs` of `required_pairs(metric, within)`, by way of fewer pairs where the metric knows them.
+
+    Roads do (paths that pass no third record): all pairs of 1,331 cells in seconds.
+
+    Returns:
+        (P,) booleans: the pairs kept.
+    """
+    few = metric.implying(within)
+    if few is None:
+        return reduce_pairs(pairs, distances)
+    kept = few[0][reduce_pairs(*few)]
+    n = metric.size
+    return np.isin(pairs[:, 0] * n + pairs[:, 1], kept[:, 0] * n + kept[:, 1])
 
 
 def not_implied(
