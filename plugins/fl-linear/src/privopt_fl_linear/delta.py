@@ -19,7 +19,7 @@ location under radius i), i.e. B is taken as evenly spread.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import frozen
@@ -31,6 +31,7 @@ from privopt_fl_linear.quantiles import Noise, chernoff_quantile, tails
 
 __all__ = ["Candidate", "Policy", "candidates", "cheapest_at", "failure_bound", "grid", "policy"]
 
+GoOn = Callable[[str, int], bool]
 STEPS = 24
 CELLS = 32  # cells to a standard deviation of the total
 SLACK = 1e-9
@@ -70,11 +71,17 @@ def candidates(
     deltas: Sequence[float],
     rule: MarginRule,
     alpha: float,
+    go_on: GoOn | None = None,
 ) -> list[Candidate]:
-    """Return each radius with its two costs; radii that change nothing are left out."""
+    """Return each radius with its two costs; radii that change nothing are left out.
+
+    ``go_on(phase, round)`` is asked before each radius but the first; where it says no, the radii so far are returned.
+    """
     everyone = np.arange(metric.size)
     found: list[Candidate] = []
-    for delta in deltas:
+    for turn, delta in enumerate(deltas):
+        if found and go_on is not None and not go_on("radii", turn):
+            break
         assignment = base if delta == 0.0 else reconnect(metric, cost, rank, base, delta)
         if found and np.array_equal(found[-1].assignment.facility, assignment.facility):
             continue

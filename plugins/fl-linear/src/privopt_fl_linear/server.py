@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
-from privopt_fl_linear.delta import Policy, candidates, cheapest_at, grid, policy
+from privopt_fl_linear.delta import GoOn, Policy, candidates, cheapest_at, grid, policy
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Floats, Integers, Metric
 
@@ -92,6 +92,7 @@ def serve(
     delta: float | Literal["auto"] = "auto",
     mean_clients: float | None = None,
     base: Assignment | None = None,
+    go_on: GoOn | None = None,
 ) -> Plan:
     """Run Algorithm 2 (``laplace``) or 3 (``reconnection``) from the noisy counts on.
 
@@ -107,7 +108,9 @@ def serve(
         Reconnection radius; ``"auto"`` takes the cheapest of a public grid, by ``mean_clients`` where it is public
         knowledge, else by the total of the noisy counts (see `delta`).
     base
-        The connection to start from; by default Algorithm 1's.
+        The connection to start from; by default Algorithm 1's. It must be public.
+    go_on
+        Asked before each radius of the grid; where it says no, ``auto`` chooses among those so far.
     """
     base = base or optimal_assignment(site.metric, site.cost, site.rank)
     chosen, radius, level, rules = base, 0.0, alpha, None
@@ -116,7 +119,7 @@ def serve(
         chosen = reconnect(site.metric, site.cost, site.rank, base, radius)
     elif method == "reconnection":
         radii = grid(site.metric.extent)
-        choices = candidates(site.metric, site.cost, site.rank, base, radii, rule, alpha)
+        choices = candidates(site.metric, site.cost, site.rank, base, radii, rule, alpha, go_on)
         if mean_clients is not None:
             found = cheapest_at(choices, mean_clients)
         else:

@@ -1,0 +1,300 @@
+"""FL-Linear as a mechanism: the location's side, the server's side, and what each may tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext
+from privopt.privacy.nothing import NoGuarantee
+from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
+from privopt_fl_linear.location import noisy_counts
+from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location
+from privopt_fl_linear.privacy import COVERED, CostAtCounts, LocalLaplace
+from privopt_fl_linear.problem import FLProblem
+from privopt_fl_linear.release import FLRelease
+from privopt_fl_linear.server import Plan, Site, capacities, serve
+from privopt_fl_linear.theory import assumption_5, bounds, values
+
+__all__ = ["FLLinear"]
+
+RERUN = 100_000
+"""Locations up to which ``verify`` also lets ``auto`` choose again."""
+
+
+class FLLinear(Mechanism):
+    """Facility location with linear facility costs under local differential privacy."""
+
+    problem_class = FLProblem
+    release_class = FLRelease
+    scope = COVERED
+    kit = "privopt_fl_linear.kit:PROFILE"
+
+    def privacy(self, problem: FLProblem, method: str) -> PrivacyConstraint:
+        """Local DP by the noise of each location, or nothing."""
+        if method == "optimal":
+            return NoGuarantee(reason="capacities are sums of the true counts")
+        return LocalLaplace(epsilon=problem.privacy.epsilon, locations=problem.data.site.size, noise=problem.noise)
+
+    def utility(self, problem: FLProblem, method: str) -> CostAtCounts:
+        """Capacity cost plus connection cost at the noisy counts."""
+        return CostAtCounts(site=problem.data.site)
+
+    def solve(self, problem: FLProblem, context: SolveContext) -> Outcome:
+        """Run one of the three algorithms."""
+        if context.method == "optimal":
+            return _solve_openly(problem, context)
+        data = problem.data
+        noisy, drawn, seeded = data.noisy, None, False
+        if noisy is None:
+            if data.clients is None:
+                raise InputError([_no_counts(problem, "clients or noisy_clients")])
+            with context.timed("build"):
+                noisy, record = noisy_counts(
+                    data.clients, problem.privacy.epsilon, noise=problem.noise, seed=context.seed
+                )
+            drawn, seeded = record.engine, record.seeded
+        with context.timed("solve"):
+            plan, stopped, extra = _serve(problem, noisy, context)
+        release = FLRelease(
+            ids=data.ids, assignment=plan.assignment, capacities=plan.capacities, counts=noisy, drawn=drawn
+        )
+        truth = None if data.clients is None else _truth(problem, context.method, plan, data.clients)
+        return Outcome(
+            release=release,
+            solver={"name": "fl-linear", "version": None, "iterations": None} | extra.pop("solver", {}),
+            details=_details(problem, context.method, plan, noisy) | extra,
+            stopped=stopped,
+            seeded=seeded,
+            truth=truth,
+        )
+
+    def public_files(self, problem: FLProblem, release: FLRelease) -> Mapping[str, bytes]:
+        """The locations, with what they sent in place of how many clients they have."""
+        published = release.counts if release.drawn is not None or problem.data.noisy is not None else None
+        return {problem.locations.points.name: problem.data.csv(published)}
+
+    def verify(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[str]:
+        """Run the server's side again from the noisy counts and compare."""
+        method, details = str(result["method"]), result.get("details", {})
+        noisy = problem.data.noisy
+        if method == "optimal":
+            return []
+        if noisy is None:
+            return ["problem: no noisy_clients, so the server's side cannot be run again"]
+        delta, level = details.get("delta"), details.get("failure_probability", {}).get("level")
+        alpha = problem.privacy.failure_probability
+        if not isinstance(delta, (int, float)) or not isinstance(level, (int, float)) or not 0 < level <= alpha:
+            return [f"result.json: details: delta {delta!r} and level {level!r} are not those of a plan"]
+        site = problem.data.site
+        base = _base(problem, None)[0]
+        again = base if method == "laplace" else reconnect(site.metric, site.cost, site.rank, base, float(delta))
+        if not np.array_equal(again.facility, release.assignment.facility):
+            return ["connections.csv: not those that delta and the locations give"]
+        wanted = capacities(served(again, noisy), problem.rule.of(again, site.cost, float(level)))
+        if not np.allclose(wanted, release.capacities, rtol=1e-9, atol=1e-9):
+            return ["capacities.csv: not noisy counts plus margins"]
+        return self._chosen_again(problem, details) if method == "reconnection" else []
+
+    def _chosen_again(self, problem: FLProblem, details: Mapping[str, Any]) -> list[str]:
+        settings, site = problem.settings, problem.data.site
+        if settings.delta != "auto":
+            right = details["delta"] == settings.delta and details["failure_probability"]["level"] == _alpha(problem)
+            return [] if right else ["result.json: details: delta or level is not the problem's"]
+        if site.size > RERUN or details.get("auto", {}).get("radii_cut_short"):
+            return []
+        plan, _, _ = _serve(problem, problem.data.noisy, SolveContext(method="reconnection"))
+        near = math.isclose(plan.delta, details["delta"], rel_tol=1e-9)
+        if near and details["failure_probability"]["level"] <= plan.level * (1 + 1e-9):
+            return []
+        return [f"result.json: details: auto gives delta {plan.delta!r} at level {plan.level!r}"]
+
+    def audit(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The noise leaks exactly epsilon: neighbouring counts shift the Laplace by one scale."""
+        if result.get("method") == "optimal":
+            return {"epsilon": {"claimed": None, "achieved": math.inf}}
+        certificate = self.privacy(problem, str(result["method"])).measure(release)
+        return {"epsilon": {"claimed": float(problem.privacy.epsilon), "achieved": certificate.worst}}
+
+
+def _alpha(problem: FLProblem) -> float:
+    return problem.privacy.failure_probability
+
+
+def _no_counts(problem: FLProblem, wanted: str) -> Fault:
+    return Fault(problem.locations.points.name, "header", "no such column", f"a column {wanted}")
+
+
+def _base(problem: FLProblem, context: SolveContext | None) -> tuple[Assignment, Location | None]:
+    """Return the connection that private methods start from: public, so that it cannot break the promise.
+
+    With opening costs it is the integer program's at the public mean count (one client where that is not given).
+    """
+    site = problem.data.site
+    if site.opening is None:
+        return optimal_assignment(site.metric, site.cost, site.rank), None
+    mean = 1.0 if problem.settings.mean_clients is None else problem.settings.mean_clients
+    found = _program(site, np.full(site.size, mean), problem, context)
+    return Assignment.of(found.facility), found
+
+
+def _program(site: Site, counts: Any, problem: FLProblem, context: SolveContext | None) -> Location:
+    n = site.size
+    if n * n > MOST_PAIRS:
+        wanted = f"at most {math.isqrt(MOST_PAIRS)} locations, for opening costs need an integer program"
+        raise InputError([Fault(problem.locations.points.name, "column opening_cost", f"{n} locations", wanted)])
+    u, v = (index.ravel() for index in np.indices((n, n)))
+    distances = site.metric.between(u, v).reshape(n, n)
+    options: dict[str, Any] = {}
+    if context is not None:
+        options = {"backend": context.solver, "gap": min(context.gap, 1e-9)}
+        if context.remaining is not None:
+            options["time_limit"] = context.remaining
+    return solve_facility_location(site.cost, counts, distances, site.opening, **options)
+
+
+def _serve(problem: FLProblem, noisy: Any, context: SolveContext) -> tuple[Plan, bool, dict[str, Any]]:
+    base, program = _base(problem, context)
+    cut: list[str] = []
+
+    def go_on(phase: str, round_: int) -> bool:
+        context.report(phase, round_)
+        if context.remaining is not None and context.remaining <= 0.0:
+            cut.append(phase)
+        return not cut
+
+    plan = serve(
+        problem.data.site,
+        noisy,
+        problem.rule,
+        _alpha(problem),
+        method="laplace" if context.method == "laplace" else "reconnection",
+        delta=problem.settings.delta,
+        mean_clients=problem.settings.mean_clients,
+        base=base,
+        go_on=go_on,
+    )
+    extra: dict[str, Any] = {}
+    stopped = bool(cut)
+    if program is not None:
+        extra["opening"] = {
+            "clients_assumed": 1.0 if problem.settings.mean_clients is None else problem.settings.mean_clients,
+            "objective": program.objective,
+            "bound": program.bound,
+        }
+        extra["solver"] = {"name": program.solver}
+        stopped = stopped or program.status != "optimal"
+    if plan.policy is not None:
+        extra["auto"] = {
+            "radii": [c.delta for c in plan.policy.choices],
+            "thresholds_mean_clients": (plan.policy.thresholds / problem.data.site.size).tolist(),
+            "failure_bound": plan.policy.bound,
+            "radii_cut_short": bool(cut),
+        }
+    return plan, stopped, extra
+
+
+def _details(problem: FLProblem, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
+    """Return what may be told: functions of the noisy counts and of public data."""
+    site, n = problem.data.site, problem.data.site.size
+    details: dict[str, Any] = {
+        "locations": n,
+        "facilities": len(plan.assignment.opened),
+        "capacities": {
+            "total": math.fsum(plan.capacities),
+            "least": plan.capacities.min(),
+            "greatest": plan.capacities.max(),
+        },
+        "cost": plan.cost(site, noisy),
+        "margin": {
+            "kind": problem.settings.margin,
+            "noise": problem.noise,
+            "split": problem.settings.split,
+            "total": math.fsum(plan.margins),
+            "cost": math.fsum(plan.margins * site.cost[plan.assignment.opened]),
+        },
+        "failure_probability": {"promised": _alpha(problem), "level": plan.level},
+        "delta": plan.delta,
+    }
+    if site.opening is None:
+        details["bounds"] = bounds(
+            method=method,
+            n=n,
+            epsilon=problem.rule.epsilon,
+            alpha=plan.level,
+            delta=plan.delta,
+            assignment=plan.assignment,
+        )
+        details["reconnection_per_client"] = 2.0 * plan.delta
+    if method == "reconnection":
+        details["assumption_5"] = assumption_5(site.metric, plan.delta)
+    return details
+
+
+def _truth(problem: FLProblem, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
+    """Return what the owner may know: true cost, optimum, overflow, the bounds' values."""
+    site = problem.data.site
+    counts = served(plan.assignment, clients)
+    over = np.flatnonzero(counts > plan.capacities)
+    best = optimal_assignment(site.metric, site.cost, site.rank)
+    optimum = math.fsum(served(best, clients) * site.cost[best.opened]) + connection_cost(site.metric, best, clients)
+    cost = plan.cost(site, clients)
+    ids = problem.data.ids
+    truth: dict[str, Any] = {
+        "clients": int(clients.sum()),
+        "cost": cost,
+        "overflow": [
+            {"facility": str(ids[plan.assignment.opened[s]]), "clients": counts[s], "capacity": plan.capacities[s]}
+            for s in over.tolist()
+        ],
+    }
+    if site.opening is not None:
+        return truth
+    found = bounds(
+        method=method,
+        n=site.size,
+        epsilon=problem.rule.epsilon,
+        alpha=plan.level,
+        delta=plan.delta,
+        assignment=plan.assignment,
+    )
+    truth["optimum"] = optimum
+    truth["normalised_cost"] = cost["total"] / optimum if optimum > 0 else math.inf
+    truth["bounds"] = values(
+        found, counts=clients, cost=site.cost, optimum=optimum, assignment=plan.assignment, served=counts
+    )
+    return truth
+
+
+def _solve_openly(problem: FLProblem, context: SolveContext) -> Outcome:
+    """Algorithm 1, or the integer program where opening costs something."""
+    data = problem.data
+    if data.clients is None:
+        raise InputError([_no_counts(problem, "clients (method optimal takes the true counts)")])
+    site, program = data.site, None
+    with context.timed("solve"):
+        if site.opening is None:
+            assignment = optimal_assignment(site.metric, site.cost, site.rank)
+        else:
+            program = _program(site, data.clients, problem, context)
+            assignment = Assignment.of(program.facility)
+    plan = Plan(
+        assignment=assignment,
+        margins=np.zeros(len(assignment.opened)),
+        capacities=served(assignment, data.clients),
+        delta=0.0,
+        level=0.0,
+    )
+    cost = plan.cost(site, data.clients)
+    return Outcome(
+        release=FLRelease(ids=data.ids, assignment=assignment, capacities=plan.capacities, counts=data.clients),
+        lower_bound=cost["total"] if program is None else program.bound,
+        solver={"name": "fl-linear" if program is None else program.solver, "version": None, "iterations": None},
+        details={"locations": site.size, "facilities": len(assignment.opened)},
+        stopped=program is not None and program.status != "optimal",
+        truth={"clients": int(data.clients.sum()), "cost": cost, "optimum": cost["total"], "overflow": []},
+    )

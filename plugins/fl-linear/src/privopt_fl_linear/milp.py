@@ -1,0 +1,142 @@
+"""The facility-location integer program: a capacity for each facility, the counts known, opening costs if any.
+
+It is the check that Algorithm 1 is optimal, and the method for facility costs with a fixed part, where the decision is
+no longer local. Given as rectangular matrices it is the uncapacitated facility location problem of the OR-Library.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.errors import Fault, InputError, SolverError
+from privopt_fl_linear.metric import Floats, Integers
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+
+__all__ = ["MOST_PAIRS", "Location", "facility_location_model", "solve_facility_location"]
+
+MOST_PAIRS = 40_000
+"""Pairs of a facility and a location up to which the integer program is taken on: 200 locations serve themselves."""
+
+
+@frozen(kw_only=True, eq=False)
+class Location:
+    """An answer of the integer program.
+
+    Attributes:
+        facility: (C,) the facility of each location.
+        capacities: (F,) clients served by each facility; 0 where closed.
+        opened: facilities in use, ascending.
+        objective: cost of exactly this answer.
+        bound: the solver's lower bound.
+        solver: its name and version.
+        status: ``"optimal"`` or ``"feasible"``.
+    """
+
+    facility: Integers
+    capacities: Floats
+    opened: Integers
+    objective: float
+    bound: float | None
+    solver: str
+    status: str
+
+
+def facility_location_model(facility_cost: Any, clients: Any, distances: Any, opening_cost: Any = None) -> Model:
+    """Return the model: minimise opening + capacity + connection costs.
+
+    Parameters
+    ----------
+    facility_cost
+        (F,) cost of one client's capacity.
+    clients
+        (C,) clients of each location, >= 0, known.
+    distances
+        (F, C) connection cost of one client; need be no metric.
+    opening_cost
+        (F,) cost of opening at all; left out: none.
+
+    >>> print(facility_location_model([1, 2], [3, 4], [[0, 5], [5, 0]]))  # doctest: +NORMALIZE_WHITESPACE
+    facility-location: minimize sum(f[u]*k[u] for u in F) + sum(b[v]*d[u, v]*x[u, v] for u in F, v in V)
+      served: sum(x[u, v] for u in F) == 1  for v in V
+      capacity: sum(b[v]*x[u, v] for v in V) <= k[u]  for u in F
+      x[F, V] binary
+      k[F] >= 0
+    """
+    from privopt.dsl import Eq, Index, IndexSet, Le, Model, total
+
+    d_table = np.asarray(distances, dtype=np.float64)
+    facilities, locations = IndexSet("F", d_table.shape[0]), IndexSet("V", d_table.shape[1])
+    u, v = Index("u", facilities), Index("v", locations)
+    m = Model("facility-location")
+    f, b, d = m.param("f", np.asarray(facility_cost)), m.param("b", np.asarray(clients)), m.param("d", d_table)
+    x = m.variable("x", facilities, locations, kind="binary")
+    k = m.variable("k", facilities)
+    cost = total(f[u] * k[u], over=u) + total(b[v] * d[u, v] * x[u, v], over=(u, v))
+    m.require("served", Eq(total(x[u, v], over=u), 1), forall=v)
+    m.require("capacity", Le(total(b[v] * x[u, v], over=v), k[u]), forall=u)
+    if opening_cost is not None:
+        y = m.variable("y", facilities, kind="binary")
+        o = m.param("o", np.asarray(opening_cost))
+        m.require("opened", Le(x[u, v], y[u]), forall=(u, v))
+        cost = cost + total(o[u] * y[u], over=u)
+    m.minimize(cost)
+    return m
+
+
+def solve_facility_location(
+    facility_cost: Any,
+    clients: Any,
+    distances: Any,
+    opening_cost: Any = None,
+    *,
+    backend: str = "cbc",
+    **options: Any,
+) -> Location:
+    """Solve the model exactly; the answer is priced again from its own assignment.
+
+    Parameters
+    ----------
+    facility_cost, clients, distances, opening_cost
+        As in `facility_location_model`.
+    backend, options
+        As `privopt.dsl.Model.solve` takes them.
+
+    Raises
+    ------
+    InputError
+        More than `MOST_PAIRS` pairs of facility and location.
+    SolverError
+        The solver's objective is not that of its answer.
+    """
+    d = np.asarray(distances, dtype=np.float64)
+    if d.size > MOST_PAIRS:
+        wanted = f"at most {MOST_PAIRS} pairs, for the integer program is solved exactly or not at all"
+        raise InputError(
+            [Fault("locations", "opening_cost", f"{d.shape[0]} facilities for {d.shape[1]} locations", wanted)]
+        )
+    f, b = np.asarray(facility_cost, dtype=np.float64), np.asarray(clients, dtype=np.float64)
+    solution = facility_location_model(f, b, d, opening_cost).solve(backend, **options)
+    facility = np.asarray(np.argmax(solution.value("x"), axis=0), dtype=np.int64)
+    capacities = np.array([math.fsum(b[facility == u]) for u in range(len(f))])
+    opened = np.unique(facility)
+    parts = [*(f * capacities), *(b * d[facility, np.arange(len(b))])]
+    if opening_cost is not None:
+        parts += np.asarray(opening_cost, dtype=np.float64)[opened].tolist()
+    objective = math.fsum(parts)
+    if objective > solution.objective + 1e-6 * (1.0 + abs(objective)):
+        raise SolverError(f"{solution.solver} claims cost {solution.objective!r}, its answer costs {objective!r}")
+    return Location(
+        facility=facility,
+        capacities=capacities,
+        opened=opened,
+        objective=objective,
+        bound=solution.bound,
+        solver=solution.solver,
+        status=solution.status,
+    )

@@ -1,0 +1,194 @@
+"""The problem file of FL-Linear, and the locations that it names."""
+
+from __future__ import annotations
+
+import io
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.problem import File, between, key, non_negative, positive
+from privopt.problem.tables import Column, duplicate_faults, read_array, read_table
+from privopt_fl_linear.margins import Kind, MarginRule, Split
+from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
+from privopt_fl_linear.quantiles import Noise
+from privopt_fl_linear.server import Site
+
+__all__ = ["FLProblem", "Locations"]
+
+MOST_CLIENTS = 10**12
+
+
+@frozen(kw_only=True)
+class LocationTable:
+    """Where the locations' data are."""
+
+    points: File = key(
+        secret=True,
+        help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
+        "clients: what the locations sent; opening_cost: the fixed part of a facility's cost",
+    )
+    matrix: File | None = key(default=None, help="(n, n) metric instead of the coordinates, .npy")
+
+
+@frozen(kw_only=True)
+class Privacy:
+    """How much may leak, and how often capacities may fail."""
+
+    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=positive)
+    failure_probability: float = key(
+        default=0.1, help="alpha: with 1 - alpha no facility overflows", check=between(0.0, 1.0)
+    )
+
+
+def _radius(value: Any) -> str | None:
+    return None if value == "auto" else non_negative(value)
+
+
+@frozen(kw_only=True)
+class Settings:
+    """How the server works."""
+
+    delta: float | Literal["auto"] = key(
+        default="auto", help="reconnection radius", unit="unit of x and y; km with lat, lon", check=_radius
+    )
+    margin: Kind = key(default="exact", help="exact quantile of the noise, or the paper's bound")
+    noise: Noise | None = key(
+        default=None, help="integer or real noise; left out: discrete, or what noisy_clients shows"
+    )
+    split: Split = key(
+        default="size", help="failure probability shared out by locations served (Theorem 3), or by cost of a margin"
+    )
+    mean_clients: float | None = key(
+        default=None, help="public knowledge of the mean count, for auto and opening costs", check=non_negative
+    )
+
+
+@frozen(kw_only=True, eq=False)
+class Locations:
+    """The locations, loaded.
+
+    Attributes:
+        ids: (n,) text.
+        coordinates: (names of the two columns, (n, 2) values), or None with a matrix.
+        site: what is public.
+        clients: (n,) int64, secret; None where the file has no such column.
+        noisy: (n,) float64, what the locations sent; None where the file has no such column.
+    """
+
+    ids: Any
+    coordinates: tuple[tuple[str, str], Any] | None
+    site: Site
+    clients: Any
+    noisy: Any
+
+    def csv(self, noisy: Any) -> bytes:
+        """The locations file with ``noisy_clients`` in place of the clients (neither where ``noisy`` is None)."""
+        import polars as pl
+
+        columns: dict[str, Any] = {"id": self.ids}
+        if self.coordinates is not None:
+            (first, second), values = self.coordinates
+            columns |= {first: values[:, 0], second: values[:, 1]}
+        columns["facility_cost"] = self.site.cost
+        if self.site.opening is not None:
+            columns["opening_cost"] = self.site.opening
+        if noisy is not None:
+            whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
+            columns["noisy_clients"] = noisy.astype(np.int64) if whole else noisy
+        out = io.BytesIO()
+        pl.DataFrame(columns).write_csv(out)
+        return out.getvalue()
+
+
+@frozen(kw_only=True)
+class FLProblem:
+    """Locations, what may leak, and how the server works."""
+
+    locations: LocationTable = key(help="where clients are and facilities may be")
+    privacy: Privacy = key(help="what is promised")
+    settings: Settings = key(name="fl-linear", factory=Settings, help="the server's choices")
+    data: Locations = field(init=False, default=None, eq=False, repr=False)
+
+    def prepare(self, file: str) -> None:
+        """Read the locations.
+
+        Raises:
+            InputError: every fault of the files.
+        """
+        object.__setattr__(self, "data", _load(self.locations))
+
+    @property
+    def noise(self) -> Noise:
+        """Which noise the counts carry: as the file says; reals where ``noisy_clients`` are no integers."""
+        if self.settings.noise is not None:
+            return self.settings.noise
+        noisy = self.data.noisy
+        return "discrete" if noisy is None or bool((noisy == np.rint(noisy)).all()) else "continuous"
+
+    @property
+    def rule(self) -> MarginRule:
+        """How margins are made."""
+        from privopt_fl_linear.location import spent
+
+        return MarginRule(
+            n=self.data.site.size,
+            epsilon=float(spent(self.privacy.epsilon)),
+            kind=self.settings.margin,
+            noise=self.noise,
+            split=self.settings.split,
+        )
+
+
+def _load(table: LocationTable) -> Locations:
+    columns = [
+        Column(name="id", kind="id"),
+        Column(name="facility_cost", least=0.0, unit="for one client"),
+        Column(name="opening_cost", least=0.0, optional=True),
+        Column(name="clients", kind="count", least=0, optional=True),
+        Column(name="noisy_clients", optional=True),
+    ]
+    if table.matrix is None:
+        columns += [Column(name=name, optional=True) for name in ("x", "y", "lat", "lon")]
+        found = read_table(table.points, columns, any_of=[("x", "y"), ("lat", "lon")])
+    else:
+        found = read_table(table.points, columns)
+    ids, name = found["id"], table.points.name
+    faults = duplicate_faults(name, ids)
+    for column in ("clients", "noisy_clients"):
+        if column in found and (np.abs(found[column].astype(np.float64)) > MOST_CLIENTS).any():
+            row = int(np.argmax(np.abs(found[column].astype(np.float64)))) + 2
+            faults.append(Fault(name, f"row {row}, column {column}", "more than 1e12 in size", "a count below that"))
+    if "lat" in found and (np.abs(found["lat"]) > 90.0).any():
+        row = int(np.argmax(np.abs(found["lat"])))
+        faults.append(Fault(name, f"row {row + 2}, column lat", str(found["lat"][row]), "degrees within [-90, 90]"))
+    if faults:
+        raise InputError(faults)
+    metric, coordinates = _metric(table, found, len(ids))
+    rank = np.empty(len(ids), dtype=np.int64)
+    rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
+    site = Site(
+        metric=metric,
+        cost=np.ascontiguousarray(found["facility_cost"], dtype=np.float64),
+        rank=rank,
+        opening=found.get("opening_cost"),
+    )
+    noisy = found.get("noisy_clients")
+    return Locations(ids=ids, coordinates=coordinates, site=site, clients=found.get("clients"), noisy=noisy)
+
+
+def _metric(table: LocationTable, found: Any, n: int) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
+    if table.matrix is not None:
+        distances = read_array(table.matrix, (n, n), what="distances", least=0.0)
+        try:
+            return Matrix(distances), None
+        except InputError as error:
+            raise InputError(
+                [Fault(table.matrix.name, fault.where, fault.found, fault.wanted) for fault in error.faults]
+            ) from None
+    names = ("x", "y") if "x" in found else ("lat", "lon")
+    values = np.column_stack([found[name] for name in names])
+    return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)

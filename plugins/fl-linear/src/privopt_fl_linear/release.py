@@ -1,0 +1,83 @@
+"""What FL-Linear publishes: ``connections.csv`` and ``capacities.csv``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.errors import InputError
+from privopt.interfaces import Release
+from privopt.problem import File
+from privopt.problem.tables import Column, check_ids, duplicate_faults, read_table
+from privopt_fl_linear.algorithms import Assignment
+from privopt_fl_linear.metric import Floats
+from privopt_fl_linear.problem import FLProblem
+
+__all__ = ["FLRelease"]
+
+CONNECTIONS, CAPACITIES = "connections.csv", "capacities.csv"
+
+
+@frozen(kw_only=True, eq=False)
+class FLRelease(Release):
+    """Connections and capacities.
+
+    Attributes:
+        ids: (n,) ids of the locations, in the order of the input.
+        assignment: who is served by whom.
+        capacities: (m,) of the opened facilities, in ``assignment.opened``'s order.
+        counts: (n,) what the objective is at: noisy counts (true ones under ``optimal``); None where not published.
+        drawn: how the noise was drawn, in words; None where it was drawn elsewhere.
+    """
+
+    ids: Any
+    assignment: Assignment
+    capacities: Floats
+    counts: Any
+    drawn: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write both tables."""
+        import polars as pl
+
+        facility = self.ids[self.assignment.facility]
+        pl.DataFrame({"id": self.ids, "facility": facility}).write_csv(folder / CONNECTIONS)
+        opened = self.ids[self.assignment.opened]
+        pl.DataFrame({"id": opened, "capacity": self.capacities}).write_csv(folder / CAPACITIES)
+
+    @classmethod
+    def read(cls, folder: Path, problem: FLProblem) -> FLRelease:
+        """Read both tables back and match them with the problem's locations.
+
+        Raises:
+            InputError: a table is missing, of another form, or speaks of other locations.
+        """
+        ids = problem.data.ids
+        links = File(name=CONNECTIONS, path=folder / CONNECTIONS)
+        sizes = File(name=CAPACITIES, path=folder / CAPACITIES)
+        found = read_table(links, [Column(name="id", kind="id"), Column(name="facility", kind="id")])
+        made = read_table(sizes, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)])
+        faults = duplicate_faults(CONNECTIONS, found["id"]) + duplicate_faults(CAPACITIES, made["id"])
+        if faults:
+            raise InputError(faults)
+        places = check_ids(links, found["id"], ids, "id", "a location of the problem")
+        missing = np.setdiff1d(np.arange(len(ids)), places)
+        if missing.size:
+            raise InputError([_fault(CONNECTIONS, f"no row for {ids[missing[0]]}", "a row for each location")])
+        facility = np.empty(len(ids), dtype=np.int64)
+        facility[places] = check_ids(links, found["facility"], ids, "facility", "a location of the problem")
+        assignment = Assignment.of(facility)
+        opened = check_ids(sizes, made["id"], ids, "id", "a location of the problem")
+        order = np.argsort(opened)
+        if not np.array_equal(opened[order], assignment.opened):
+            raise InputError([_fault(CAPACITIES, "other facilities", f"those that {CONNECTIONS} uses, each once")])
+        return cls(ids=ids, assignment=assignment, capacities=made["capacity"][order], counts=problem.data.noisy)
+
+
+def _fault(file: str, found: str, wanted: str) -> Any:
+    from privopt.errors import Fault
+
+    return Fault(file, "", found, wanted)

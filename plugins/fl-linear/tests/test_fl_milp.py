@@ -1,0 +1,73 @@
+"""The integer program: Algorithm 1 is optimal; the OR-Library's optima."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt.testing.data import data_path
+from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, served
+from privopt_fl_linear.metric import Plane
+from privopt_fl_linear.milp import solve_facility_location
+
+
+def table(points):
+    d = points[:, None, :] - points[None, :, :]
+    return np.sqrt((d * d).sum(axis=2))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9))
+@settings(max_examples=8)
+def test_algorithm_1_is_the_integer_optimum(seed, n):
+    rng = np.random.default_rng(seed)
+    points, cost, counts = rng.random((n, 2)), rng.uniform(0, 0.5, n), rng.integers(0, 9, n)
+    metric = Plane(points)
+    h = optimal_assignment(metric, cost, np.arange(n))
+    value = math.fsum(served(h, counts) * cost[h.opened]) + connection_cost(metric, h, counts)
+    found = solve_facility_location(cost, counts, table(points))
+    assert found.objective == pytest.approx(value, rel=1e-6, abs=1e-9)
+    assert found.status == "optimal"
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=6)
+def test_opening_costs_against_all_subsets(seed):
+    rng = np.random.default_rng(seed)
+    f, b, d = rng.uniform(0, 1, 4), rng.integers(0, 5, 6), rng.uniform(0, 3, (4, 6))
+    opening = rng.uniform(0, 6, 4)
+    best = min(
+        opening[list(s)].sum() + (b * (f[:, None] + d)[list(s)].min(axis=0)).sum()
+        for r in range(1, 5)
+        for s in itertools.combinations(range(4), r)
+    )
+    for backend in ("cbc", "highs"):
+        found = solve_facility_location(f, b, d, opening, backend=backend)
+        assert found.objective == pytest.approx(best, rel=1e-6, abs=1e-9)
+
+
+def or_library(name):
+    words = data_path("orlib_uflp", f"{name}.txt").read_text().split()
+    facilities, customers = int(words[0]), int(words[1])
+    opening = [float(w) for w in words[3 : 2 + 2 * facilities : 2]]
+    rest = np.array(words[2 + 2 * facilities :], dtype=float).reshape(customers, facilities + 1)
+    return np.array(opening), rest[:, 1:].T
+
+
+@pytest.mark.parametrize(("name", "optimum"), [("cap71", 932615.750), ("cap101", 796648.4375), ("cap131", 793439.5625)])
+def test_or_library(name, optimum):
+    opening, costs = or_library(name)
+    facilities, customers = costs.shape
+    found = solve_facility_location(np.zeros(facilities), np.ones(customers), costs, opening)
+    assert found.objective == pytest.approx(optimum, abs=0.01)
+    assert found.bound == pytest.approx(optimum, rel=1e-6)
+
+
+def test_large_programs_are_refused():
+    with pytest.raises(InputError, match="40000 pairs"):
+        solve_facility_location(np.zeros(300), np.ones(300), np.zeros((300, 300)), np.ones(300))
