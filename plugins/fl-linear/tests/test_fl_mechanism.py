@@ -1,0 +1,270 @@
+"""FL-Linear through the pipeline: files in, DIR out, verified; secrets in ``private/`` alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+from privopt.errors import InputError, UsageError
+from privopt.solve import Options, solve, verify
+
+TOML = """[locations]
+points = "locations.csv"
+{matrix}
+[privacy]
+epsilon = {epsilon}
+failure_probability = 0.1
+[fl-linear]
+{settings}
+"""
+
+
+@pytest.fixture
+def problem(tmp_path, rng):
+    def make(n=40, *, columns=("x", "y"), counts=("clients",), settings="", epsilon="0.5", matrix="", **given):
+        folder = tmp_path / f"in-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        table = {"id": [f"v{i}" for i in range(n)]}
+        if columns:
+            table |= {columns[0]: 41 + rng.random(n), columns[1]: 12 + rng.random(n)}
+        table["facility_cost"] = rng.uniform(0.1, 0.3, n)
+        for name in counts:
+            table[name] = rng.integers(0, 9, n) if name == "clients" else rng.integers(-20, 40, n)
+        table |= given
+        lines = [",".join(table)] + [",".join(str(v) for v in row) for row in zip(*table.values(), strict=True)]
+        (folder / "locations.csv").write_text("\n".join(lines) + "\n")
+        (folder / "problem.toml").write_text(TOML.format(matrix=matrix, epsilon=epsilon, settings=settings))
+        return folder / "problem.toml"
+
+    return make
+
+
+def run(path, method=None, **options):
+    out = path.parent / f"out-{method}"
+    solved = solve("fl-linear", path, out, Options(method=method, force=True, **options))
+    return out, json.loads((out / "result.json").read_text()), solved
+
+
+def rows(path):
+    return [line.split(",") for line in path.read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("method", ["reconnection", "laplace"])
+@pytest.mark.parametrize("columns", [("x", "y"), ("lat", "lon")])
+def test_solve_and_verify(problem, method, columns):
+    path = problem(columns=columns)
+    out, result, solved = run(path, method)
+    assert not solved.stopped
+    assert result["guarantee"]["kind"] == "local-dp"
+    assert result["guarantee"]["epsilon"] == 0.5
+    assert result["certificate"]["holds"] is True
+    assert result["certificate"]["worst"] <= result["certificate"]["allowed"] == 0.5
+    assert result["status"] == "feasible"
+    assert result["objective"]["lower_bound"] is None
+    assert verify(out)[0] == []
+    shutil.rmtree(out / "private")
+    assert verify(out)[0] == []
+    links, sizes = rows(out / "connections.csv"), dict(rows(out / "capacities.csv"))
+    assert [r[0] for r in links] == [f"v{i}" for i in range(40)]
+    assert {r[1] for r in links} == set(sizes)
+    noisy = {r[0]: float(r[-1]) for r in rows(out / "problem" / "locations.csv")}
+    margin = result["details"]["margin"]
+    total = sum(max(0.0, float(c)) for c in sizes.values())
+    assert total == result["details"]["capacities"]["total"] >= sum(noisy.values()) + margin["total"] - 1e-9
+
+
+def test_server_side_can_be_run_again_from_the_published_folder(problem):
+    out, first, _ = run(problem(settings="delta = 0.1"))
+    again, second, _ = run(out / "problem" / "problem.toml")
+    for name in ("connections.csv", "capacities.csv"):
+        assert (out / name).read_bytes() == (again / name).read_bytes()
+    assert second["certificate"]["arithmetic"] == "declared"
+    assert second["guarantee"]["kind"] == "local-dp"
+    assert first["objective"] == second["objective"]
+    assert not (again / "private" / "truth.json").exists()
+    assert verify(again)[0] == []
+
+
+def test_fractional_noisy_counts(problem, rng):
+    path = problem(counts=(), noisy_clients=rng.normal(3, 20, 40), settings="delta = 0.2")
+    out, result, _ = run(path)
+    assert result["details"]["margin"]["noise"] == "continuous"
+    assert verify(out)[0] == []
+
+
+def test_continuous_noise(problem):
+    out, result, _ = run(problem(settings='noise = "continuous"\nmargin = "paper"'), "laplace")
+    assert result["certificate"]["distribution"] == "continuous Laplace"
+    assert verify(out)[0] == []
+
+
+def test_both_columns_tell_the_truth_in_private_alone(problem):
+    clients = np.arange(40) * 7919 + 10**9 + 12345
+    noisy = np.full(40, 5)
+    path = problem(counts=(), clients=clients, noisy_clients=noisy, settings="delta = 0.3")
+    out, result, _ = run(path)
+    truth = json.loads((out / "private" / "truth.json").read_text())
+    assert truth["clients"] == clients.sum()
+    assert len(truth["overflow"]) == result["details"]["facilities"]
+    assert truth["normalised_cost"] == pytest.approx(truth["cost"]["total"] / truth["optimum"])
+    assert truth["bounds"]["theorem-7"]["applies"] is True
+    public = [p for p in out.rglob("*") if p.is_file() and "private" not in p.relative_to(out).parts]
+    secrets = [str(c) for c in clients] + [str(clients.sum()), repr(truth["optimum"]), "overflow", "nu"]
+    for file in public:
+        text = file.read_text()
+        assert "\nid" not in text
+        assert not [s for s in secrets[:-1] if s in text], file
+    for name in ("clients,", "true"):
+        assert name not in (out / "problem" / "locations.csv").read_text().replace("noisy_clients", "")
+
+
+def test_public_part_is_a_function_of_the_noisy_counts(problem):
+    """Two sets of true counts, the same reports: the same bytes outside private/."""
+    path = problem(counts=("clients", "noisy_clients"))
+    one, first, _ = run(path)
+    text = path.parent / "locations.csv"
+    lines = text.read_text().splitlines()
+    changed = [lines[0]] + [",".join([*(c := r.split(","))[:-2], str(int(c[-2]) + 1), c[-1]]) for r in lines[1:]]
+    kept = one.rename(one.with_name("first"))
+    text.write_text("\n".join(changed) + "\n")
+    other, second, _ = run(path)
+    for name in ("connections.csv", "capacities.csv", "problem/locations.csv"):
+        assert (kept / name).read_bytes() == (other / name).read_bytes()
+    for result in (first, second):
+        del result["time"]
+    assert first == second
+
+
+def test_matrix(problem, rng):
+    points = rng.random((40, 2))
+    path = problem(columns=None, matrix='matrix = "d.npy"')
+    np.save(path.parent / "d.npy", np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)))
+    out, _, _ = run(path)
+    assert verify(out)[0] == []
+    bad = np.ones((40, 40))
+    np.save(path.parent / "d.npy", bad)
+    with pytest.raises(InputError, match=r"d\.npy"):
+        run(path)
+
+
+def test_optimal_needs_consent_and_claims_nothing(problem):
+    path = problem()
+    with pytest.raises(UsageError, match="allow-unsafe"):
+        run(path, "optimal")
+    out, result, _ = run(path, "optimal", allow_unsafe=True)
+    assert result["guarantee"]["kind"] == "none"
+    assert result["status"] == "optimal"
+    assert result["objective"]["gap"] == 0.0
+    assert "clients" not in (out / "problem" / "locations.csv").read_text()
+    assert verify(out)[0] == []
+    with pytest.raises(InputError, match="clients"):
+        run(problem(counts=("noisy_clients",)), "optimal", allow_unsafe=True)
+
+
+def test_opening_costs(problem, rng):
+    opening = rng.uniform(1, 3, 12)
+    path = problem(12, opening_cost=opening, settings="mean_clients = 4\ndelta = 0.0")
+    out, result, _ = run(path, "optimal", allow_unsafe=True)
+    assert result["status"] == "optimal"
+    assert verify(out)[0] == []
+    for method in ("laplace", "reconnection"):
+        out, result, _ = run(path, method)
+        assert result["details"]["opening"]["clients_assumed"] == 4.0
+        assert "bounds" not in result["details"]
+        assert verify(out)[0] == []
+    with pytest.raises(InputError, match="opening_cost"):
+        run(problem(201, opening_cost=np.ones(201)))
+
+
+def test_verify_notices(problem):
+    out, _, _ = run(problem(settings="delta = 0.2"))
+
+    def complaints(name, change):
+        copy = out.with_name("copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(out, copy)
+        (copy / name).write_text(change((copy / name).read_text()))
+        import privopt.files as files
+
+        (copy / "SHA256SUMS").write_text(files.sums_text(copy))
+        return verify(copy)[0]
+
+    size = rows(out / "capacities.csv")[0][1]
+    assert complaints("capacities.csv", lambda t: t.replace(size, str(float(size) - 5), 1))
+    assert complaints("result.json", lambda t: t.replace('"level": 0.1', '"level": 0.3'))
+    assert complaints("result.json", lambda t: t.replace('"delta": 0.2', '"delta": 0.7'))
+    assert complaints("result.json", lambda t: t.replace('"level": 0.1', '"level": 0.0999'))
+    links = rows(out / "connections.csv")
+    other = next(r[1] for r in links if r[1] != links[0][1])
+    assert complaints("connections.csv", lambda t: t.replace(",".join(links[0]), f"{links[0][0]},{other}", 1))
+    with pytest.raises(InputError):
+        complaints("connections.csv", lambda t: t.replace("v0,", "nobody,", 1))
+    with pytest.raises(InputError):
+        complaints("capacities.csv", lambda t: "\n".join(t.splitlines()[:-1]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"clients": ["-1"] * 5}, "column clients"),
+        ({"clients": ["1.5"] * 5}, "column clients"),
+        ({"clients": [str(10**13)] * 5}, "column clients"),
+        ({"facility_cost": ["-0.1"] * 5}, "column facility_cost"),
+        ({"x": ["nan"] * 5}, "column x"),
+        ({"id": ["a"] * 5}, "again"),
+        ({"lat": [1] * 5, "lon": [1] * 5}, "one of these alone"),
+    ],
+)
+def test_bad_tables(problem, change, where):
+    with pytest.raises(InputError, match=where):
+        run(problem(5, **change))
+
+
+@pytest.mark.parametrize("settings", ["delta = -1", 'delta = "some"', 'margin = "small"', "mean_clients = -2"])
+def test_bad_settings(problem, settings):
+    with pytest.raises(InputError, match=settings.split()[0]):
+        run(problem(5, settings=settings))
+
+
+def test_no_counts_at_all(problem):
+    with pytest.raises(InputError, match="noisy_clients"):
+        run(problem(5, counts=()))
+
+
+def test_latitudes_in_range(problem):
+    with pytest.raises(InputError, match="column lat"):
+        run(problem(5, columns=("lat", "lon"), lat=[91.0] * 5))
+
+
+def test_seeded_is_not_private(problem):
+    path = problem()
+    _, one, _ = run(path, seed=3)
+    out, two, _ = run(path, seed=3)
+    assert one["guarantee"]["seeded"] is True
+    assert one["objective"] == two["objective"]
+    assert verify(out)[0] == []
+
+
+def test_epsilon_with_many_digits(problem):
+    out, result, _ = run(problem(epsilon="0.12345678901234567890123"))
+    assert result["certificate"]["worst"] <= result["certificate"]["allowed"]
+    assert math.isclose(result["certificate"]["worst"], 0.12345678901234568, rel_tol=1e-9)
+    assert verify(out)[0] == []
+
+
+def test_time_limit_still_gives_a_certified_plan(problem):
+    out, result, solved = run(problem(), time_limit=1e-3)
+    assert solved.stopped
+    assert result["details"]["auto" if "auto" in result["details"] else "delta"] is not None
+    assert verify(out)[0] == []
+
+
+def test_paper_margin_and_split(problem):
+    for settings in ('margin = "paper"', 'split = "cost"', 'split = "cost"\ndelta = 0.1', "mean_clients = 3"):
+        out, result, _ = run(problem(settings=settings))
+        assert verify(out)[0] == [], settings
+        assert result["details"]["failure_probability"]["level"] <= 0.1
