@@ -76,6 +76,28 @@ class CbcModel:
         self.model.vars.update_vars(self.columns)
         self.model.constrs.update_constrs(self.rows)
 
+    def optimise(self, options: dict[str, Any]) -> str:
+        """Solve; returns the name of python-mip's status."""
+        model = self.model
+        model.infeas_tol = model.opt_tol = float(options["tolerance"])
+        model.integer_tol = float(options["integer_tolerance"])
+        model.max_mip_gap, model.max_mip_gap_abs = float(options["gap"]), 1e-10
+        model.threads, model.seed = int(options["threads"]), int(options["seed"])
+        method = str(options["method"])
+        if method != "auto":
+            model.lp_method = mip.LP_Method.BARRIER if method == "ipm" else mip.LP_Method.DUAL
+        limit = float(options["time_limit"])
+        status = model.optimize(max_seconds=limit) if np.isfinite(limit) else model.optimize()
+        return str(status.name)
+
+    def integers(self) -> int:
+        """How many columns are integer."""
+        return int(cbc.cbclib.Cbc_getNumIntegers(self.handle))
+
+    def objective(self) -> float:
+        """Costs of the vector."""
+        return float(self.model.objective_value)
+
     def drop_costs(self) -> None:
         """Make every cost 0."""
         for column in range(self.columns):

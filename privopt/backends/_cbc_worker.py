@@ -1,7 +1,8 @@
 """The process in which CBC lives and dies: ``python -m privopt.backends._cbc_worker``.
 
-Standard input: one problem (npz). Standard output: one answer (npz) and nothing else: whatever the C library prints
-goes to the null device, because standard output is handed to this module alone before CBC is loaded.
+Standard input: problems (npz), each behind its length in 8 bytes. Standard output: one answer to each, in the same
+way, and nothing else: whatever the C library prints goes to the null device, because standard output is handed to
+this module alone before CBC is loaded. Ends when its input ends, or with the process that started it.
 """
 
 from __future__ import annotations
@@ -12,15 +13,32 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["main"]
+__all__ = ["main", "read_frame", "write_frame"]
+
+
+def read_frame(stream: IO[bytes]) -> bytes | None:
+    """One message; None where the stream ended."""
+    head = stream.read(8)
+    if len(head) < 8:
+        return None
+    size = int.from_bytes(head, "little")
+    body = stream.read(size)
+    return body if len(body) == size else None
+
+
+def write_frame(stream: IO[bytes], body: bytes) -> None:
+    """Send one message."""
+    stream.write(len(body).to_bytes(8, "little"))
+    stream.write(body)
+    stream.flush()
 
 
 def _private_output() -> int:
-    """Keep the real standard output for the answer; file descriptor 1 becomes the null device."""
+    """Keep the real standard output for answers; file descriptor 1 becomes the null device."""
     own = os.dup(1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
@@ -40,8 +58,6 @@ def _die_with_parent() -> None:
 
 
 def _solve(problem: dict[str, Any]) -> dict[str, Any]:
-    import mip
-
     from privopt.backends._cbc_library import CbcModel
 
     started = time.monotonic()
@@ -51,56 +67,45 @@ def _solve(problem: dict[str, Any]) -> dict[str, Any]:
     else:
         made.load(problem)
     loaded = time.monotonic() - started
-    model = made.model
-    model.infeas_tol = model.opt_tol = float(problem["tolerance"])
-    model.integer_tol = 1e-6
-    model.max_mip_gap, model.max_mip_gap_abs = float(problem["gap"]), 1e-10
-    model.threads, model.seed = int(problem["threads"]), int(problem["seed"])
-    method = str(problem["method"])
-    if method != "auto":
-        model.lp_method = mip.LP_Method.BARRIER if method == "ipm" else mip.LP_Method.DUAL
-    limit = float(problem["time_limit"])
-    status = model.optimize(max_seconds=limit) if np.isfinite(limit) else model.optimize()
-    kinds = mip.OptimizationStatus
-    answer: dict[str, Any] = {"status": status.name, "loaded": loaded, "iterations": made.iterations()}
-    is_mip = bool(problem["integrality"].any())
-    if status in (kinds.OPTIMAL, kinds.FEASIBLE):
+    status = made.optimise(problem)
+    answer: dict[str, Any] = {"status": status, "loaded": loaded, "iterations": made.iterations()}
+    is_mip = made.integers() > 0
+    if status in ("OPTIMAL", "FEASIBLE"):
         answer["x"] = made.vector()
-        answer["bound"] = made.bound() if is_mip else float(model.objective_value)
+        answer["bound"] = made.bound() if is_mip else made.objective()
         if not is_mip:
             answer["duals"], answer["reduced"] = made.duals(), made.reduced()
-    elif status in (kinds.INFEASIBLE, kinds.INT_INFEASIBLE):
-        # CBC calls unbounded models infeasible: without costs nothing is unbounded
-        answer["status"] = _second_opinion(problem)
+    elif status in ("INFEASIBLE", "INT_INFEASIBLE"):
+        answer["status"] = _second_opinion(problem, made)
     answer["seconds"] = time.monotonic() - started
     return {k: v for k, v in answer.items() if v is not None}
 
 
-def _second_opinion(problem: dict[str, Any]) -> str:
-    if "mps" in problem or not np.any(problem["c"]):
+def _second_opinion(problem: dict[str, Any], made: Any) -> str:
+    """CBC calls unbounded models infeasible; without costs nothing is unbounded."""
+    again = type(made)()
+    if "mps" in problem:
+        again.load_mps(str(problem["mps"]))
+        again.drop_costs()
+    elif np.any(problem["c"]):
+        again.load(problem | {"c": np.zeros_like(problem["c"])})
+    else:
         return "INFEASIBLE"
-    from privopt.backends._cbc_library import CbcModel
-
-    made = CbcModel()
-    made.load(problem | {"c": np.zeros_like(problem["c"])})
-    made.model.infeas_tol = float(problem["tolerance"])
-    status = made.model.optimize()
-    return "UNBOUNDED" if status.name in ("OPTIMAL", "FEASIBLE") else "INFEASIBLE"
+    return "UNBOUNDED" if again.optimise(problem) in ("OPTIMAL", "FEASIBLE") else "INFEASIBLE"
 
 
 def main() -> None:
-    """Read a problem, solve it, write the answer."""
+    """Answer problems until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    out = _private_output()
+    out = os.fdopen(_private_output(), "wb")
     _die_with_parent()
-    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as stored:
-        problem = {name: stored[name] for name in stored.files}
-    packed = io.BytesIO()
-    np.savez(packed, **_solve(problem))
-    with os.fdopen(out, "wb") as stream:
-        stream.write(packed.getvalue())
-        stream.flush()
-    # CBC's own tear-down may crash after the answer is out
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        with np.load(io.BytesIO(frame), allow_pickle=False) as stored:
+            problem = {name: stored[name] for name in stored.files}
+        packed = io.BytesIO()
+        np.savez(packed, **_solve(problem))
+        write_frame(out, packed.getvalue())
+    # CBC's own tear-down may crash after the last answer is out
     os._exit(0)
 
 

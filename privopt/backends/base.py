@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
 from privopt.dsl.form import FloatArray, StandardForm
-from privopt.errors import SolverError
+from privopt.errors import SolverError, UsageError
 
-__all__ = ["Backend", "Capabilities", "Outcome", "Raw", "Result", "check_vector"]
+__all__ = ["Backend", "Capabilities", "Options", "Outcome", "Raw", "Result", "Unsound", "check_vector"]
 
 ROW_TOLERANCE = 1e-6
 INTEGER_TOLERANCE = 1e-5
+
+
+class Unsound(SolverError):  # noqa: N818
+    """A solver's answer does not hold; another attempt may do better."""
+
+
+@frozen(kw_only=True)
+class Options:
+    """What a solve was asked; as of ``Backend.solve``."""
+
+    time_limit: float | None = None
+    gap: float = 1e-6
+    method: str = "auto"
+    threads: int = 1
+    seed: int = 0
 
 
 class Outcome(Enum):
@@ -47,7 +62,7 @@ class Capabilities:
     rays: bool = False
     warm_start: bool = False
     isolated: bool = False
-    bearing: Bearing = Bearing()
+    bearing: Bearing = field(factory=Bearing)
 
 
 @frozen(eq=False, kw_only=True)
@@ -110,12 +125,16 @@ class Backend(ABC):
 
     name: str
     capabilities: Capabilities
+    attempts: int = 1
 
     def solve(
-        self, form: StandardForm, *, time_limit: float | None = None, gap: float | None = None, method: str = "auto",
+        self, form: StandardForm, *, time_limit: float | None = None, gap: float = 1e-6, method: str = "auto",
         threads: int = 1, seed: int = 0,
     ) -> Result:
         """Solve a form.
+
+        A vector that fails its check is not returned: where integers had to be rounded the rest is solved again
+        around them, then other settings of the solver are tried, within the same time limit.
 
         Args:
             form: the model.
@@ -127,25 +146,53 @@ class Backend(ABC):
 
         Raises:
             SolverError: the solver died, refused the form, or its vector misses rows, bounds or integers.
+            UsageError: an option that cannot be meant so.
         """
         if time_limit is not None and not time_limit > 0:
-            raise SolverError(f"time limit {time_limit}, wanted seconds above 0")
+            raise UsageError(f"time limit {time_limit}, wanted seconds above 0")
         if method not in ("auto", "simplex", "ipm"):
-            raise SolverError(f"method {method!r}, wanted auto, simplex or ipm")
+            raise UsageError(f"method {method!r}, wanted auto, simplex or ipm")
         conditioned = condition(form, self.capabilities.bearing)
-        raw = self._solve(conditioned, time_limit=time_limit, gap=gap, method=method, threads=threads, seed=seed)
-        return finish(conditioned, raw, f"{self.name} {self.version()}")
+        options = Options(time_limit=time_limit, gap=gap, method=method, threads=threads, seed=seed)
+        solver, started = f"{self.name} {self.version()}", time.monotonic()
+        for attempt in range(self.attempts):
+            if time_limit is not None:
+                left = time_limit - (time.monotonic() - started)
+                if left <= 0:
+                    break
+                options = evolve(options, time_limit=left)
+            try:
+                raw = self._solve(conditioned, options, attempt)
+                return self._finish(conditioned, raw, options, solver)
+            except Unsound as error:
+                failure = error
+        raise failure
+
+    def _finish(self, conditioned: Conditioned, raw: Raw, options: Options, solver: str) -> Result:
+        """Check an answer; with integers, once more around the rounded ones where rounding broke a row."""
+        try:
+            return finish(conditioned, raw, solver)
+        except Unsound:
+            form = conditioned.form
+            if raw.x is None or not form.is_mip or not np.isfinite(raw.x).all():
+                raise
+            whole = form.integrality == 1
+            fixed = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
+            around = evolve(
+                form, col_lower=np.where(whole, fixed, form.col_lower),
+                col_upper=np.where(whole, fixed, form.col_upper), integrality=np.zeros(len(whole), dtype=np.uint8))
+            again = self._solve(evolve(conditioned, form=around), options, 0)
+            if again.x is None or again.outcome is not Outcome.OPTIMAL:
+                raise
+            return finish(conditioned, evolve(raw, x=again.x, seconds=raw.seconds + again.seconds), solver)
 
     @abstractmethod
     def version(self) -> str:
         """Version of the solver."""
 
     @abstractmethod
-    def _solve(
-        self, conditioned: Conditioned, *, time_limit: float | None, gap: float | None, method: str, threads: int,
-        seed: int,
-    ) -> Raw:
-        """Solve the scaled form."""
+    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        """Solve the scaled form with the settings of an attempt, counted from 0; Unsound where it gave up."""
 
 
 def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
@@ -153,17 +200,17 @@ def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     made = Result(outcome=raw.outcome, solver=solver, seconds=raw.seconds, iterations=raw.iterations,
                   message=raw.message, tightening=conditioned.tightening)
     form = conditioned.form
-    bound = None if raw.bound is None or not np.isfinite(raw.bound) else conditioned.bound(raw.bound)
+    bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.x is None or raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         if raw.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-            raise SolverError(f"{solver} calls the model {raw.outcome.value} and gives no vector")
+            raise Unsound(f"{solver} calls the model {raw.outcome.value} and gives no vector")
         return evolve(made, bound=bound if raw.outcome is Outcome.STOPPED and conditioned.tightening is None else None)
     try:
         x, violation = check_vector(conditioned, raw.x)
     except SolverError as error:
-        if raw.outcome is Outcome.FEASIBLE:
+        if raw.outcome is Outcome.FEASIBLE and not form.is_mip:
             return evolve(made, outcome=Outcome.STOPPED, message=f"its vector is not feasible: {error}")
-        raise SolverError(f"{solver}: {error}") from None
+        raise Unsound(f"{solver}: {error}") from None
     objective = conditioned.objective(x)
     duals = None if raw.duals is None else conditioned.duals(raw.duals)
     tightening = conditioned.tightening
@@ -228,5 +275,3 @@ def _row_violation(conditioned: Conditioned, x: FloatArray) -> float:
                           f"{allowed[at]:.3g})")
     return float(miss.max(initial=0.0))
 
-
-_ = Any

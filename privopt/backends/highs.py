@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import numpy as np
 from attrs import frozen
 
-from privopt.backends.base import Backend, Capabilities, Outcome, Raw
+from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound
 from privopt.dsl.condition import Bearing, Conditioned, condition
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.sets import IntArray
@@ -16,7 +17,7 @@ from privopt.errors import SolverError
 
 __all__ = ["BEARING", "Answer", "Highs", "Session"]
 
-BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="plain", log_cap=20.0)
+BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
 TOLERANCE = 1e-9
 
 
@@ -34,7 +35,7 @@ def _call(status: Any, what: str) -> None:
 def new_solver(*, tolerance: float, threads: int, seed: int, method: str, gap: float | None = None) -> Any:
     """A silent HiGHS instance."""
     solver = _highspy().Highs()
-    options = {
+    options: dict[str, Any] = {
         "output_flag": False, "log_to_console": False, "primal_feasibility_tolerance": tolerance,
         "dual_feasibility_tolerance": tolerance, "threads": threads, "random_seed": seed,
     }
@@ -84,44 +85,62 @@ class Highs(Backend):
 
     name = "highs"
     capabilities = Capabilities(rays=True, warm_start=True, bearing=BEARING)
+    attempts = 3
 
     def version(self) -> str:
         """Version of HiGHS."""
         return str(_highspy().Highs().version())
 
-    def _solve(
-        self, conditioned: Conditioned, *, time_limit: float | None, gap: float | None, method: str, threads: int,
-        seed: int,
-    ) -> Raw:
-        form = conditioned.form
+    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         started = time.monotonic()
-        solver = new_solver(tolerance=TOLERANCE, threads=threads, seed=seed, method=method, gap=gap)
+        tolerance, presolve = ((TOLERANCE, "choose"), (TOLERANCE, "off"), (1e-7, "choose"))[attempt]
+        solver = new_solver(tolerance=tolerance, threads=options.threads, seed=options.seed, method=options.method,
+                            gap=options.gap)
+        _call(solver.setOptionValue("presolve", presolve), "set presolve")
         load(solver, conditioned)
-        outcome = None
-        for attempt in ({}, {"presolve": "off"}, {"presolve": "on", "primal_feasibility_tolerance": 1e-7,
-                                                  "dual_feasibility_tolerance": 1e-7}):
-            for option, value in attempt.items():
-                _call(solver.setOptionValue(option, value), f"set {option}")
-            if time_limit is not None:
-                left = time_limit - (time.monotonic() - started)
-                if left <= 0:
-                    return Raw(outcome=Outcome.STOPPED, seconds=time.monotonic() - started, message="time limit")
-                _call(solver.setOptionValue("time_limit", solver.getRunTime() + left), "set time_limit")
-            solver.run()
-            outcome = outcome_of(solver)
-            if outcome is None and solver.getModelStatus() == _highspy().HighsModelStatus.kUnboundedOrInfeasible:
-                outcome = _which(conditioned, threads, seed)
-            if outcome is not None:
-                break
-        seconds = time.monotonic() - started
+        if options.time_limit is not None:
+            left = max(options.time_limit - (time.monotonic() - started), 0.0)
+            _call(solver.setOptionValue("time_limit", left), "set time_limit")
+        run(solver)
+        outcome = outcome_of(solver)
+        if outcome is None and solver.getModelStatus() == _highspy().HighsModelStatus.kUnboundedOrInfeasible:
+            outcome = _which(conditioned, options)
         if outcome is None:
-            raise SolverError(f"highs gave up: {solver.modelStatusToString(solver.getModelStatus())}")
-        return _raw(solver, outcome, form.is_mip, form.shape[1], seconds)
+            raise Unsound(f"highs gave up: {solver.modelStatusToString(solver.getModelStatus())}")
+        return _raw(solver, outcome, conditioned.form.is_mip, conditioned.form.shape[1], time.monotonic() - started)
 
 
-def _which(conditioned: Conditioned, threads: int, seed: int) -> Outcome:
+def run(solver: Any) -> None:
+    """Run HiGHS so that an interrupt stops it at once (highspy's own way prints on standard output)."""
+    if threading.current_thread() is not threading.main_thread():
+        solver.run()
+        return
+    stop = threading.Event()
+
+    def asked(event: Any) -> None:
+        if stop.is_set():
+            event.interrupt()
+
+    channels = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
+    for channel in channels:
+        channel.subscribe(asked)
+    thread = threading.Thread(target=solver.run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    except KeyboardInterrupt:
+        stop.set()
+        thread.join()
+        raise
+    finally:
+        for channel in channels:
+            channel.unsubscribe(asked)
+
+
+def _which(conditioned: Conditioned, options: Options) -> Outcome:
     """Infeasible, or unbounded: a solve without costs tells."""
-    solver = new_solver(tolerance=TOLERANCE, threads=threads, seed=seed, method="auto")
+    solver = new_solver(tolerance=TOLERANCE, threads=options.threads, seed=options.seed, method="auto")
     load(solver, conditioned)
     n = conditioned.form.shape[1]
     _call(solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n)), "drop the costs")
@@ -272,7 +291,7 @@ class Session:
         started = time.monotonic()
         limit = np.inf if time_limit is None else self._solver.getRunTime() + time_limit
         _call(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
-        self._solver.run()
+        run(self._solver)
         outcome = outcome_of(self._solver)
         if outcome is None:
             # presolve cannot always tell infeasible from unbounded, and drops the ray

@@ -43,7 +43,7 @@ def compile_model(
     empty = np.zeros(0)
     col_lower = np.concatenate([v.lower for v in variables]) if variables else empty
     col_upper = np.concatenate([v.upper for v in variables]) if variables else empty
-    integrality = np.concatenate([np.full(v.size, v.integer, dtype=np.uint8) for v in variables]) if variables else empty
+    whole = [np.full(v.size, v.integer, dtype=np.uint8) for v in variables]
     cost, constant = _objective(objective, n)
     parts, start = [], 0
     for family in families:
@@ -56,7 +56,7 @@ def compile_model(
         c=cost, c0=constant, sense=sense, A=matrix,
         row_lower=np.concatenate([p.lower for p in parts]) if parts else empty,
         row_upper=np.concatenate([p.upper for p in parts]) if parts else empty,
-        col_lower=col_lower, col_upper=col_upper, integrality=integrality,
+        col_lower=col_lower, col_upper=col_upper, integrality=np.concatenate(whole) if whole else empty,
         families=tuple(p.block for p in parts), variables=tuple(variable_block(v) for v in variables),
     )
 
@@ -191,7 +191,8 @@ def _family(family: Family, n: int, col_lower: FloatArray, col_upper: FloatArray
 
 
 def _privacy(
-    family: Family, pair: tuple[Term, Term], places: Places, size: int, n: int, col_lower: FloatArray, block: FamilyBlock
+    family: Family, pair: tuple[Term, Term], places: Places, size: int, n: int, col_lower: FloatArray,
+    block: FamilyBlock,
 ) -> _Rows | None:
     """Rows ``z_i <= exp(L) z_j`` with L kept apart; None where signs or bounds make them something else."""
     where = f"family {family.name}"
@@ -301,8 +302,9 @@ def _no_big_m(
     culprit = int(columns[np.flatnonzero(~np.isfinite(far))[0]])
     names = [t.variable for t in family.terms if t.variable is not None
              and t.variable.start <= culprit < t.variable.start + t.variable.size]
-    raise ModelError(f"{rows.block.row_name(row)}: no big-M: {variable_block(names[0]).column_name(culprit - names[0].start)}"
-                     f" has no {'lower' if far[~np.isfinite(far)][0] < 0 else 'upper'} bound; give it one")
+    column = variable_block(names[0]).column_name(culprit - names[0].start)
+    side = "lower" if far[~np.isfinite(far)][0] < 0 else "upper"
+    raise ModelError(f"{rows.block.row_name(row)}: no big-M: {column} has no {side} bound; give it one")
 
 
 def _ready(block: Block, n: int) -> _Rows:

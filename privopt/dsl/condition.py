@@ -3,8 +3,12 @@
 Privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are written out here from L itself. A row may be tightened, never
 loosened, and never dropped: the factor is rounded down, and beyond the solver's reach L is cut at a cap, since a
 smaller factor is stricter. Cutting ``L = eps d`` at a cap is the same as the metric ``min(d, cap / eps)``, so what
-was feasible for it is private for d too. Measured reaches: mathematics S; HiGHS drops coefficients below 1e-9 and
-refuses those from 1e15 on.
+is feasible for it is private for d too.
+
+Measured on unit grids (3 x 3 to 8 x 8) where the optimum is known: HiGHS drops coefficients below 1e-9 and refuses
+those from 1e15 on. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24 and calls 900 times the optimum optimal
+at L = 28; with rows scaled symmetrically, ``e^(-L/2) z_i - e^(L/2) z_j``, it is within 2e-9 up to L = 34. CBC with
+symmetric rows and tolerance 1e-12 is within 1e-8 up to L = 22.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 from scipy import sparse
 
 from privopt.dsl.form import FloatArray, StandardForm
@@ -22,6 +27,7 @@ from privopt.errors import SolverError
 __all__ = ["Bearing", "Conditioned", "Tightening", "condition", "dual_bound", "tightening_cost"]
 
 _UP = 2.0**-50
+Mask = NDArray[np.bool_]
 
 
 @frozen(kw_only=True)
@@ -37,7 +43,7 @@ class Bearing:
 
     smallest: float = 1e-9
     largest: float = 1e15
-    privacy: Literal["plain", "symmetric"] = "plain"
+    privacy: Literal["plain", "symmetric"] = "symmetric"
     log_cap: float = 20.0
 
 
@@ -152,13 +158,13 @@ def _cost_scale(form: StandardForm) -> float:
     largest = float(np.abs(form.c).max(initial=0.0))
     scale = 1.0
     if largest > 0 and not 0.1 <= largest <= 1e4:
-        scale = 2.0 ** -np.round(np.log2(largest))
+        scale = float(2.0 ** -np.round(np.log2(largest)))
     return scale if form.sense == "min" else -scale
 
 
 def _privacy_rows(
     log_ratio: FloatArray, bears: Bearing
-) -> tuple[FloatArray, FloatArray, FloatArray, NDArrayBool]:
+) -> tuple[FloatArray, FloatArray, FloatArray, Mask]:
     """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
     cap = bears.log_cap
     too_far, hopeless = log_ratio > cap, log_ratio < -cap
@@ -185,51 +191,51 @@ def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
     left, right = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
     a, b = np.concatenate([p[3] for p in parts]), np.concatenate([p[4] for p in parts])
     kind = matrix.indices.dtype
-    entries = sparse.csr_matrix(
-        (np.concatenate([a, -b]), (np.concatenate([rows, rows]).astype(kind), np.concatenate([left, right]).astype(kind))),
-        shape=matrix.shape)
+    places = (np.concatenate([rows, rows]).astype(kind), np.concatenate([left, right]).astype(kind))
+    entries = sparse.csr_matrix((np.concatenate([a, -b]), places), shape=matrix.shape)
     return entries + kept if kept.nnz else entries
 
 
 def _general_rows(
-    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, is_privacy: NDArrayBool, row_of: IntArray
+    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, is_privacy: Mask, row_of: IntArray
 ) -> None:
     """Scale rows that the solver would not bear by powers of two; drop entries too small to matter."""
     size = np.abs(data)
     live = (size > 0) & ~is_privacy[row_of]
-    odd = live & ((size < 1e-7) | (size > 1e7))
-    if not odd.any():
+    if not (live & ((size < 1e-7) | (size > 1e7))).any():
         return
-    rows = np.unique(row_of[odd])
-    for row in rows.tolist() if len(rows) < 50 else rows:
-        entries = slice(form.A.indptr[row], form.A.indptr[row + 1])
-        values = size[entries][size[entries] > 0]
-        scale[row] = 2.0 ** -np.round((np.log2(values.max()) + np.log2(values.min())) / 2)
-        if values.min() >= 1e-7 * values.max() and values.max() <= 1e7:
-            scale[row] = 2.0 ** -np.round(np.log2(values.max()))
-        high, low = values.max() * scale[row], values.min() * scale[row]
-        if high < bears.largest and low > bears.smallest:
-            continue
-        _refuse_or_drop(form, bears, data, scale, int(row), entries)
+    high, low = np.zeros(len(scale)), np.full(len(scale), np.inf)
+    np.maximum.at(high, row_of[live], size[live])
+    np.minimum.at(low, row_of[live], size[live])
+    odd = (high > 0) & ((low < 1e-7) | (high > 1e7))
+    middle = (np.log2(high[odd]) + np.log2(low[odd])) / 2
+    narrow = (low[odd] >= 1e-7 * high[odd])
+    scale[odd] = 2.0 ** -np.round(np.where(narrow, np.log2(high[odd]), middle))
+    wide = odd & ((high * scale >= bears.largest) | (low * scale <= bears.smallest))
+    if wide.any():
+        scale[wide] = 2.0 ** -np.round(np.log2(high[wide]))
+        _refuse_or_drop(form, bears, data, scale, live & wide[row_of], row_of)
 
 
 def _refuse_or_drop(
-    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, row: int, entries: slice
+    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, live: Mask, row_of: IntArray
 ) -> None:
     """Entries that a solver would drop in silence go where they cannot matter; else the row is refused."""
-    columns, values = form.A.indices[entries], data[entries]
-    reach = np.maximum(np.abs(form.col_lower[columns]), np.abs(form.col_upper[columns]))
-    scale[row] = 2.0 ** -np.round(np.log2(np.abs(values).max()))
-    small = np.abs(values) * scale[row] <= bears.smallest
-    harmless = small & (np.abs(values) * scale[row] * np.where(np.isfinite(reach), reach, np.inf) <= 1e-12)
-    if (small & ~harmless).any():
-        worst = int(np.flatnonzero(small & ~harmless)[0])
-        big = int(np.argmax(np.abs(values)))
+    columns = form.A.indices
+    small = live & (np.abs(data) * scale[row_of] <= bears.smallest)
+    reach = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
+    with np.errstate(invalid="ignore"):
+        harmless = small & (np.abs(data) * reach * np.maximum(1.0, scale[row_of]) <= 1e-10)
+    harmful = np.flatnonzero(small & ~harmless)
+    if harmful.size:
+        row = int(row_of[harmful[0]])
+        entries = np.arange(form.A.indptr[row], form.A.indptr[row + 1])
+        big, worst = int(entries[np.argmax(np.abs(data[entries]))]), int(harmful[0])
         raise SolverError(
-            f"{form.row_name(row)}: coefficients {values[big]:.6g} of {form.column_name(int(columns[big]))} and "
-            f"{values[worst]:.6g} of {form.column_name(int(columns[worst]))} are further apart than double precision "
+            f"{form.row_name(row)}: coefficients {data[big]:.6g} of {form.column_name(int(columns[big]))} and "
+            f"{data[worst]:.6g} of {form.column_name(int(columns[worst]))} are further apart than double precision "
             "solvers bear; give the row in other units, or as a privacy row with its exponent (exp, log_ratio)")
-    data[entries] = np.where(harmless, 0.0, values)
+    data[harmless] = 0.0
 
 
 def dual_bound(form: StandardForm, duals: FloatArray) -> float:
@@ -287,5 +293,3 @@ def tightening_cost(conditioned: Conditioned, duals: FloatArray, objective: floa
     gaps = [abs(objective - b) for b in bounds if np.isfinite(b)]
     return min(gaps) if gaps else None
 
-
-NDArrayBool = Any

@@ -32,6 +32,10 @@ def _float_vector(value: Any) -> FloatArray:
     return locked(np.ascontiguousarray(value, dtype=np.float64))  # type: ignore[no-any-return]
 
 
+def _flags(value: Any) -> NDArray[np.uint8]:
+    return locked(np.ascontiguousarray(value, dtype=np.uint8))  # type: ignore[no-any-return]
+
+
 def _matrix(value: Any) -> Any:
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
@@ -166,7 +170,7 @@ class StandardForm:
     row_upper: FloatArray = field(converter=_float_vector)
     col_lower: FloatArray = field(converter=_float_vector)
     col_upper: FloatArray = field(converter=_float_vector)
-    integrality: NDArray[np.uint8] = field(converter=lambda v: locked(np.ascontiguousarray(v, dtype=np.uint8)))
+    integrality: NDArray[np.uint8] = field(converter=_flags)
     families: tuple[FamilyBlock, ...] = ()
     variables: tuple[VariableBlock, ...] = ()
 
@@ -205,7 +209,8 @@ class StandardForm:
         for block in self.families:
             if block.name == name:
                 return block
-        raise ModelError(f"no family is called {name!r}; there are {', '.join(b.name for b in self.families) or 'none'}")
+        known = ", ".join(b.name for b in self.families) or "none"
+        raise ModelError(f"no family is called {name!r}; there are {known}")
 
     def variable(self, name: str) -> VariableBlock:
         """The variable called so; ModelError where there is none."""

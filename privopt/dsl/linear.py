@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import sympy
 from attrs import evolve, frozen
-from numpy.typing import NDArray
 
 from privopt.dsl.form import FloatArray
 from privopt.dsl.sets import IntArray
@@ -37,17 +36,17 @@ def as_expression(value: Any) -> sympy.Expr:
     return found
 
 
-def Le(left: Any, right: Any) -> sympy.Rel:
+def Le(left: Any, right: Any) -> sympy.Rel:  # noqa: N802
     """``left <= right``, left as it is written."""
     return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
 
 
-def Ge(left: Any, right: Any) -> sympy.Rel:
+def Ge(left: Any, right: Any) -> sympy.Rel:  # noqa: N802
     """``left >= right``, left as it is written."""
     return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
 
 
-def Eq(left: Any, right: Any) -> sympy.Rel:
+def Eq(left: Any, right: Any) -> sympy.Rel:  # noqa: N802
     """``left == right``, left as it is written."""
     return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
 
@@ -72,16 +71,16 @@ def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], t
         first: tuple[Index, ...] = (where[0],) if isinstance(where[0], Index) else tuple(where[0])
         where = where[1]
     if isinstance(where, np.ndarray):
-        columns = [where] if where.ndim == 1 else [where[:, at] for at in range(where.shape[1])]
+        columns: list[Any] = [where] if where.ndim == 1 else [where[:, at] for at in range(where.shape[1])]
     else:
         listed = list(where)
         wide = [tuple(x) for x in listed if isinstance(x, tuple | list)]
         if wide and len(wide) == len(listed):
             if len({len(x) for x in wide}) > 1:
                 raise ModelError(f"where: tuples of {sorted({len(x) for x in wide})} entries, wanted one length")
-            columns = [list(column) for column in zip(*wide, strict=True)]  # type: ignore[misc]
+            columns = [list(column) for column in zip(*wide, strict=True)]
         else:
-            columns = [_one_column(listed)] if listed else [np.zeros(0, np.int64)] * len(first if named else indices)  # type: ignore[list-item]
+            columns = [_one_column(listed)] if listed else [np.zeros(0, np.int64)] * len(first if named else indices)
     if not named:
         first = tuple(indices[: len(columns)])
     if len(columns) != len(first):
@@ -207,8 +206,8 @@ def _disjoint(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[Bin
     summed = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
     clash = (summed[0] & (summed[1] | b.free())) | (summed[1] & a.free())
     if clash:
-        raise ModelError(f"{where}: index {sorted(map(str, clash))[0]} of a sum in {expression} is used outside it too; "
-                         "take another index")
+        raise ModelError(f"{where}: index {min(map(str, clash))} of a sum in {expression} is used outside it "
+                         "too; take another index")
     return (*a.bindings, *b.bindings)
 
 
@@ -291,5 +290,3 @@ def free_indices(terms: Iterable[Term]) -> set[Index]:
     """Indices of terms that are not summed over."""
     return set().union(*(t.free() for t in terms))
 
-
-BoolArray = NDArray[np.bool_]

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from privopt.dsl.form import FamilyKind, FloatArray, VariableBlock
 from privopt.dsl.linear import Term, as_expression, free_indices, linear_terms, restrict, split_exponential
 from privopt.dsl.sets import IntArray
-from privopt.dsl.symbols import Access, Index, Param, Variable
+from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
 
 __all__ = ["Block", "Family", "Implication", "family", "implies", "piecewise_lines", "variable_block"]
@@ -217,8 +217,3 @@ def piecewise_lines(
     place = tuple(int(p) for p in np.argwhere((bends < -slack) & (bends.max(-1, keepdims=True) > slack))[:1].ravel())
     raise ModelError(f"piecewise {name}: neither convex nor concave{f' at {place}' if place else ''}: slopes "
                      f"{rise[place[:-1]] if place else rise}")
-
-
-def described(value: Access | Param | Variable) -> str:
-    """A symbol as errors name it."""
-    return str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,11 +11,11 @@ from scipy import sparse
 from privopt.dsl import show
 from privopt.dsl.compile import compile_model
 from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.linear import Ge, Le, Term, as_expression, free_indices, linear_terms
+from privopt.dsl.linear import Ge, Le, Term, as_expression, linear_terms
 from privopt.dsl.lowering import Block, Family, family, piecewise_lines
 from privopt.dsl.sets import IndexSet, IntArray
 from privopt.dsl.solution import Solution, solve_form
-from privopt.dsl.symbols import Access, Index, Param, Variable
+from privopt.dsl.symbols import Index, Param, Variable
 from privopt.errors import ModelError
 
 __all__ = ["Model"]
@@ -53,7 +53,7 @@ class Model:
         self.name = name
         self.variables: list[Variable] = []
         self.families: list[Family | Block] = []
-        self.objective: sympy_expr | None = None
+        self.objective: Any = None
         self.sense: Literal["min", "max"] = "min"
         self._objective_terms: list[Term] = []
         self._names: set[str] = set()
@@ -275,9 +275,6 @@ class Model:
         return show.html(self)
 
 
-sympy_expr = Any
-
-
 def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> None:
     """Nothing but its own lines may hold a convex term up (a concave one down)."""
     sign = 1.0 if bend == "convex" else -1.0
@@ -296,7 +293,6 @@ def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> Non
             elsewhere.append(f"family {block.name}")
     if elsewhere:
         pushed = "minimised or bounded from above" if bend == "convex" else "maximised or bounded from below"
-        raise ModelError(f"piecewise {made.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not")
+        raise ModelError(f"piecewise {made.name} is {bend} and may only be {pushed}, "
+                         f"which {', '.join(elsewhere)} is not")
 
-
-_ = (Access, Callable, free_indices)

@@ -96,7 +96,8 @@ def latex_body(model: Model) -> str:
         lines.append(rf"& {_latex_relation(family.shown)} {quantifier} && {_latex_text(family.name)}")
     for variable in model.variables:
         kind = _domain(variable, r"\le", r"\ge")
-        kind = kind.replace("free", r"\text{ free}").replace("binary", r"\text{ binary}").replace("integer", r"\text{integer}")
+        for word in ("free", "binary", "integer"):
+            kind = kind.replace(word, rf"\text{{ {word}}}")
         lines.append(rf"& {sympy.latex(variable)} {kind}")
     return r"\begin{aligned}" + (r" \\" + "\n").join(lines) + r"\end{aligned}"
 
