@@ -1,0 +1,291 @@
+"""Reading counts and unit records: CSV or Parquet, streamed by polars, never held as Python objects.
+
+A file is read in a few passes over its columns: one for the hierarchy (its distinct paths), one for
+values that will not do, one for the numbers. Unit records are added up by the engine in slices of
+units, so that a file may be larger than memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.tree import Ints, Tree, add_up
+
+__all__ = ["Groups", "check_totals", "read_counts", "read_units"]
+
+MOST_FAULTS = 20
+UNITS_AT_ONCE = 8_000_000
+_GROUPS_LIMIT = 2**50
+
+
+@frozen(kw_only=True, eq=False)
+class Groups:
+    """What a file of counts or units holds.
+
+    Attributes:
+        tree: hierarchy of its regions.
+        leaves: (R_L, N) groups of each size in each leaf region; the last column is "N or more".
+        empty: unit records only: groups whose quantities add up to 0; they are no groups of any size.
+    """
+
+    tree: Tree
+    leaves: Ints
+    empty: int = 0
+
+
+def _scan(path: Path, name: str) -> pl.LazyFrame:
+    try:
+        if path.suffix.lower() in {".parquet", ".pq"}:
+            frame = pl.scan_parquet(path)
+        else:
+            frame = pl.scan_csv(path, infer_schema=False)
+        frame.collect_schema()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError([Fault(name, "", f"a file that cannot be read ({reason})", "CSV or Parquet")]) from None
+    return frame
+
+
+def _collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
+    try:
+        return frame.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError([Fault(name, "", f"rows that cannot be read ({reason})", "a table, UTF-8")]) from None
+
+
+def _columns(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
+    """The frame with stripped column names, and its level columns in order."""
+    schema = frame.collect_schema()
+    stripped = {column: column.strip() for column in schema.names()}
+    if len(set(stripped.values())) == len(stripped):
+        frame = frame.rename(stripped)
+    found = list(stripped.values())
+    levels = [column for column in found if column.startswith("level_")]
+    wanted = [f"level_{index + 1}" for index in range(max(1, len(levels)))]
+    faults = [
+        Fault(name, "header", f"no column {column!r}", f"columns level_1, ..., level_L, {', '.join(values)}")
+        for column in (*wanted, *values)
+        if column not in found
+    ]
+    if faults:
+        raise InputError(faults)
+    return frame, wanted
+
+
+def _whole(frame: pl.LazyFrame, column: str) -> pl.Expr:
+    """The column as integers, null where it is none."""
+    kind = frame.collect_schema()[column]
+    value = pl.col(column)
+    if kind == pl.String:
+        return value.str.strip_chars().cast(pl.Int64, strict=False)
+    if kind.is_float():
+        return pl.when(value.is_finite() & (value == value.round())).then(value).cast(pl.Int64, strict=False)
+    if kind.is_integer():
+        return value.cast(pl.Int64, strict=False)
+    return pl.lit(None, dtype=pl.Int64)
+
+
+def _names(levels: Sequence[str]) -> list[pl.Expr]:
+    return [pl.col(level).cast(pl.String).str.strip_chars().fill_null("").alias(level) for level in levels]
+
+
+def _bad_rows(
+    frame: pl.LazyFrame, name: str, column: str, bad: pl.Expr, wanted: str, levels: Sequence[str]
+) -> list[Fault]:
+    """The first rows whose ``column`` will not do."""
+    header = 1 if not name.lower().endswith((".parquet", ".pq")) else 0
+    rows = _collect(
+        frame.with_row_index("_row").filter(bad).select("_row", pl.col(column).cast(pl.String), levels[-1]), name
+    ).head(MOST_FAULTS)
+    return [
+        Fault(name, f"row {row + header + 1}, column {column}", f"{value or 'nothing'} in {region!r}", wanted)
+        for row, value, region in rows.iter_rows()
+    ]
+
+
+def _survey(
+    frame: pl.LazyFrame, levels: Sequence[str], bad: dict[str, pl.Expr], name: str
+) -> tuple[list[tuple[str, ...]], dict[str, int]]:
+    """One pass: the distinct paths in the order of the input, and how many rows will not do."""
+    table = _collect(
+        frame.with_row_index("_row")
+        .select(*_names(levels), "_row", *(flag.alias(f"_{column}") for column, flag in bad.items()))
+        .group_by(levels)
+        .agg(pl.col("_row").min(), *(pl.col(f"_{column}").sum() for column in bad))
+        .sort("_row"),
+        name,
+    )
+    if table.height == 0:
+        raise InputError([Fault(name, "", "a header alone", "at least one row")])
+    return list(table.select(levels).iter_rows()), {column: int(table[f"_{column}"].sum()) for column in bad}
+
+
+def _place(tree: Tree, leaf: str) -> pl.LazyFrame:
+    """From a leaf's name to its place."""
+    return pl.DataFrame({leaf: list(tree.names[-1]), "_leaf": np.arange(tree.widths[-1], dtype=np.int64)}).lazy()
+
+
+def _limited(faults: list[Fault], name: str) -> None:
+    if faults:
+        shown = faults[:MOST_FAULTS]
+        if len(faults) > MOST_FAULTS:
+            shown.append(Fault(name, "", "more faults of these kinds", "none"))
+        raise InputError(shown)
+
+
+def read_counts(path: Path, sizes: int, *, name: str | None = None) -> Groups:
+    """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
+
+    Args:
+        path: CSV or Parquet.
+        sizes: N.
+        name: what faults call the file.
+
+    Raises:
+        InputError: a column is missing, a count is negative or fractional, a size lies outside 1 to
+            N, a pair stands twice, or the regions form no tree.
+    """
+    name = name or path.name
+    frame, levels = _columns(_scan(path, name), name, ("size", "groups"))
+    size, groups = _whole(frame, "size"), _whole(frame, "groups")
+    bad_size = (size.is_null() | (size < 1) | (size > sizes)).fill_null(value=True)
+    bad_groups = (groups.is_null() | (groups < 0) | (groups >= _GROUPS_LIMIT)).fill_null(value=True)
+    paths, wrong = _survey(frame, levels, {"size": bad_size, "groups": bad_groups}, name)
+    faults: list[Fault] = []
+    if wrong["size"]:
+        faults += _bad_rows(frame, name, "size", bad_size, f"a whole number from 1 to {sizes} (sizes)", levels)
+    if wrong["groups"]:
+        faults += _bad_rows(frame, name, "groups", bad_groups, "a whole number of groups, 0 or more", levels)
+    _limited(faults, name)
+    tree = Tree.from_paths(paths, file=name)
+    leaf = levels[-1]
+    cells = _collect(
+        frame.select(_names([leaf])[0], (size - 1).alias("_size"), groups.alias("_groups"))
+        .join(_place(tree, leaf), on=leaf, how="left")
+        .select((pl.col("_leaf") * sizes + pl.col("_size")).alias("_cell"), "_groups"),
+        name,
+    )
+    at = cells["_cell"].to_numpy()
+    leaves = np.zeros(tree.widths[-1] * sizes, np.int64)
+    leaves[at] = cells["_groups"].to_numpy()
+    if int(np.bincount(at).max()) > 1:
+        _limited(_twice(at, tree, sizes, name), name)
+    return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], sizes))
+
+
+def _twice(cells: NDArray[Any], tree: Tree, sizes: int, name: str) -> list[Fault]:
+    unique, counts = np.unique(cells, return_counts=True)
+    return [
+        Fault(
+            name,
+            f"region {tree.names[-1][cell // sizes]!r}, size {cell % sizes + 1}",
+            f"{count} rows",
+            "one row for each leaf region and size",
+        )
+        for cell, count in zip(unique[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True)
+    ]
+
+
+def read_units(path: Path, sizes: int, *, most: int = 1, name: str | None = None) -> Groups:
+    """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
+
+    Args:
+        path: CSV or Parquet.
+        sizes: N; larger groups count as N.
+        most: Q, the largest quantity of one individual.
+        name: what faults call the file.
+
+    Raises:
+        InputError: a column is missing, a quantity is negative, fractional or above ``most``, a
+            unit has no name, or the regions form no tree.
+    """
+    name = name or path.name
+    frame, levels = _columns(_scan(path, name), name, ("unit", "quantity"))
+    quantity = _whole(frame, "quantity")
+    unit = pl.col("unit").cast(pl.String).str.strip_chars()
+    bad_quantity = (quantity.is_null() | (quantity < 0) | (quantity > most)).fill_null(value=True)
+    bad_unit = (unit.is_null() | (unit == "")).fill_null(value=True)
+    paths, wrong = _survey(frame, levels, {"quantity": bad_quantity, "unit": bad_unit}, name)
+    faults: list[Fault] = []
+    if wrong["quantity"]:
+        wanted = f"a whole number from 0 to {most} (max_quantity)"
+        faults += _bad_rows(frame, name, "quantity", bad_quantity, wanted, levels)
+    if wrong["unit"]:
+        faults += _bad_rows(frame, name, "unit", bad_unit, "the unit's id", levels)
+    _limited(faults, name)
+    tree = Tree.from_paths(paths, file=name)
+    place = _place(tree, levels[-1])
+    rows = int(_collect(frame.select(pl.len()), name).item())
+    leaf = levels[-1]
+    slices = -(-rows // UNITS_AT_ONCE)
+    records = frame.select(_names([leaf])[0], unit.alias("unit"), quantity.alias("_quantity"))
+    leaves = np.zeros((tree.widths[-1], sizes), np.int64)
+    empty = 0
+    for part in range(slices):
+        own = records if slices == 1 else records.filter(pl.col("unit").hash() % slices == part)
+        table = _collect(
+            own.group_by(leaf, "unit")
+            .agg(pl.col("_quantity").sum())
+            .select(leaf, pl.col("_quantity").clip(0, sizes).alias("_size"))
+            .group_by(leaf, "_size")
+            .agg(pl.len().cast(pl.Int64).alias("_groups"))
+            .join(place, on=leaf, how="left")
+            .select("_leaf", "_size", "_groups"),
+            name,
+        )
+        at, size, groups = (table[column].to_numpy() for column in ("_leaf", "_size", "_groups"))
+        some = size > 0
+        empty += int(groups[~some].sum())
+        np.add.at(leaves, (at[some], size[some] - 1), groups[some])
+    return Groups(tree=tree, leaves=leaves, empty=empty)
+
+
+def check_totals(path: Path, groups: Groups, *, name: str | None = None) -> None:
+    """Check ``region, total`` (numbers of groups) against the sums of the leaves.
+
+    Raises:
+        InputError: a region that is unknown or stands twice, a total that is no whole number or not
+            the sum of the leaves below it: the fault says by how much.
+    """
+    name = name or path.name
+    frame = _scan(path, name)
+    header = [column.strip() for column in frame.collect_schema().names()]
+    missing = [column for column in ("region", "total") if column not in header]
+    if missing:
+        raise InputError([Fault(name, "header", f"no column {c!r}", "columns region, total") for c in missing])
+    frame = frame.rename(dict(zip(frame.collect_schema().names(), header, strict=True)))
+    total = _whole(frame, "total")
+    bad = (total.is_null() | (total < 0)).fill_null(value=True)
+    _limited(_bad_rows(frame, name, "total", bad, "a whole number of groups, 0 or more", ["region"]), name)
+    table = _collect(frame.select(_names(["region"])[0], total.alias("total")), name)
+    sums = add_up(groups.tree, groups.leaves.sum(axis=1))
+    known = {
+        region: int(value)
+        for names, level in zip(groups.tree.names, sums, strict=True)
+        for region, value in zip(names, level, strict=True)
+    }
+    faults: list[Fault] = []
+    seen: set[str] = set()
+    for row, (region, value) in enumerate(table.iter_rows(), start=2):
+        if region not in known:
+            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
+        elif region in seen:
+            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
+        elif value != known[region]:
+            short = value - known[region]
+            side = f"{abs(short)} short of it" if short > 0 else f"{abs(short)} more"
+            wanted = f"{known[region]}, the sum over its leaves, which fall {side}"
+            if short < 0:
+                wanted = f"{known[region]}, the sum over its leaves, {side}"
+            faults.append(Fault(name, f"row {row}, region {region!r}", str(value), wanted))
+        seen.add(region)
+    _limited(faults, name)
