@@ -1,1 +1,59 @@
-"""What tests of privopt and of mechanisms made elsewhere may lean on."""
+"""What tests of privopt and of mechanisms made elsewhere may lean on: the conformance kit and its strategies.
+
+A mechanism's test file::
+
+    from privopt.testing import conformance
+
+    test_acme = conformance("acme-mech")
+
+Everything is loaded where it is first asked for, so that nothing here needs pytest or Hypothesis by being named.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privopt.testing.kit import conformance
+    from privopt.testing.metric import MetricCase, metric_problems, metric_profile
+    from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
+    from privopt.testing.profile import Profile, Query
+    from privopt.testing.runner import CheckResult, run_check, run_checks
+    from privopt.testing.under_trial import Subject, subject, subjects
+
+_HOMES = {
+    "kit": ("conformance",),
+    "metric": ("MetricCase", "metric_problems", "metric_profile"),
+    "problems": ("GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"),
+    "profile": ("Profile", "Query"),
+    "runner": ("CheckResult", "run_check", "run_checks"),
+    "under_trial": ("Subject", "subject", "subjects"),
+}
+
+__all__ = [
+    "CheckResult",
+    "GeneratedProblem",
+    "MetricCase",
+    "Profile",
+    "Query",
+    "Subject",
+    "Variant",
+    "conformance",
+    "csv_bytes",
+    "metric_problems",
+    "metric_profile",
+    "npy_bytes",
+    "run_check",
+    "run_checks",
+    "subject",
+    "subjects",
+    "to_toml",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for home, members in _HOMES.items():
+        if name in members:
+            return getattr(import_module(f"privopt.testing.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

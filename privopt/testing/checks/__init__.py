@@ -1,0 +1,19 @@
+"""The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
+
+from privopt.testing.checks import runs, matrix, attack, loss, files, secrets, inputs, same  # noqa: I001  (in order)
+from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
+
+__all__ = [
+    "CHECKS",
+    "Check",
+    "CheckFailedError",
+    "Trial",
+    "attack",
+    "files",
+    "inputs",
+    "loss",
+    "matrix",
+    "runs",
+    "same",
+    "secrets",
+]

@@ -1,0 +1,206 @@
+"""Checks of privacy from outside: sensitivity by search over neighbours, and epsilon by an attack on samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from itertools import islice
+from typing import Any, Final
+
+import hypothesis
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.attack import epsilon_lower
+from privopt.errors import PrivoptError
+from privopt.interfaces import SolveContext
+from privopt.testing.checks.base import NOISE, Trial, check
+from privopt.testing.checks.matrix import CONFIDENCE, METRIC, required
+from privopt.testing.noise import recorded
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.profile import Query
+from privopt.testing.under_trial import Subject
+
+__all__ = ["queries_of"]
+
+NEIGHBOURS: Final = 60
+"""Neighbours of one problem that are searched."""
+
+
+def _has_neighbours(subject: Subject) -> str | None:
+    return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
+
+
+def _neighbours(trial: Trial, problem: GeneratedProblem) -> list[GeneratedProblem]:
+    make = trial.subject.profile.neighbours
+    assert make is not None  # needs
+    found = list(islice(make(problem), NEIGHBOURS * 8))
+    return found if len(found) <= NEIGHBOURS else trial.chance(problem).sample(found, NEIGHBOURS)
+
+
+def queries_of(subject: Subject, problem: Any) -> Sequence[Query]:
+    """What a method adds noise to for a loaded problem: as the profile tells it, else as its noise was called."""
+    if subject.profile.queries is not None:
+        return subject.profile.queries(problem, subject.method.name)
+    with recorded() as calls:
+        subject.mechanism.solve(problem, SolveContext(method=subject.method.name, gap=subject.method.gap))
+    return calls
+
+
+@check("sensitivity", kinds=NOISE, needs=_has_neighbours)
+def sensitivity(trial: Trial) -> None:
+    """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
+    problem = trial.problem()
+    subject = trial.subject
+    loaded = trial.load(problem)
+    epsilon = Fraction(subject.epsilon(loaded))
+    try:
+        before = queries_of(subject, loaded)
+    except PrivoptError:
+        hypothesis.reject()
+    if not before:
+        trial.fail(
+            "no noise was drawn through privopt.noise, and the profile has no `queries` that tell what noise is added "
+            f"to; yet {subject.kind} is claimed",
+            problem,
+        )
+    worst: tuple[Fraction, str] | None = None
+    for neighbour in _neighbours(trial, problem):
+        after = queries_of(subject, trial.load(neighbour))
+        if [len(q.values) for q in before] != [len(q.values) for q in after]:
+            trial.fail(
+                f"noise is added to {[len(q.values) for q in before]} values, for a neighbour to "
+                f"{[len(q.values) for q in after]}: the number of values is no secret kept. The neighbour:\n"
+                f"{_news(problem, neighbour)}",
+                problem,
+            )
+        spent, lines = _spent(before, after)
+        over = [line for line, beyond in lines if beyond]
+        if (spent > epsilon or over) and (worst is None or spent > worst[0]):
+            parts = "\n".join(f"  {line}" for line, _ in lines)
+            worst = spent, (
+                f"one neighbour costs {float(spent):.6g}, that is {float(spent / epsilon):.4g} times the epsilon of "
+                f"{float(epsilon):g} claimed:\n{parts}\nthe neighbour:\n{_news(problem, neighbour)}"
+            )
+    if worst is not None:
+        trial.fail(worst[1], problem)
+
+
+def _spent(before: Sequence[Query], after: Sequence[Query]) -> tuple[Fraction, list[tuple[str, bool]]]:
+    """Privacy loss between two inputs, exact, and what each call adds to it."""
+    total, lines = Fraction(0), []
+    for one, two in zip(before, after, strict=True):
+        change = sum((abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)), Fraction(0))
+        if change:
+            total += change / one.scale
+            claimed = "" if one.sensitivity is None else f" (claimed: {one.sensitivity})"
+            line = f"{one.name}: changes by {float(change):g} in total{claimed}, noise of scale {float(one.scale):g}"
+            lines.append((line, one.sensitivity is not None and change > one.sensitivity))
+        if one.scale != two.scale:
+            lines.append((f"{one.name}: the scale itself changes, {one.scale} to {two.scale}", True))
+    return total, lines
+
+
+def _exact(value: Any) -> Fraction:
+    return Fraction(value.item() if isinstance(value, np.generic) else value)
+
+
+def _news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
+    """Lines in which a neighbour differs."""
+    old, new = problem.show().splitlines(), neighbour.show().splitlines()
+    changed = [f"  {b}   (was: {a})" for a, b in zip(old, new, strict=False) if a != b]
+    return "\n".join(changed[:6]) or f"  {neighbour.show()}"
+
+
+# --- the statistical attack --------------------------------------------------------------------------
+
+
+def _can_attack(subject: Subject) -> str | None:
+    if subject.kind in METRIC:
+        return None
+    if subject.profile.neighbours is None:
+        return "the profile has no `neighbours`"
+    if subject.profile.draws is None and subject.profile.observed is None:
+        return "the profile has neither `draws` nor `observed`"
+    return None
+
+
+@check("epsilon-attack", kinds=METRIC | NOISE, needs=_can_attack, share=0.3)
+def epsilon_attack(trial: Trial) -> None:
+    """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
+    problem = trial.problem()
+    if trial.subject.kind in METRIC:
+        _attack_matrix(trial, problem)
+    else:
+        _attack_noise(trial, problem)
+
+
+def _attack_matrix(trial: Trial, problem: GeneratedProblem) -> None:
+    run = trial.run(problem)
+    pairs, distances = required(run)
+    if not len(pairs):
+        return
+    epsilon = Fraction(trial.subject.epsilon(run.problem))
+    near = np.abs(np.log(np.maximum(distances * float(epsilon), 1e-12)))  # an attack tells most where epsilon d is 1
+    pick = int(np.argmin(near))
+    names = [str(run.release.records[n]) for n in pairs[pick]]
+    place = {str(output): k for k, output in enumerate(run.release.outputs)}
+    draws = [np.array([place.get(o, -1) for o in run.release.sample(name, trial.effort.draws)]) for name in names]
+    found = epsilon_lower(draws[0], draws[1], CONFIDENCE)
+    allowed = float(epsilon) * float(distances[pick])
+    if found > allowed * (1 + 1e-12):
+        trial.fail(
+            f"from {trial.effort.draws} samples each, records {names[0]} and {names[1]} at distance "
+            f"{distances[pick]:g} differ by a log ratio of at least {found:.4g}; epsilon allows {allowed:.4g}",
+            problem,
+        )
+
+
+def _attack_noise(trial: Trial, problem: GeneratedProblem) -> None:
+    if problem.get("privacy.epsilon") is not None:
+        problem = problem.with_key("privacy.epsilon", 1)  # where an attack needs the fewest draws
+    neighbours = _neighbours(trial, problem)
+    if not neighbours:
+        return
+    neighbour = trial.chance(problem).choice(neighbours)
+    loaded = [trial.load(each) for each in (problem, neighbour)]
+    epsilon = float(trial.subject.epsilon(loaded[0]))
+    one, two = (_draws(trial, each) for each in loaded)
+    found = _best_attack(one, two)
+    if found > epsilon * (1 + 1e-12):
+        trial.fail(
+            f"from {len(one)} releases each, this problem and a neighbour of it differ by a log ratio of at least "
+            f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{_news(problem, neighbour)}",
+            problem,
+        )
+
+
+def _draws(trial: Trial, loaded: Any) -> NDArray[Any]:
+    subject = trial.subject
+    if subject.profile.draws is not None:
+        return _columns(subject.profile.draws(loaded, subject.method.name, trial.effort.draws))
+    assert subject.profile.observed is not None  # needs
+    mechanism, seen = subject.mechanism, []
+    for _ in range(max(1000, trial.effort.draws // 4)):
+        outcome = mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
+        seen.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
+    return _columns(seen)
+
+
+def _columns(draws: Any) -> NDArray[Any]:
+    array = np.asarray(draws)
+    return array.reshape(len(array), -1)
+
+
+def _best_attack(one: NDArray[Any], two: NDArray[Any]) -> float:
+    """Greatest bound over the published numbers and their sum along the direction in which the means differ.
+
+    The direction is learnt on a tenth of the draws, which take no further part.
+    """
+    cut = max(10, len(one) // 10)
+    direction = one[:cut].mean(axis=0) - two[:cut].mean(axis=0)
+    order = np.argsort(-np.abs(direction))[:5]
+    views: Iterable[NDArray[Any]] = [np.eye(one.shape[1])[k] for k in order]
+    views = [*views, np.sign(np.where(np.abs(direction) >= 0.3 * np.abs(direction).max(), direction, 0.0))]
+    confidence = 1 - (1 - CONFIDENCE) / len(views)
+    return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, confidence) for view in views)

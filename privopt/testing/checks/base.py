@@ -1,0 +1,203 @@
+"""What a check is, and the trial that one example of it runs in."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeVar
+
+import hypothesis
+from attrs import define, field, frozen
+from hypothesis import strategies as st
+
+from privopt.errors import InfeasibleError
+from privopt.testing.efforts import Effort
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.under_trial import Run, Subject
+
+__all__ = ["ANY_CLAIM", "CHECKS", "NOISE", "Check", "CheckFailedError", "Trial", "check"]
+
+T = TypeVar("T")
+
+NOISE: Final = frozenset({"pure-dp", "local-dp"})
+"""Guarantees kept by noise on numbers."""
+
+ANY_CLAIM: Final = frozenset({"metric-dp", "pure-dp", "local-dp", "top-k"})
+"""Every kind that claims something."""
+
+EVERY: Final = ANY_CLAIM | {"none"}
+
+
+class CheckFailedError(AssertionError):
+    """A check failed: what was found, and the problem it was found on."""
+
+    def __init__(self, what: str, problem: GeneratedProblem | None) -> None:
+        self.what = what
+        self.problem = problem
+        shown = "" if problem is None else f"\nsmallest problem found:\n{problem.show()}"
+        super().__init__(f"{what}{shown}")
+
+
+class EnoughError(Exception):
+    """The time for finding a smaller example is over."""
+
+
+@frozen(kw_only=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: what reports, expected failures and ``Profile.skip`` call it.
+        version: raised where the check becomes stricter.
+        summary: what holds where it passes, one line.
+        kinds: guarantee kinds that it applies to.
+        private: True where it makes sense only of what a release itself claims, not of a paper's claim.
+        function: one example; fails through :meth:`Trial.fail`.
+        needs: why it cannot be done for a subject, or None.
+        share: of the profile's examples, for checks that cost more than a solve each.
+    """
+
+    name: str
+    version: int
+    summary: str
+    kinds: frozenset[str]
+    private: bool
+    function: Callable[[Trial], None]
+    needs: Callable[[Subject], str | None]
+    share: float
+
+    def reason_to_skip(self, subject: Subject) -> str | None:
+        """Why it is not done for a subject; None where it is."""
+        if self.name in subject.profile.skip:
+            return subject.profile.skip[self.name]
+        if subject.kind not in self.kinds:
+            return f"not for guarantee kind {subject.kind}"
+        if self.private and not subject.private:
+            return "the method itself claims nothing"
+        return self.needs(subject)
+
+
+CHECKS: Final[dict[str, Check]] = {}
+"""Every check, by name, in the order in which they are run."""
+
+
+def _nothing(subject: Subject) -> str | None:
+    return None
+
+
+def check(
+    name: str,
+    *,
+    version: int = 1,
+    kinds: Iterable[str] = EVERY,
+    private: bool = False,
+    needs: Callable[[Subject], str | None] = _nothing,
+    share: float = 1.0,
+) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+    """Enter a function into :data:`CHECKS`; its docstring's first line is the summary."""
+
+    def enter(function: Callable[[Trial], None]) -> Callable[[Trial], None]:
+        CHECKS[name] = Check(
+            name=name,
+            version=version,
+            summary=(function.__doc__ or "").strip().splitlines()[0].rstrip("."),
+            kinds=frozenset(kinds),
+            private=private,
+            function=function,
+            needs=needs,
+            share=share,
+        )
+        return function
+
+    return enter
+
+
+@define(kw_only=True, eq=False)
+class Trial:
+    """One example of a check: draws problems, runs the pipeline, fails.
+
+    Attributes:
+        subject: what is tried.
+        data: Hypothesis's source of choices.
+        effort: how hard.
+        late: True when the time is over: only what is known to fail goes on, after the same draws as ever.
+        known: what is known to fail.
+        once: which example took each step that is too dear for all.
+    """
+
+    subject: Subject
+    data: Any
+    effort: Effort
+    late: bool = False
+    known: set[Any] = field(factory=set)
+    once: dict[str, Any] = field(factory=dict)
+    _drawn: list[Any] = field(factory=list, init=False)
+    _asked: set[Any] = field(factory=set, init=False)
+
+    def problem(self) -> GeneratedProblem:
+        """Draw a problem from the profile's strategy."""
+        drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
+        self._drawn.append(drawn.identity)
+        return drawn
+
+    def draw(self, strategy: st.SearchStrategy[T]) -> T:
+        """Draw something else."""
+        drawn = self.data.draw(strategy)
+        self._drawn.append(repr(drawn))
+        return drawn  # type: ignore[no-any-return]
+
+    def first(self, what: str) -> bool:
+        """True for the first example that gets to a step that is too dear for all.
+
+        An example that failed such a step does it again.
+        """
+        mine = (what, self._key())
+        if what in self.once and self.once[what] != mine:
+            return False
+        self.once[what] = mine
+        return True
+
+    def chance(self, problem: GeneratedProblem) -> random.Random:
+        """Random choices that are always the same for a problem."""
+        return random.Random(zlib.crc32(repr(problem.identity).encode()))
+
+    def attempt(self, problem: GeneratedProblem, *, fresh: int = 0, **options: Any) -> Run:
+        """Run the pipeline, whatever comes of it."""
+        self._still()
+        return self.subject.run(problem, fresh=fresh, **options)
+
+    def run(self, problem: GeneratedProblem, *, fresh: int = 0, **options: Any) -> Run:
+        """Run the pipeline; an example that has no solution, or that another check fails, is passed over."""
+        made = self.attempt(problem, fresh=fresh, **options)
+        if made.error is not None:
+            hypothesis.reject()
+        return made
+
+    def load(self, problem: GeneratedProblem) -> Any:
+        """The problem as the mechanism loads it."""
+        self._still()
+        return self.subject.load(problem)
+
+    def fail(self, what: str, problem: GeneratedProblem | None) -> NoReturn:
+        """Say what was found.
+
+        Raises:
+            CheckFailedError: always.
+        """
+        self.known.update(self._asked, [self._key()])
+        raise CheckFailedError(what, problem)
+
+    def _key(self) -> Any:
+        return tuple(self._drawn)
+
+    def _still(self) -> None:
+        key = self._key()
+        self._asked.add(key)
+        if self.late and key not in self.known:
+            raise EnoughError
+
+
+def infeasible(run: Run) -> bool:
+    """Whether a run ended because its problem has no solution."""
+    return isinstance(run.error, InfeasibleError)

@@ -1,0 +1,182 @@
+"""Checks of bad input: every key that is wrong is named, by an error of privopt's own, and nothing is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import attrs
+from attrs import NOTHING, frozen
+
+from privopt.errors import PrivoptError
+from privopt.problem import File
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.under_trial import told
+
+__all__ = ["Wrong", "wrongs"]
+
+
+@frozen(kw_only=True)
+class Wrong:
+    """A problem with one thing wrong.
+
+    Attributes:
+        problem: with the fault in it.
+        what: was done, in words.
+        names: one of these must stand in the message.
+        certain: whether it is wrong beyond doubt; else it must only not crash.
+    """
+
+    problem: GeneratedProblem
+    what: str
+    names: tuple[str, ...]
+    certain: bool = True
+
+
+@check("bad-input")
+def bad_input(trial: Trial) -> None:
+    """Bad input gives a PrivoptError that names the key or the file, and nothing is written."""
+    problem = trial.problem()
+    trial.run(problem)
+    cases = list(wrongs(problem, trial.subject.mechanism_class.problem_class))
+    if trial.effort.name != "nightly":
+        cases = trial.chance(problem).sample(cases, min(len(cases), 12))
+    for wrong in cases:
+        _refused(trial, wrong)
+
+
+def _refused(trial: Trial, wrong: Wrong) -> None:
+    made = trial.attempt(wrong.problem)
+    error = made.error
+    if error is None:
+        if wrong.certain:
+            trial.fail(f"{wrong.what}, and it was solved all the same; wanted an InputError naming {wrong.names[0]}",
+                       wrong.problem)
+        return
+    if not isinstance(error, PrivoptError):
+        trial.fail(f"{wrong.what}, and {told(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}",
+                   wrong.problem)
+    if made.folder.exists():
+        trial.fail(f"{wrong.what}: an error came, but {made.folder.name} was written", wrong.problem)
+    if wrong.certain and error.exit_code != 2:
+        trial.fail(f"{wrong.what}: {type(error).__name__} ends with exit code {error.exit_code}; wanted an InputError",
+                   wrong.problem)
+    if wrong.certain and not any(name in str(error) for name in wrong.names):
+        trial.fail(f"{wrong.what}: the message does not name {' or '.join(wrong.names)}: {error}", wrong.problem)
+
+
+def wrongs(problem: GeneratedProblem, problem_class: type) -> Iterator[Wrong]:
+    """Problems with one thing wrong each, out of what the problem class declares."""
+    yield Wrong(problem=attrs.evolve(problem, toml=problem.toml + "\n[[["), what="the TOML was broken", names=("TOML",))
+    yield from _table(problem, problem_class, "")
+    for name in problem.files:
+        yield Wrong(problem=problem.with_file(name, b""), what=f"the file {name} was emptied", names=(name,))
+        garbage = b"\x93\x00\xff\xfe,garbage\n\x00"
+        yield Wrong(problem=problem.with_file(name, garbage), what=f"the file {name} was made garbage", names=(name,))
+        if name.endswith(".csv"):
+            lines = problem.files[name].splitlines()
+            ragged = b"\n".join([*lines, b",".join([b"1"] * (lines[0].count(b",") + 3))]) + b"\n"
+            bare = lines[0] + b"\n"
+            for text, what in ((ragged, f"a row of {name} was made too long"), (bare, f"{name} was cut to its header")):
+                yield Wrong(problem=problem.with_file(name, text), what=what, names=(name,))
+            yield from _cells(problem, name, lines)
+        if name.endswith(".npy"):
+            yield from _arrays(problem, name)
+
+
+def _cells(problem: GeneratedProblem, name: str, lines: list[bytes]) -> Iterator[Wrong]:
+    """Each cell of the last row, where it is a number, as something else."""
+    cells = lines[-1].split(b",")
+    for column, cell in enumerate(cells):
+        try:
+            float(cell)
+        except ValueError:
+            continue
+        for other in (b"nan", b"words", b""):
+            row = b",".join([*cells[:column], other, *cells[column + 1 :]])
+            changed = problem.with_file(name, b"\n".join([*lines[:-1], row]) + b"\n")
+            what = f"{other.decode() or 'nothing'} was put into {lines[0].split(b',')[column].decode()} of {name}"
+            # a column of ids may hold any text, and one that is not read anything at all
+            yield Wrong(problem=changed, what=what, names=(name,), certain=False)
+
+
+def _arrays(problem: GeneratedProblem, name: str) -> Iterator[Wrong]:
+    import io
+
+    import numpy as np
+
+    from privopt.testing.problems import npy_bytes
+
+    array = np.load(io.BytesIO(problem.files[name]), allow_pickle=False)
+    if array.ndim == 2 and array.size and array.dtype.kind == "f":
+        holed = array.copy()
+        holed.flat[-1] = math.nan
+        yield Wrong(problem=problem.with_file(name, npy_bytes(holed)), what=f"NaN was put into {name}", names=(name,))
+        words = npy_bytes(array.astype(str))
+        yield Wrong(problem=problem.with_file(name, words), what=f"{name} was made an array of text", names=(name,))
+        long = npy_bytes(np.vstack([array, array[-1:]]))
+        yield Wrong(
+            problem=problem.with_file(name, long), what=f"a row was added to {name}", names=(name,), certain=False
+        )
+
+
+def _table(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[Wrong]:
+    hints = get_type_hints(cls)
+    unknown = f"{prefix}no-such-key"
+    what = f"the unknown key {unknown} was added"
+    yield Wrong(problem=problem.with_key(unknown, 1), what=what, names=("no-such-key",))
+    for attribute in attrs.fields(cls):
+        declared = attribute.metadata.get("privopt.key")
+        if declared is None:
+            continue
+        name = declared.name or attribute.name
+        key = f"{prefix}{name}"
+        given = problem.get(key)
+        if attribute.default is NOTHING and given is not None:
+            yield Wrong(problem=problem.without_key(key), what=f"{key} was left out", names=(name,))
+        members = _members(hints[attribute.name])
+        for value in _wrong_values(members):
+            yield Wrong(problem=problem.with_key(key, value), what=f"{key} was set to {value!r}", names=(name,))
+        if given is not None and declared.check is not None and _numeric(members):
+            for value in (-1, 0):
+                if declared.check(value):
+                    yield Wrong(problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,))
+        for member in members:
+            if attrs.has(member) and member is not File and given is not None:
+                yield from _table(problem, member, f"{key}.")
+
+
+def _members(type_: Any) -> tuple[Any, ...]:
+    arguments = get_args(type_)
+    if NoneType in arguments or (arguments and get_origin(type_) not in (tuple, Literal)):
+        return tuple(member for member in arguments if member is not NoneType)
+    return (type_,)
+
+
+def _numeric(members: tuple[Any, ...]) -> bool:
+    return any(member in (int, float, Fraction) for member in members)
+
+
+def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
+    """Values that none of the types takes."""
+    kinds = {get_origin(member) or member for member in members}
+    tables = any(attrs.has(member) and member is not File for member in members)
+    if not kinds & {str, File, Literal}:
+        yield "some text"
+    if kinds & {File}:
+        yield "no-such-file.csv"
+    if kinds & {Literal} and str not in kinds:
+        yield "no-such-choice"
+    if not kinds & {int, float, Fraction}:
+        yield 7
+    if kinds & {float, Fraction}:
+        yield math.nan
+        yield math.inf
+    if not kinds & {bool}:
+        yield True
+    if not tables:
+        yield {"a": 1}

@@ -1,0 +1,138 @@
+"""Checks of the loss: as reported, its bound, and how it moves with the privacy asked for."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.reference import best_loss
+from privopt.testing.under_trial import Run, Subject
+
+__all__ = ["excused"]
+
+NEAR: Final = 1e-9
+"""Relative difference that two computations of the same sum may have."""
+
+
+def _objective(run: Run) -> dict[str, Any]:
+    assert run.result is not None
+    stated: dict[str, Any] = run.result["objective"]
+    return stated
+
+
+def _near(one: float, two: float, room: float = NEAR) -> bool:
+    return abs(one - two) <= room * max(1.0, abs(one), abs(two))
+
+
+@check("objective-reported")
+def objective_reported(trial: Trial) -> None:
+    """The objective reported is the loss of the release."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    stated = _objective(run)
+    value = stated["value"]
+    found, how = _own_loss(run), "prior, cost and weights give"
+    if found is None:
+        utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
+        found, how = utility.evaluate(run.release), "the mechanism's utility gives"
+    if found is not None and not _near(value, found):
+        trial.fail(f"objective.value is {value!r}; for the release {how} {found!r}", problem)
+    data = getattr(run.problem, "data", None)
+    if data is not None and trial.subject.kind == "metric-dp" and stated["unit"] != data.loss_unit:
+        trial.fail(f"objective.unit is {stated['unit']!r}; the loss is in {data.loss_unit!r}", problem)
+    bound, gap = stated["lower_bound"], stated["gap"]
+    if bound is None and gap is not None:
+        trial.fail(f"objective.gap is {gap!r} without a bound", problem)
+    if bound is not None and not trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise:
+        wanted = max(0.0, (value - bound) / max(abs(value), 1e-12))
+        if not _near(gap, wanted):
+            trial.fail(f"objective.gap is {gap!r}; value and bound give {wanted!r}", problem)
+
+
+def _own_loss(run: Run) -> float | None:
+    """Expected loss of an obfuscation matrix over all its problem's records, in exact rationals; None for others."""
+    data, weights = getattr(run.problem, "data", None), getattr(run.release, "weights", None)
+    cost = getattr(data, "cost", None)
+    if data is None or weights is None or cost is None or np.shape(weights) != np.shape(cost):
+        return None
+    total = Fraction(0)
+    for i, row in enumerate(np.asarray(weights).tolist()):
+        share = Fraction(float(data.prior[i]))
+        total += share * sum(
+            (int(w) * Fraction(float(c)) for w, c in zip(row, cost[i], strict=True)), Fraction(0)
+        )
+    return float(total / 2**63)
+
+
+@check("lower-bound")
+def lower_bound(trial: Trial) -> None:
+    """The lower bound is not above the loss of a release that keeps the guarantee, found by other means."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    bound = _objective(run)["lower_bound"]
+    if not isinstance(bound, (int, float)):
+        return
+    known, how = _best_known(trial.subject, run)
+    if known is None:
+        return
+    maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise
+    wrong = known - bound if maximise else bound - known
+    if wrong > NEAR * max(1.0, abs(known)):
+        side, way = ("upper", "below") if maximise else ("lower", "above")
+        trial.fail(f"the {side} bound {bound!r} lies {way} {known!r}, the loss of {how}", problem)
+
+
+def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
+    if subject.profile.best_known is not None:
+        found = subject.profile.best_known(run.problem, subject.method.name)
+        return found, "a release that the profile found"
+    data = getattr(run.problem, "data", None)
+    if data is None or subject.kind != "metric-dp" or not hasattr(data, "weighted"):
+        return None, ""
+    return best_loss(data), "a certified release that the kit found by its own linear program"
+
+
+def excused(run: Run) -> float:
+    """How much of a loss the run's own stated gap explains; the gap asked for where it states no bound."""
+    stated = _objective(run)
+    value, bound = float(stated["value"]), stated["lower_bound"]
+    if isinstance(bound, (int, float)) and math.isfinite(bound):
+        return abs(value - bound) + NEAR * max(1.0, abs(value))
+    return 1e-6 * abs(value) + NEAR
+
+
+def _has_stricter(subject: Subject) -> str | None:
+    if subject.noisy:
+        return "the loss depends on the noise drawn"
+    return None if subject.profile.stricter is not None else "the profile has no `stricter`"
+
+
+@check("loss-monotone", needs=_has_stricter)
+def loss_monotone(trial: Trial) -> None:
+    """Asking for less privacy does not make the loss higher."""
+    problem = trial.problem()
+    make = trial.subject.profile.stricter
+    assert make is not None  # needs
+    stricter = make(problem)
+    if stricter is None:
+        return
+    loose, tight = trial.run(problem), trial.run(stricter)
+    maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
+    easy, hard = (float(_objective(run)["value"]) for run in (loose, tight))
+    worse = hard - easy if maximise else easy - hard
+    if worse > excused(loose):
+        trial.fail(
+            f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for "
+            f"({_difference(problem, stricter)}); wanted no higher loss for less privacy",
+            problem,
+        )
+
+
+def _difference(one: Any, two: Any) -> str:
+    old, new = one.toml.splitlines(), two.toml.splitlines()
+    changed = [line for line in new if line not in old]
+    return "; ".join(changed) or "another file"

@@ -1,0 +1,171 @@
+"""Checks of an obfuscation matrix, each by the kit's own reckoning in exact numbers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.under_trial import Run
+
+__all__ = ["CONFIDENCE", "greatest_log_ratio", "required"]
+
+METRIC: Final = frozenset({"metric-dp"})
+UNIT: Final = 2**63
+CONFIDENCE: Final = 1 - 1e-9
+"""Of one statistical attack: a right mechanism is blamed once in a thousand million tries."""
+
+
+def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int]]]:
+    run = trial.run(problem)
+    weights = getattr(run.release, "weights", None)
+    if weights is None or np.ndim(weights) != 2:
+        trial.fail("the release has no two-dimensional `weights`; wanted integer weights, one row a record", problem)
+    return run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
+
+
+def required(run: Run) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Pairs that must be alike and their distances: the problem's own, else those that the release states.
+
+    Each user's own matrix is held against nothing but itself, so its pairs are the profile's business (``oracle``).
+    """
+    assert run.result is not None
+    data = getattr(run.problem, "data", None)
+    if data is not None and run.result["guarantee"]["scope"] != "own-matrix":
+        return np.asarray(data.pairs), np.asarray(data.distances)
+    return np.asarray(run.release.pairs), np.asarray(run.release.distances)
+
+
+def greatest_log_ratio(one: int, two: int, allowed: Fraction) -> tuple[float, bool]:
+    """log(one / two) of two positive integers, and whether it is proved to be at most ``allowed``."""
+    import mpmath
+
+    ratio = math.log(one) - math.log(two)
+    if abs(ratio - float(allowed)) > 1e-9 * max(1.0, abs(ratio)):
+        return ratio, ratio <= float(allowed)
+    with mpmath.workdps(60):
+        exact = mpmath.log(mpmath.mpf(one)) - mpmath.log(mpmath.mpf(two))
+        return ratio, bool(exact <= mpmath.mpf(allowed.numerator) / allowed.denominator + mpmath.mpf(10) ** -50)
+
+
+@check("rows-sum-to-one", kinds=METRIC)
+def rows_sum_to_one(trial: Trial) -> None:
+    """Every row of weights sums to exactly 2**63."""
+    problem = trial.problem()
+    _, rows = _matrix(trial, problem)
+    for number, row in enumerate(rows):
+        total = sum(row)
+        if total != UNIT:
+            trial.fail(
+                f"row {number} of the weights sums to 2**63 {total - UNIT:+d}, so its probabilities sum to "
+                f"{total / UNIT:.17g}; wanted exactly 2**63",
+                problem,
+            )
+
+
+@check("zeros-on-both-sides", kinds=METRIC)
+def zeros_on_both_sides(trial: Trial) -> None:
+    """An output that one record never gives is never given by any that must be like it."""
+    problem = trial.problem()
+    run, rows = _matrix(trial, problem)
+    names, outputs = run.release.records, run.release.outputs
+    for (i, j), d in zip(*(part.tolist() for part in required(run)), strict=True):
+        for k, (one, two) in enumerate(zip(rows[i], rows[j], strict=True)):
+            if (one == 0) != (two == 0) and math.isfinite(d):
+                zero, other = (names[i], names[j]) if one == 0 else (names[j], names[i])
+                trial.fail(
+                    f"record {zero} never gives output {outputs[k]}, record {other} at distance {d:g} gives it with "
+                    f"probability {max(one, two) / UNIT:.3g}: whoever sees it knows that it was not {zero}",
+                    problem,
+                )
+
+
+@check("epsilon-achieved", kinds=METRIC)
+def epsilon_achieved(trial: Trial) -> None:
+    """No ratio of probabilities is above exp(epsilon d), reckoned by the kit and not by the mechanism's certificate."""
+    problem = trial.problem()
+    run, rows = _matrix(trial, problem)
+    epsilon = Fraction(trial.subject.epsilon(run.problem))
+    worst: tuple[float, str] | None = None
+    for (i, j), d in zip(*(part.tolist() for part in required(run)), strict=True):
+        allowed = epsilon * Fraction(d)
+        for k, (one, two) in enumerate(zip(rows[i], rows[j], strict=True)):
+            if one == 0 or two == 0:
+                continue  # zeros-on-both-sides
+            found, holds = greatest_log_ratio(max(one, two), min(one, two), allowed)
+            if not holds and (worst is None or found - float(allowed) > worst[0]):
+                spent = f"{found / d:.9g}" if d > 0 else "infinite"
+                worst = found - float(allowed), (
+                    f"records {run.release.records[i]} and {run.release.records[j]} at distance {d:g}, output "
+                    f"{run.release.outputs[k]}: log ratio {found:.9g}, so the epsilon kept is {spent}, not "
+                    f"{float(epsilon):g} (allowed log ratio {float(allowed):.9g})"
+                )
+    if worst is not None:
+        trial.fail(worst[1], problem)
+
+
+@check("sampler", kinds=METRIC, share=0.3)
+def sampler(trial: Trial) -> None:
+    """Samples follow the certified weights, and tell nothing by their order."""
+    problem = trial.problem()
+    run, rows = _matrix(trial, problem)
+    number = trial.chance(problem).randrange(len(rows))
+    record = str(run.release.records[number])
+    drawn = run.release.sample(record, trial.effort.draws)
+    outputs = [str(output) for output in run.release.outputs]
+    if len(drawn) != trial.effort.draws:
+        trial.fail(f"{trial.effort.draws} samples were asked for, {len(drawn)} came", problem)
+    strange = sorted(set(drawn) - set(outputs))
+    if strange:
+        trial.fail(f"sample gave {strange[0]!r}, which is none of the outputs", problem)
+    count = len(drawn)
+    for k, output in enumerate(outputs):
+        places = np.flatnonzero(np.array(drawn) == output)
+        expected = rows[number][k] / UNIT
+        if not _plausible(len(places), count, expected):
+            trial.fail(
+                f"output {output} came {len(places)} times in {count} samples of record {record}; its weight says "
+                f"{expected * count:.6g} times",
+                problem,
+            )
+        hits = len(places)
+        if 0 < hits < count:
+            spread = math.sqrt((count - hits) * (count + 1) / (12 * hits))
+            off = abs(float(places.mean()) - (count - 1) / 2) / spread
+            if off > 8 and count >= 100:
+                trial.fail(
+                    f"output {output} stands at place {places.mean():.0f} of {count} samples of record {record} on "
+                    f"average; independent samples have it near {count / 2:.0f}: the order tells something",
+                    problem,
+                )
+
+
+def _plausible(hits: int, count: int, probability: float) -> bool:
+    """Whether a binomial count is inside its two-sided interval at :data:`CONFIDENCE`."""
+    from scipy.special import bdtr, bdtrc
+
+    tail = (1 - CONFIDENCE) / 2
+    if probability in (0.0, 1.0):
+        return hits == count * probability
+    return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))
+
+
+@check("input-order", kinds=METRIC)
+def input_order(trial: Trial) -> None:
+    """Rows and columns of the artefact keep the order of the input."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    data: Any = getattr(run.problem, "data", None)
+    if data is None:
+        return
+    for name, wanted in (("records", data.records.ids), ("outputs", data.outputs.ids)):
+        found = [str(x) for x in getattr(run.release, name)]
+        kept = [x for x in map(str, wanted) if x in set(found)]
+        if found != kept:
+            here, there = ", ".join(found[:6]), ", ".join(kept[:6])
+            trial.fail(f"the release's {name} are in the order {here}; the input's order is {there}", problem)

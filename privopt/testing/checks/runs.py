@@ -1,0 +1,236 @@
+"""Checks of a run as a whole: it ends well, claims what was asked for, and does what a seed and a caller expect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from privopt.errors import CertificationError, InfeasibleError, PrivoptError
+from privopt.files import PRIVATE, RESULT, read_result
+from privopt.testing.checks.base import ANY_CLAIM, NOISE, Trial, check
+from privopt.testing.under_trial import Run, Subject, told
+
+__all__ = ["differences"]
+
+
+@check("solves")
+def solves(trial: Trial) -> None:
+    """Every valid problem is solved, or is said to have no solution."""
+    problem = trial.problem()
+    run = trial.attempt(problem)
+    if run.error is None or isinstance(run.error, (InfeasibleError, CertificationError)):
+        return
+    if isinstance(run.error, PrivoptError):
+        trial.fail(f"a valid problem was not solved: {told(run.error)}", problem)
+    trial.fail(
+        f"solve raised {told(run.error)}; wanted a release, or an error of privopt.errors "
+        "(InfeasibleError where the problem has no solution)",
+        problem,
+    )
+
+
+@check("certificate-holds", kinds=ANY_CLAIM, private=True)
+def certificate_holds(trial: Trial) -> None:
+    """The certificate of every release holds, for the kind that is claimed."""
+    problem = trial.problem()
+    attempt = trial.attempt(problem)
+    if isinstance(attempt.error, CertificationError):
+        trial.fail(f"the pipeline refused the release: {attempt.error}", problem)
+    run = trial.run(problem)
+    assert run.result is not None  # runs that ended well have one
+    stated = run.result["certificate"]
+    if stated["holds"] is not True:
+        trial.fail(f"certificate.holds is {stated['holds']!r}, though the method claims {trial.subject.kind}", problem)
+    if stated["kind"] != trial.subject.kind:
+        trial.fail(f"the certificate is for {stated['kind']}, the method claims {trial.subject.kind}", problem)
+    worst, allowed = stated["worst"], stated["allowed"]
+    numbers = isinstance(worst, (int, float)) and isinstance(allowed, (int, float))
+    if numbers and trial.subject.kind != "top-k" and worst > allowed * (1 + 1e-12):
+        trial.fail(f"the certificate holds by its own word, but worst {worst!r} is above allowed {allowed!r}", problem)
+
+
+@check("guarantee-stated", kinds=ANY_CLAIM, private=True)
+def guarantee_stated(trial: Trial) -> None:
+    """The guarantee states the kind that is registered, the epsilon that was asked for, and a promise in words."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    assert run.result is not None
+    stated = run.result["guarantee"]
+    if stated["kind"] != trial.subject.kind:
+        trial.fail(f"guarantee.kind is {stated['kind']!r}, the spec says {trial.subject.kind!r}", problem)
+    asked = problem.get("privacy.epsilon")
+    if asked is not None and stated["epsilon"] != float(Fraction(str(asked))):
+        trial.fail(f"guarantee.epsilon is {stated['epsilon']!r}, the problem asks for {asked}", problem)
+    for name in ("unit", "statement") if asked is not None else ("statement",):
+        if not str(stated.get(name) or "").strip():
+            trial.fail(f"guarantee.{name} is empty; wanted the promise's {name} in words", problem)
+    if stated.get("seeded"):
+        trial.fail("guarantee.seeded is true although no --seed was given", problem)
+
+
+@check("no-mutation")
+def no_mutation(trial: Trial) -> None:
+    """Solving changes nothing that it was given: the problem, its files, the process."""
+    problem = trial.problem()
+    before = _surroundings()
+    run = trial.run(problem, fresh=-1)  # a run of its own, so that the surroundings are this run's
+    after = _surroundings()
+    assert run.seen is not None
+    if run.seen.changed:
+        trial.fail(f"solve changed {', '.join(run.seen.changed[:3])} of the problem it was given", problem)
+    for name, contents in problem.files.items():
+        if (run.source.parent / name).read_bytes() != contents:
+            trial.fail(f"solve changed the file {name} that the problem names", problem)
+    new = {p.relative_to(run.source.parent).as_posix() for p in run.source.parent.rglob("*") if p.is_file()}
+    extra = sorted(new - set(problem.files) - {run.source.name})
+    if extra:
+        trial.fail(f"solve wrote {extra[0]} beside the problem file", problem)
+    for name, value in before.items():
+        if after[name] != value:
+            trial.fail(f"solve changed {name}", problem)
+
+
+def _surroundings() -> dict[str, Any]:
+    state = np.random.get_state(legacy=False)  # noqa: NPY002  (it must be left alone, and is only looked at)
+    import random
+
+    return {
+        "the current folder": os.getcwd(),
+        "the environment variables": dict(os.environ),
+        "NumPy's global random numbers": repr(state),
+        "Python's global random numbers": random.getstate(),
+        "NumPy's handling of floating-point errors": np.geterr(),
+    }
+
+
+# --- determinism -------------------------------------------------------------------------------------
+
+SEED: Final = 20_240_501
+_CHILD: Final = """
+import importlib, importlib.util, json, sys
+from pathlib import Path
+sys.path[:] = json.loads(sys.argv[1])
+name, file, qualname, kind, method, source, out, seed, spec_name = json.loads(sys.argv[2])
+if importlib.util.find_spec(name) is not None:
+    module = importlib.import_module(name)
+else:
+    found = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+cls = module
+for part in qualname.split("."):
+    cls = getattr(cls, part)
+from privopt.solve import Options, solve
+from privopt.specs import MechanismSpec, MethodSpec
+from privopt.testing.profile import Profile
+from privopt.testing.under_trial import Subject
+way = MethodSpec(name=method, summary="under trial", guarantee=kind)
+spec = MechanismSpec(name=spec_name, target="under:Trial", guarantee=kind, summary="under trial", methods=[way])
+profile = Profile(problems=None)
+tried = Subject(spec=spec, mechanism_class=cls, method=way, profile=profile, kind=kind, private=True)
+with tried.registered():
+    solve(spec.name, Path(source), Path(out), Options(method=method, seed=seed, jobs=2, allow_unsafe=True))
+"""
+
+
+@check("seed-determinism", share=0.4)
+def seed_determinism(trial: Trial) -> None:
+    """The same seed gives the same release: again, with two workers, and in another process."""
+    problem = trial.problem()
+    first = trial.run(problem, seed=SEED)
+    assert first.result is not None
+    again = trial.run(problem, seed=SEED, fresh=1)
+    _same(trial, first, again.folder, "a second run")
+    if trial.subject.noisy and not first.result["guarantee"].get("seeded"):
+        trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
+    if trial.first("another process"):
+        if _can_travel(trial.subject):
+            out = trial.subject.new_folder() / "out"
+            _elsewhere(trial, problem, first.source, out)
+            _same(trial, first, out, "a run in another process, with two workers,")
+        else:
+            _same(trial, first, trial.run(problem, seed=SEED, jobs=2).folder, "a run with two workers")
+
+
+def _can_travel(subject: Subject) -> bool:
+    """Whether another process can import the class: not one that is defined inside a function."""
+    module = sys.modules.get(subject.mechanism_class.__module__)
+    named = "<locals>" not in subject.mechanism_class.__qualname__
+    return named and getattr(module, "__file__", None) is not None
+
+
+def _elsewhere(trial: Trial, problem: Any, source: Path, out: Path) -> None:
+    import json
+
+    subject = trial.subject
+    cls = subject.mechanism_class
+    file = getattr(sys.modules[cls.__module__], "__file__", None)
+    told_to = [cls.__module__, file, cls.__qualname__, subject.spec.kind_of(subject.method), subject.method.name]
+    told_to += [str(source), str(out), SEED, subject.spec.name]
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    call = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(told_to)]
+    ended = subprocess.run(call, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    if ended.returncode != 0:
+        last = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
+        trial.fail(f"a run that ends well here fails in another process: {last}", problem)
+
+
+def _same(trial: Trial, first: Run, other: Path, which: str) -> None:
+    for line in differences(first.folder, other):
+        trial.fail(f"{which} with the same seed gave another release: {line}", first.given)
+
+
+def differences(one: Path, two: Path) -> Iterator[str]:
+    """Files, ``private/`` included, that differ between two DIRs; result.json but for its times and solver."""
+    names = {p.relative_to(folder).as_posix() for folder in (one, two) for p in folder.rglob("*") if p.is_file()}
+    for name in sorted(names):
+        if name.endswith(("SHA256SUMS", RESULT)):
+            continue
+        paths = [folder / name for folder in (one, two)]
+        if not all(path.is_file() for path in paths):
+            yield f"{name} is there only once"
+        elif paths[0].read_bytes() != paths[1].read_bytes() and not _same_arrays(*paths):
+            yield f"{name} differs"
+    results = [read_result(folder) for folder in (one, two)]
+    for name in ("status", "guarantee", "objective", "certificate"):
+        if results[0].get(name) != results[1].get(name):
+            yield f"{RESULT}: {name}: {results[0].get(name)!r} and {results[1].get(name)!r}"
+
+
+def _same_arrays(one: Path, two: Path) -> bool:
+    """Whether two archives hold the same arrays: their bytes also hold the time they were written."""
+    if one.suffix != ".npz":
+        return False
+    with np.load(one, allow_pickle=False) as left, np.load(two, allow_pickle=False) as right:
+        return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
+
+
+@check("fresh-noise", kinds=NOISE, share=0.2)
+def fresh_noise(trial: Trial) -> None:
+    """Without a seed, noise is drawn anew each time."""
+    problem = trial.problem()
+    runs = [trial.run(problem, fresh=number) for number in range(8)]
+    bytes_of = {
+        tuple(
+            path.read_bytes()
+            for path in sorted(run.folder.rglob("*"))
+            if path.is_file() and PRIVATE not in path.relative_to(run.folder).parts and path.suffix == ".csv"
+        )
+        for run in runs
+    }
+    if len(bytes_of) == 1 and _has_secret(trial, problem):
+        trial.fail("eight runs without a seed published the same; wanted noise drawn anew each time", problem)
+
+
+def _has_secret(trial: Trial, problem: Any) -> bool:
+    """Whether noise is called for at all: some neighbour of the problem exists."""
+    neighbours = trial.subject.profile.neighbours
+    return neighbours is None or any(True for _ in neighbours(problem))

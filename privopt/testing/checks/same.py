@@ -1,0 +1,91 @@
+"""Checks that compare runs which must agree: ids, order, units and solvers are nothing to a mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from privopt.interfaces import SolveContext
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.loss import excused
+from privopt.testing.noise import recorded
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.under_trial import Run, Subject
+
+__all__: list[str] = []
+
+
+def _has(variant: str) -> Callable[[Subject], str | None]:
+    def needs(subject: Subject) -> str | None:
+        return None if variant in subject.profile.variants else f"the profile has no variant {variant!r}"
+
+    return needs
+
+
+def _agree(trial: Trial, name: str) -> None:
+    problem = trial.problem()
+    variant = trial.subject.profile.variants[name](problem, trial.chance(problem))
+    if variant is None:
+        return
+    if trial.subject.noisy:
+        one, two = (_quiet_loss(trial, each) for each in (problem, variant.problem))
+        room = 1e-6 * abs(one)
+    else:
+        first, second = trial.run(problem), trial.attempt(variant.problem)
+        if second.error is not None:
+            trial.fail(f"{variant.change}, and then it was not solved: {second.error}", problem)
+        one, two = _value(first), _value(second)
+        room = max(excused(first), excused(second) / variant.factor)
+    if abs(two / variant.factor - one) > room + 1e-9 * max(1.0, abs(one)):
+        trial.fail(
+            f"{variant.change}: the objective went from {one!r} to {two!r}; wanted {one * variant.factor!r}", problem
+        )
+
+
+def _value(run: Run) -> float:
+    assert run.result is not None
+    return float(run.result["objective"]["value"])
+
+
+def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
+    """Objective with the noise left out."""
+    subject = trial.subject
+    loaded = trial.load(problem)
+    with recorded():
+        outcome = subject.mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
+    value: Any = subject.mechanism.utility(loaded, subject.method.name).evaluate(outcome.release)
+    return float(value)
+
+
+@check("relabelling", needs=_has("relabelling"))
+def relabelling(trial: Trial) -> None:
+    """Other ids change nothing."""
+    _agree(trial, "relabelling")
+
+
+@check("reordering", needs=_has("reordering"))
+def reordering(trial: Trial) -> None:
+    """Another order of the input changes nothing."""
+    _agree(trial, "reordering")
+
+
+@check("units", needs=_has("units"))
+def units(trial: Trial) -> None:
+    """Lengths in another unit, epsilon with them, change nothing but the unit of the loss."""
+    _agree(trial, "units")
+
+
+@check("backends-agree")
+def backends_agree(trial: Trial) -> None:
+    """CBC and HiGHS find the same objective, each within its own gap."""
+    problem = trial.problem()
+    first = trial.run(problem, solver="cbc")
+    assert first.result is not None
+    if "cbc" not in str(first.result["solver"].get("name", "")).lower():
+        return  # no backend was used
+    second = trial.attempt(problem, solver="highs")
+    if second.error is not None:
+        trial.fail(f"CBC solves it, HiGHS does not: {second.error}", problem)
+    one, two = _value(first), _value(second)
+    if abs(one - two) > max(excused(first), excused(second)):
+        trial.fail(f"the objective is {one!r} by CBC and {two!r} by HiGHS", problem)

@@ -1,0 +1,67 @@
+"""How hard the kit tries: profiles dev, ci and nightly, chosen by PRIVOPT_PROFILE."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from attrs import frozen
+
+from privopt.errors import UnknownNameError
+
+__all__ = ["EFFORTS", "Effort", "effort"]
+
+
+@frozen(kw_only=True)
+class Effort:
+    """One profile.
+
+    Attributes:
+        name: dev, ci or nightly.
+        examples: problems that each check draws at most.
+        seconds: after which a check draws no further problem; one is always drawn.
+        shrinking: seconds for finding a smaller example of a failure.
+        draws: samples of each side for the statistical attack.
+    """
+
+    name: str
+    examples: int
+    seconds: float
+    shrinking: float
+    draws: int
+
+    def settings(self) -> Any:
+        """As Hypothesis's settings: no database, no deadline, the kit's own clock instead."""
+        from hypothesis import HealthCheck, Phase, settings
+
+        return settings(
+            max_examples=self.examples,
+            phases=[Phase.generate, Phase.shrink],
+            deadline=None,
+            database=None,
+            print_blob=False,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
+        )
+
+
+EFFORTS: Final = {
+    made.name: made
+    for made in (
+        Effort(name="dev", examples=6, seconds=0.5, shrinking=4.0, draws=2_000),
+        Effort(name="ci", examples=25, seconds=1.5, shrinking=8.0, draws=6_000),
+        Effort(name="nightly", examples=400, seconds=60.0, shrinking=60.0, draws=200_000),
+    )
+}
+
+
+def effort(name: str | None = None) -> Effort:
+    """The profile called so; where None, the one that PRIVOPT_PROFILE names; ci without it.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    wanted = name or os.environ.get("PRIVOPT_PROFILE") or "ci"
+    if wanted not in EFFORTS:
+        raise UnknownNameError("profile of the conformance kit", wanted, EFFORTS)
+    return EFFORTS[wanted]

@@ -1,0 +1,91 @@
+"""The kit in one call, for pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from privopt.errors import UsageError
+from privopt.interfaces import Mechanism
+from privopt.registry import registry
+from privopt.specs import MechanismSpec
+
+__all__ = ["conformance"]
+
+
+def conformance(
+    mechanism: str | type[Mechanism],
+    *,
+    spec: MechanismSpec | None = None,
+    guarantee: str = "",
+    profile: Any = None,
+    methods: Sequence[str] | None = None,
+    checks: Sequence[str] | None = None,
+    expected_failures: Mapping[str, str] | None = None,
+    how: str | None = None,
+    seed: int = 0,
+) -> Callable[..., None]:
+    """A test function that runs every check, one test for each method and check.
+
+    ::
+
+        from privopt.testing import conformance
+
+        test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"})
+
+    Args:
+        mechanism: name of an installed mechanism, or a Mechanism class.
+        spec: for a class: what it would be registered as.
+        guarantee: for a class without a spec: the kind it claims.
+        profile: :class:`privopt.testing.Profile`; left out: the one that the mechanism names, or the default of
+            :class:`privopt.problem.metric.MetricProblem`.
+        methods: left out: every method that has a guarantee.
+        checks: left out: every check; those that do not apply are skipped, with the reason.
+        expected_failures: check, or ``"method:check"``, -> reason. Strict: one that passes fails the test.
+        how: dev, ci or nightly; left out: PRIVOPT_PROFILE, else ci.
+        seed: of the problems drawn.
+
+    Raises:
+        PrivoptError: no such mechanism or check, at collection.
+    """
+    import pytest
+
+    from privopt.testing.checks import CHECKS
+
+    chosen = list(CHECKS) if checks is None else list(checks)
+    unknown = [name for name in chosen if name not in CHECKS]
+    if unknown:
+        raise UsageError(f"no check is called {unknown[0]!r}; there are {', '.join(CHECKS)}")
+    known = _spec(mechanism, spec, guarantee)
+    names = [m.name for m in known.methods if known.kind_of(m) != "none"] if methods is None else list(methods)
+    kept: dict[str, Any] = {}
+
+    @pytest.mark.parametrize("check", chosen)
+    @pytest.mark.parametrize("method", names)
+    def conforms(method: str, check: str) -> None:
+        from privopt.testing.efforts import effort
+        from privopt.testing.runner import expected_for, judged, run_check
+        from privopt.testing.under_trial import subject
+
+        if method not in kept:
+            kept[method] = subject(mechanism, method, spec=known, profile=profile)
+        tried = kept[method]
+        reason = expected_for(tried, expected_failures or {}).get(check)
+        result = judged(run_check(check, tried, how=effort(how), seed=seed), reason)
+        if result.status == "failed":
+            pytest.fail(f"{known.name} --method {method}: {check}: {result.reason}", pytrace=False)
+        if result.status == "skipped":
+            pytest.skip(result.reason)
+        if result.status == "expected-failure":
+            pytest.xfail(result.reason)
+
+    conforms.__doc__ = f"Conformance of {known.name}."
+    return conforms
+
+
+def _spec(mechanism: str | type[Mechanism], spec: MechanismSpec | None, guarantee: str) -> MechanismSpec:
+    if isinstance(mechanism, str):
+        return registry().get(mechanism).spec
+    from privopt.testing.under_trial import spec_of
+
+    return spec or spec_of(mechanism, guarantee)

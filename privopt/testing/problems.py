@@ -1,0 +1,211 @@
+"""Problems that a strategy draws: a problem file, the files it names, and what must not leak from them."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+__all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
+
+FILE: Final = "problem.toml"
+"""What the problem file of a generated problem is called."""
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_SHOWN_LINES = 14
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(name)} = {_value(inner)}" for name, inner in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, (int, np.integer)):
+        return str(int(value))
+    if isinstance(value, Fraction):
+        value = Decimal(value.numerator) / Decimal(value.denominator)
+    if isinstance(value, (float, np.floating, Decimal)):
+        number = float(value)
+        if math.isnan(number) or math.isinf(number):
+            return "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"
+        text = str(value) if isinstance(value, Decimal) else repr(number)
+        return text if re.search(r"[.eE]", text) else text + ".0"
+    raise TypeError(f"{value!r} has no form in TOML")
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """TOML 1.0 of nested mappings: one ``[table]`` for each mapping at the top, inline tables below.
+
+    >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
+    [privacy]
+    epsilon = 0.5
+    <BLANKLINE>
+    [records]
+    grid = { rows = 2 }
+    """
+    loose = [f"{_key(name)} = {_value(value)}" for name, value in tables.items() if not isinstance(value, Mapping)]
+    parts = ["\n".join(loose) + "\n"] if loose else []
+    for name, table in tables.items():
+        if isinstance(table, Mapping):
+            lines = [f"[{_key(name)}]", *(f"{_key(inner)} = {_value(value)}" for inner, value in table.items())]
+            parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    """A CSV file: header, then one line a row, numbers so that they read back as the same doubles.
+
+    >>> csv_bytes(["id", "x"], [["a", 0.1]])
+    b'id,x\\na,0.1\\n'
+    """
+    lines = [",".join(header)]
+    lines += [",".join(repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row) for row in rows]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def npy_bytes(array: Any) -> bytes:
+    """An ``.npy`` file of an array."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(array), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _frozen_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    return dict(files)
+
+
+@frozen(kw_only=True, eq=False)
+class GeneratedProblem:
+    """One problem, as its user would hand it in.
+
+    >>> problem = GeneratedProblem(toml="[privacy]\\nepsilon = 0.1\\n")
+    >>> print(problem.with_key("privacy.epsilon", 2).toml, end="")
+    [privacy]
+    epsilon = 2
+
+    Attributes:
+        toml: text of the problem file.
+        files: contents of the files that it names, by the name it gives them.
+        secrets: byte strings of the secret inputs, long enough not to occur by chance (seven digits or letters,
+            say) and such that the mechanism may not publish them: none may stand in a file outside ``private/``.
+        facts: whatever the profile's own functions want to know of the problem.
+    """
+
+    toml: str
+    files: Mapping[str, bytes] = field(factory=dict, converter=_frozen_files)
+    secrets: tuple[bytes, ...] = field(default=(), converter=tuple)
+    facts: Mapping[str, Any] = field(factory=dict)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for equal problems."""
+        return self.toml, tuple(sorted(self.files.items()))
+
+    def tables(self) -> dict[str, Any]:
+        """The problem file, parsed; numbers with a point are Decimals."""
+        return tomllib.loads(self.toml, parse_float=Decimal)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, ``"privacy.epsilon"`` say."""
+        value: Any = self.tables()
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return default
+            value = value[part]
+        return value
+
+    def with_key(self, key: str, value: Any) -> GeneratedProblem:
+        """The same problem with one key set."""
+        tables = self.tables()
+        inner = tables
+        *path, last = key.split(".")
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+        return evolve(self, toml=to_toml(tables))
+
+    def without_key(self, key: str) -> GeneratedProblem:
+        """The same problem with one key left out."""
+        tables = self.tables()
+        inner = tables
+        *path, last = key.split(".")
+        for part in path:
+            inner = inner.get(part, {})
+        inner.pop(last, None)
+        return evolve(self, toml=to_toml(tables))
+
+    def with_file(self, name: str, contents: bytes) -> GeneratedProblem:
+        """The same problem with one file's contents replaced."""
+        return evolve(self, files={**self.files, name: contents})
+
+    def write(self, folder: Path) -> Path:
+        """Write the problem file and its files; returns the path of the problem file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, contents in self.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(contents)
+        path = folder / FILE
+        path.write_text(self.toml, "utf-8")
+        return path
+
+    def show(self) -> str:
+        """The problem as it can be read in a message: the TOML, then each file, long ones cut."""
+        parts = [self.toml.strip("\n")]
+        parts += [f"# {name}\n{_shown(contents)}" for name, contents in sorted(self.files.items())]
+        return "\n".join(parts)
+
+    def __repr__(self) -> str:
+        return f"GeneratedProblem({' / '.join(self.show().splitlines())})"
+
+
+def _shown(contents: bytes) -> str:
+    if contents.startswith(b"\x93NUMPY"):
+        try:
+            return np.array2string(np.load(io.BytesIO(contents), allow_pickle=False), threshold=64)
+        except (ValueError, EOFError):
+            return f"{len(contents)} bytes that are no array"
+    try:
+        lines = contents.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        return f"{len(contents)} bytes"
+    cut = lines[:_SHOWN_LINES]
+    return "\n".join(cut + [f"... {len(lines) - _SHOWN_LINES} lines more"] * (len(lines) > _SHOWN_LINES))
+
+
+@frozen(kw_only=True)
+class Variant:
+    """A problem that says the same thing in another way.
+
+    Attributes:
+        problem: relabelled, reordered or in other units.
+        factor: what its objective is of the first problem's: 4.0 where lengths, and the loss with them, are four
+            times as large.
+        change: what was changed, in words for the message.
+    """
+
+    problem: GeneratedProblem
+    factor: float = 1.0
+    change: str = ""

@@ -1,0 +1,129 @@
+"""What a mechanism tells the kit about itself: :class:`Profile`.
+
+A mechanism names its profile by ``kit = "package.module:PROFILE"``. One over
+:class:`privopt.problem.metric.MetricProblem` needs none; where it adds a required table, or some of the default's
+problems are not for it, :func:`privopt.testing.metric_profile` makes one in a line.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import ArrayLike, NDArray
+
+from privopt.errors import RegistryError
+from privopt.interfaces import Mechanism
+from privopt.testing.problems import GeneratedProblem, Variant
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+__all__ = ["Profile", "Query", "profile_of"]
+
+
+def _flat(values: ArrayLike) -> NDArray[Any]:
+    return np.asarray(values).ravel()
+
+
+@frozen(kw_only=True, eq=False)
+class Query:
+    """Quantities that noise is added to, one call of the noise.
+
+    Attributes:
+        name: in words, for messages: ``"counts of level 2"``.
+        values: the true quantities, before the noise; any shape.
+        scale: of the Laplace or double geometric noise on each of them, exact.
+        sensitivity: greatest change of the sum of absolute values between neighbours that the mechanism reckons
+            with; None where it states none for this call alone.
+    """
+
+    name: str
+    values: NDArray[Any] = field(converter=_flat)
+    scale: Fraction = field(converter=Fraction)
+    sensitivity: Fraction | int | None = None
+
+
+def _epsilon(problem: Any) -> Fraction:
+    """The ``privacy.epsilon`` of a problem."""
+    return Fraction(problem.privacy.epsilon)
+
+
+@frozen(kw_only=True, eq=False)
+class Profile:
+    """How the conformance kit can try a mechanism.
+
+    Only ``problems`` is needed; each other field makes further checks possible, and a check that lacks its field is
+    reported as skipped, with the field's name.
+
+    Functions take a :class:`GeneratedProblem` where they make other problems, and the mechanism's own loaded problem
+    (an instance of its ``problem_class``) where they compute.
+
+    Attributes:
+        problems: strategy of small problems, valid and, but for some, feasible. The simplest ones first in every
+            choice, so that failures shrink.
+        neighbours: all problems, or enough of them, that the guarantee makes alike with a given one (additive noise).
+        queries: ``(problem, method) -> queries``: what noise is added to, call by call. Left out: the calls of
+            :mod:`privopt.noise` are recorded while the mechanism solves, which is better where it draws from there.
+        observed: ``(release) -> numbers`` of a release that depend on the secret, always as many: what the
+            statistical attack looks at. The mechanism is solved anew for each draw.
+        draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
+            faster way exists than solving anew.
+        stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
+        variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``): the same problem said otherwise, or None
+            where that cannot be done with the one given.
+        best_known: ``(problem, method) -> objective`` of some release that keeps the guarantee, found otherwise
+            (brute force); holds ``lower_bound`` against it.
+        oracle: ``(problem, release, result) -> complaints``: an independent computation of what the release must meet;
+            ``result`` is result.json. Nothing where all is well.
+        claims: method -> guarantee kind that its paper claims, for methods of kind ``"none"``: what they are held
+            against when named.
+        epsilon: ``(problem) -> epsilon`` where it is not ``privacy.epsilon``.
+        skip: check -> reason, for checks that make no sense of this mechanism.
+        expected_failures: check, or ``"method:check"``, -> reason; strict: one that passes is a failure.
+    """
+
+    problems: SearchStrategy[GeneratedProblem]
+    neighbours: Callable[[GeneratedProblem], Iterable[GeneratedProblem]] | None = None
+    queries: Callable[[Any, str], Sequence[Query]] | None = None
+    observed: Callable[[Any], ArrayLike] | None = None
+    draws: Callable[[Any, str, int], ArrayLike] | None = None
+    stricter: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
+    variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)
+    best_known: Callable[[Any, str], float | None] | None = None
+    oracle: Callable[[Any, Any, Mapping[str, Any]], Iterable[str]] | None = None
+    claims: Mapping[str, str] = field(factory=dict)
+    epsilon: Callable[[Any], Fraction] = _epsilon
+    skip: Mapping[str, str] = field(factory=dict)
+    expected_failures: Mapping[str, str] = field(factory=dict)
+
+
+def profile_of(mechanism: Mechanism) -> Profile:
+    """The profile that a mechanism names, or the default of its problem class.
+
+    Raises:
+        RegistryError: it names none and its problem class has no default, or what it names is no profile.
+    """
+    from privopt.testing.metric import default_profile
+
+    if not mechanism.kit:
+        made = default_profile(mechanism.problem_class)
+        if made is None:
+            raise RegistryError(
+                f"{type(mechanism).__name__} names no profile for the conformance kit; wanted "
+                'kit = "package.module:PROFILE", a privopt.testing.Profile'
+            )
+        return made
+    module, _, name = mechanism.kit.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RegistryError(f"{type(mechanism).__name__}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Profile):
+        raise RegistryError(f"{type(mechanism).__name__}: kit {mechanism.kit!r} is no privopt.testing.Profile")
+    return found

@@ -1,0 +1,179 @@
+"""Runs checks on a subject and tells how each ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import hypothesis
+from attrs import define, evolve, field, frozen
+from hypothesis import strategies as st
+from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
+
+from privopt.errors import UnknownNameError, UsageError
+from privopt.testing.checks import CHECKS
+from privopt.testing.checks.base import Check, CheckFailedError, EnoughError, Trial
+from privopt.testing.efforts import Effort, effort
+from privopt.testing.under_trial import Subject, told
+
+__all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
+
+Status = Literal["passed", "failed", "expected-failure", "skipped"]
+
+
+@frozen(kw_only=True)
+class CheckResult:
+    """How one check ended.
+
+    Attributes:
+        check: its name.
+        version: of the check.
+        status: passed, failed, expected-failure or skipped.
+        reason: what was found with the smallest example, why the failure was expected, or why it was skipped.
+        seconds: it took.
+        method: of the mechanism.
+        examples: drawn until it failed, or in all.
+    """
+
+    check: str
+    version: int
+    status: Status
+    reason: str = ""
+    seconds: float = 0.0
+    method: str = ""
+    examples: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``privopt check --json`` writes it."""
+        return {
+            "check": self.check,
+            "version": self.version,
+            "status": self.status,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 3),
+            "method": self.method,
+            "examples": self.examples,
+        }
+
+
+@define
+class _State:
+    start: float
+    examples: int = 0
+    failed_at: float | None = None
+    failure: CheckFailedError | None = None
+    known: set[Any] = field(factory=set)
+    once: dict[str, Any] = field(factory=dict)
+
+
+def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) -> None:
+    now = time.monotonic()
+    if state.failed_at is None:
+        late = state.examples > 0 and now - state.start > how.seconds
+        state.examples += not late
+    else:
+        late = now - state.failed_at > how.shrinking
+    trial = Trial(subject=subject, data=data, effort=how, late=late, known=state.known, once=state.once)
+    try:
+        check.function(trial)
+    except CheckFailedError as error:
+        state.failure = error
+        state.failed_at = state.failed_at or time.monotonic()
+        raise
+    except EnoughError:
+        return
+    except HypothesisException:
+        raise
+    except Exception as error:
+        # what a mechanism's own code raises while it is asked about its release is a finding
+        state.failed_at = state.failed_at or time.monotonic()
+        state.failure = CheckFailedError(f"the check could not be done, for the mechanism raised {told(error)}", None)
+        raise state.failure from error
+
+
+def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: int = 0) -> CheckResult:
+    """Run one check.
+
+    Args:
+        name: of the check.
+        subject: what is tried.
+        how: the profile; chosen by :func:`privopt.testing.efforts.effort` where None.
+        seed: of the problems drawn.
+
+    Raises:
+        UnknownNameError: no check is called so.
+    """
+    if name not in CHECKS:
+        raise UnknownNameError("check", name, CHECKS)
+    check, how = CHECKS[name], how or effort()
+    made = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
+    reason = check.reason_to_skip(subject)
+    if reason is not None:
+        return evolve(made, status="skipped", reason=reason)
+    how = evolve(how, examples=max(1, round(how.examples * check.share)))
+    state = _State(time.monotonic())
+
+    def body(data: Any) -> None:
+        _one(check, subject, how, state, data)
+
+    run = hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))
+    status: Status = "passed"
+    reason = ""
+    try:
+        run()
+    except CheckFailedError as error:
+        status, reason = "failed", str(error)
+    except (Unsatisfiable, FailedHealthCheck):
+        status, reason = "skipped", "no generated problem was solved"
+    except (Flaky, ExceptionGroup) as error:
+        status = "failed"
+        reason = str(state.failure) if state.failure is not None else f"differs from run to run: {told(error)}"
+    seconds = time.monotonic() - state.start
+    return evolve(made, status=status, reason=reason, seconds=seconds, examples=state.examples)
+
+
+def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:
+    """Reasons by check for one method, out of keys ``check`` and ``method:check``.
+
+    Raises:
+        UsageError: a key names no check.
+    """
+    found: dict[str, str] = {}
+    for key, reason in {**subject.profile.expected_failures, **expected}.items():
+        method, _, name = key.rpartition(":")
+        if name not in CHECKS:
+            raise UsageError(f"expected failure {key!r}: {UnknownNameError('check', name, CHECKS)}")
+        if not reason.strip():
+            raise UsageError(f"expected failure {key!r}: wanted a reason in words")
+        if method in ("", subject.method.name):
+            found[name] = reason
+    return found
+
+
+def judged(result: CheckResult, reason: str | None) -> CheckResult:
+    """A result in the light of an expected failure's reason, strictly: one that does not fail is a failure."""
+    if reason is None:
+        return result
+    if result.status == "failed":
+        return evolve(result, status="expected-failure", reason=reason)
+    found = f"expected to fail ({reason}) but {result.status}; take the expectation away"
+    return evolve(result, status="failed", reason=found)
+
+
+def run_checks(
+    subject: Subject,
+    names: Iterable[str] | None = None,
+    *,
+    how: Effort | None = None,
+    expected: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> list[CheckResult]:
+    """Run checks on a subject, all of them where ``names`` is None.
+
+    Raises:
+        PrivoptError: an unknown check, or an expected failure without sense.
+    """
+    reasons = expected_for(subject, expected or {})
+    chosen = list(CHECKS) if names is None else list(names)
+    return [judged(run_check(name, subject, how=how, seed=seed), reasons.get(name)) for name in chosen]

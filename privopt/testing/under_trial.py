@@ -1,0 +1,334 @@
+"""A mechanism under trial: run through the real pipeline, in a registry of its own, and watched while it solves."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import numpy as np
+from attrs import define, evolve, field, frozen
+
+from privopt.errors import PrivoptError, UsageError
+from privopt.interfaces import Mechanism, Outcome, SolveContext
+from privopt.problem import load_problem
+from privopt.registry import Registered, Registry, discover, registry, using
+from privopt.solve import Options, solve
+from privopt.specs import GUARANTEE_KINDS, MechanismSpec, MethodSpec
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.profile import Profile, profile_of
+
+__all__ = ["Run", "Seen", "Subject", "fingerprint", "spec_of", "subject", "subjects", "told"]
+
+KEPT: Final = 400
+"""Runs that are kept for the checks that come later."""
+
+
+@frozen(kw_only=True, eq=False)
+class Seen:
+    """What happened inside the mechanism's ``solve``.
+
+    Attributes:
+        problem: as loaded.
+        outcome: what ``solve`` returned.
+        changed: places in the problem that ``solve`` changed.
+    """
+
+    problem: Any
+    outcome: Outcome
+    changed: tuple[str, ...]
+
+
+@frozen(kw_only=True, eq=False)
+class Run:
+    """One run of the pipeline.
+
+    Attributes:
+        given: the problem handed in.
+        source: its file.
+        folder: DIR.
+        result: result.json.
+        seen: the inside, where ``solve`` returned.
+        error: what was raised instead.
+    """
+
+    given: GeneratedProblem
+    source: Path
+    folder: Path
+    result: Mapping[str, Any] | None = None
+    seen: Seen | None = None
+    error: Exception | None = None
+
+    @property
+    def problem(self) -> Any:
+        """The problem as the mechanism got it."""
+        assert self.seen is not None  # only asked of runs that ended well
+        return self.seen.problem
+
+    @property
+    def release(self) -> Any:
+        """The release as the mechanism returned it."""
+        assert self.seen is not None  # as above
+        return self.seen.outcome.release
+
+
+def fingerprint(value: Any) -> dict[str, str]:
+    """Digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""
+    found: dict[str, str] = {}
+    _walk(value, "problem", found, set(), 0)
+    return found
+
+
+def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], depth: int) -> None:
+    if depth > 12:
+        return
+    if isinstance(value, np.ndarray):
+        head = f"{value.dtype}{value.shape}"
+        found[place] = head + hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return
+    if isinstance(value, (str, bytes, int, float, complex, type(None), Path)) or not hasattr(value, "__class__"):
+        found[place] = repr(value)
+        return
+    if id(value) in visited:
+        return
+    visited.add(id(value))
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        inner = [(f"{place}[{name!r}]", item) for name, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        inner = [(f"{place}[{n}]", item) for n, item in enumerate(value)]
+        found[f"{place}.length"] = str(len(value))
+    elif type(value).__module__.startswith("privopt") or attrs.has(type(value)) or hasattr(value, "__dict__"):
+        names = [a.name for a in attrs.fields(type(value))] if attrs.has(type(value)) else []
+        names += [name for name in getattr(value, "__dict__", {}) if name not in names]
+        inner = [(f"{place}.{name}", getattr(value, name)) for name in names if hasattr(value, name)]
+    else:
+        with contextlib.suppress(Exception):  # an object whose repr fails has no fingerprint
+            found[place] = repr(value)
+    for name, item in inner:
+        if not callable(item) or isinstance(item, Mapping):
+            _walk(item, name, found, visited, depth + 1)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Places whose contents differ; what was only computed and kept (a cached property) is no change."""
+    return tuple(name for name, digest in before.items() if after.get(name, digest) != digest)
+
+
+@frozen(kw_only=True)
+class _Watched(Registered):
+    """A registered mechanism whose ``solve`` notes what goes in and comes out."""
+
+    mechanism_class: type[Mechanism]
+    notes: list[Seen] = field(factory=list, eq=False)
+
+    def load(self) -> Mechanism:
+        cls, notes = self.mechanism_class, self.notes
+
+        def watched(self: Mechanism, problem: Any, context: SolveContext) -> Outcome:
+            before = fingerprint(problem)
+            outcome = cls.solve(self, problem, context)
+            notes.append(Seen(problem=problem, outcome=outcome, changed=_changes(before, fingerprint(problem))))
+            return outcome
+
+        body = {"solve": watched, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        made: Mechanism = type(cls.__name__, (cls,), body)()
+        return made
+
+
+@define(kw_only=True, eq=False)
+class Subject:
+    """One method of a mechanism, ready to be tried.
+
+    Attributes:
+        spec: the mechanism as data.
+        mechanism_class: its class.
+        method: which method.
+        profile: how to try it.
+        kind: guarantee that it is held against: the claimed one, or its paper's where it claims none.
+        private: whether ``kind`` is what the release itself claims.
+    """
+
+    spec: MechanismSpec
+    mechanism_class: type[Mechanism]
+    method: MethodSpec
+    profile: Profile
+    kind: str
+    private: bool
+    plugin: str = "under trial"
+    version: str = "0"
+    _folder: Path | None = field(default=None, init=False)
+    _kept: dict[Any, Run] = field(factory=dict, init=False)
+    _count: int = field(default=0, init=False)
+
+    @property
+    def name(self) -> str:
+        """``mechanism --method method``."""
+        return f"{self.spec.name} --method {self.method.name}"
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the guarantee is kept by noise in the release, so that its loss is random."""
+        return self.kind in ("pure-dp", "local-dp")
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """A fresh instance, not watched."""
+        return self.mechanism_class()
+
+    def epsilon(self, problem: Any) -> Any:
+        """The budget that the release claims for a problem, or that the paper claims."""
+        claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
+        return self.profile.epsilon(problem) if claimed is None else claimed
+
+    def load(self, problem: GeneratedProblem) -> Any:
+        """The problem, read by the mechanism's own problem class.
+
+        Raises:
+            InputError: as the pipeline would.
+        """
+        path = problem.write(self.new_folder())
+        return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
+
+    def new_folder(self) -> Path:
+        """An empty folder that :meth:`close` removes."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="privopt-kit-"))
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir()
+        return folder
+
+    def close(self) -> None:
+        """Remove everything that was written."""
+        self._kept.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    @contextlib.contextmanager
+    def registered(self) -> Iterator[_Watched]:
+        """A block in which the registry holds this mechanism, and what is installed beside it."""
+        here = _Watched(
+            spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
+        )
+        others = registry().mechanisms
+        taken: Registry = evolve(discover([]), mechanisms={**others, self.spec.name: here})
+        with using(taken):
+            yield here
+
+    def run(self, problem: GeneratedProblem, *, fresh: int = 0, **options: Any) -> Run:
+        """Run the pipeline on a problem; the same call is answered from what was kept.
+
+        Args:
+            problem: to solve.
+            fresh: another number asks for another run.
+            options: of :class:`privopt.solve.Options`.
+        """
+        key = (problem.identity, fresh, tuple(sorted(options.items())))
+        if key not in self._kept:
+            if len(self._kept) >= KEPT:
+                self._forget()
+            self._kept[key] = self._run(problem, options)
+        return self._kept[key]
+
+    def _forget(self) -> None:
+        for key in list(self._kept)[: KEPT // 4]:
+            shutil.rmtree(self._kept.pop(key).folder.parent, ignore_errors=True)
+
+    def _run(self, problem: GeneratedProblem, options: Mapping[str, Any]) -> Run:
+        home = self.new_folder()
+        made = Run(given=problem, source=problem.write(home / "given"), folder=home / "out")
+        chosen = Options(method=self.method.name, allow_unsafe=True, **options)
+        with self.registered() as here:
+            try:
+                solved = solve(self.spec.name, made.source, made.folder, chosen)
+            except Exception as error:  # whatever a mechanism raises is a finding, not the kit's end
+                return evolve(made, error=error, seen=here.notes[-1] if here.notes else None)
+        return evolve(made, result=solved.result, seen=here.notes[-1])
+
+
+def spec_of(cls: type[Mechanism], guarantee: str) -> MechanismSpec:
+    """What a class would be registered as: one method, called solve.
+
+    Raises:
+        UsageError: no such guarantee kind.
+    """
+    if guarantee not in GUARANTEE_KINDS:
+        raise UsageError(f"{cls.__name__}: wanted spec=MechanismSpec(...), or guarantee= one of {GUARANTEE_KINDS}")
+    words = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
+    return MechanismSpec(
+        name=f"under-trial-{words}".replace("--", "-"),
+        target=f"{cls.__module__}:{cls.__name__}",
+        guarantee=guarantee,
+        summary="under trial",
+        methods=[MethodSpec(name="solve", summary="the only one")],
+    )
+
+
+def subject(
+    mechanism: str | type[Mechanism],
+    method: str | None = None,
+    *,
+    spec: MechanismSpec | None = None,
+    guarantee: str = "",
+    profile: Profile | None = None,
+) -> Subject:
+    """One method of a mechanism as a subject.
+
+    Args:
+        mechanism: name of an installed mechanism, or a class.
+        method: its default where None.
+        spec: for a class: what it would be registered as.
+        guarantee: for a class without a spec: the kind it claims.
+        profile: its own, or its problem class's default, where None.
+
+    Raises:
+        PrivoptError: no such mechanism or method, or no profile for it.
+    """
+    if isinstance(mechanism, str):
+        registered = registry().get(mechanism)
+        spec, cls = registered.spec, type(registered.load())
+        plugin, version = registered.plugin, registered.version
+    else:
+        cls, plugin, version = mechanism, "under trial", "0"
+        spec = spec or spec_of(cls, guarantee)
+        registered = Registered(spec=spec, plugin=plugin, version=version)
+    chosen = registered.method(method)
+    profile = profile or profile_of(cls())
+    kind = spec.kind_of(chosen)
+    private = kind != "none"
+    return Subject(
+        spec=spec,
+        mechanism_class=cls,
+        method=chosen,
+        profile=profile,
+        kind=kind if private else profile.claims.get(chosen.name, "none"),
+        private=private,
+        plugin=plugin,
+        version=version,
+    )
+
+
+def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
+    """An installed mechanism's methods: the one named, or each that has a guarantee.
+
+    Raises:
+        PrivoptError: as :func:`subject`.
+    """
+    if method is not None:
+        return [subject(mechanism, method)]
+    spec = registry().get(mechanism).spec
+    named = [m.name for m in spec.methods if spec.kind_of(m) != "none"]
+    return [subject(mechanism, name) for name in named]
+
+
+def told(error: BaseException) -> str:
+    """An error as a message shows it."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"
