@@ -32,9 +32,10 @@ def find_uv() -> str:
     if attempt(sys.executable, "-m", "pip", "install", "--quiet", "--target", TOOLS, "uv") and candidates[0].exists():
         return str(candidates[0])
     shutil.rmtree(TOOLS, ignore_errors=True)
-    if attempt(sys.executable, "-m", "venv", TOOLS / "venv"):
-        if attempt(TOOLS / "venv" / "bin" / "python", "-m", "pip", "install", "--quiet", "uv"):
-            return str(candidates[1])
+    python = TOOLS / "venv" / "bin" / "python"
+    made = attempt(sys.executable, "-m", "venv", TOOLS / "venv")
+    if made and attempt(python, "-m", "pip", "install", "--quiet", "uv"):
+        return str(candidates[1])
     shutil.rmtree(TOOLS, ignore_errors=True)
     sys.exit(
         "privopt: neither uv nor pip nor venv works with this python3; install one of them "

@@ -219,6 +219,20 @@ def sample(folder: Path, input_id: str, count: int) -> None:
         click.echo("\n".join(drawn[first : first + step]))
 
 
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@guarded
+def audit(folder: Path, as_json: bool) -> None:
+    """What an attacker gets from a release."""
+    from privopt.audit import audit as run
+    from privopt.audit import table
+    from privopt.files import dump_json
+
+    found = run(folder)
+    click.echo(dump_json(found) if as_json else table(found), nl=False)
+
+
 def main() -> None:
     """Entry point of ``privopt`` and ``python -m privopt``."""
     cli(prog_name="privopt")

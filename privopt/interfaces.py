@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import Factory, define, evolve, field, frozen
 
+from privopt.errors import ModelError, StoppedError, UsageError
+
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.dsl.compile import StandardForm
@@ -180,8 +182,6 @@ class Release(ABC):
         Raises:
             UsageError: this kind of release cannot be sampled, or the input is unknown.
         """
-        from privopt.errors import UsageError
-
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
 
@@ -199,8 +199,6 @@ class PrivacyConstraint(ABC):
         Raises:
             ModelError: this notion has no rows (additive noise, say).
         """
-        from privopt.errors import ModelError
-
         raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
 
     @abstractmethod
@@ -220,8 +218,6 @@ class UtilityLoss(ABC):
         Raises:
             ModelError: this loss has no linear form.
         """
-        from privopt.errors import ModelError
-
         raise ModelError(f"{type(self).__name__} has no form in a model")
 
     @abstractmethod
@@ -310,6 +306,15 @@ class SolveContext:
     def remaining(self) -> float | None:
         """Seconds until the deadline, at least 0; None without one."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def check(self) -> None:
+        """Stop where the deadline has passed and there is nothing feasible to return.
+
+        Raises:
+            StoppedError: it has.
+        """
+        if self.remaining == 0.0:
+            raise StoppedError("the time limit came before anything feasible was found; nothing written")
 
     def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:
         """Tell the progress display, if there is one."""

@@ -74,8 +74,8 @@ class MatrixRelease(Release):
             )
         return cls(
             weights=repaired.weights,
-            records=data.records.ids,
-            outputs=data.outputs.ids,
+            records=np.asarray(data.records.ids, dtype=np.str_),
+            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
             pairs=data.pairs,
             distances=data.distances,
             repaired=repaired,
@@ -133,7 +133,7 @@ class MatrixRelease(Release):
             for name, kind in kinds.items()
             if parts[name].dtype.str[1:] != kind and not (kind == "U" and parts[name].dtype.kind == "U")
         ]
-        if not faults and pairs.size and not (0 <= pairs.min() and pairs.max() < count):
+        if not faults and pairs.size and (pairs.min() < 0 or pairs.max() >= count):
             faults.append(Fault(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}"))
         if not faults and not (np.isfinite(parts["distances"]).all() and (parts["distances"] >= 0).all()):
             faults.append(Fault(path.name, "distances", "a negative or infinite distance", "distances of at least 0"))

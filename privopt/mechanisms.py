@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.exact.bound import Multipliers, lower_bound
+from privopt.exact.sample import draw
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.losses import ExpectedLoss
 from privopt.matrix import MatrixRelease
@@ -28,7 +29,17 @@ from privopt.privacy import MetricDP
 from privopt.problem.metric import MetricProblem
 from privopt.problem.pairs import not_implied
 
-__all__ = ["Matrix", "MetricMechanism"]
+if TYPE_CHECKING:
+    from privopt.problem.data import MetricData
+
+__all__ = ["Matrix", "MetricMechanism", "audit_matrix"]
+
+CONFIDENCE: Final = 0.999
+DRAWS: Final = 100_000
+"""Draws for each of the two records that the statistical attack compares."""
+
+SEARCHED: Final = 20_000
+"""Required pairs that the attack chooses from, at most."""
 
 NEAR: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
@@ -120,6 +131,54 @@ class MetricMechanism(Mechanism):
             if stored.tolist() != list(wanted):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         return lines or _pairs_cover(release, data)
+
+    def audit(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
+        return audit_matrix(release, problem.data)
+
+
+def audit_matrix(release: MatrixRelease, data: MetricData) -> dict[str, Any]:
+    """What an attacker gets from a matrix.
+
+    ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
+    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs.
+    """
+    from privopt import attack
+
+    z, prior = release.probabilities, data.prior
+    every = attack.pair_blocks(len(release.records), data.metric.between)
+    achieved = attack.achieved_epsilon(z, every)
+    found = attack.violations(z, [(release.pairs, release.distances)], float(data.epsilon))
+    return {
+        "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
+        "gv": {"ratio": found.ratio, "error": found.error},
+        "bayes_error": attack.bayes_error(z, prior),
+        "expected_loss": attack.expected_loss(z, data.cost, prior),
+        "entropy_bits": attack.entropy_bits(z, prior),
+        "statistical": _sampled(release),
+    }
+
+
+def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
+    """A lower bound on epsilon from draws alone, for the required pair whose rows differ most for their distance."""
+    from privopt.attack import epsilon_lower
+
+    apart = np.flatnonzero(release.distances > 0)
+    if not apart.size:
+        return None
+    z = release.probabilities
+    chosen = apart[:: max(1, apart.size // SEARCHED)]
+    i, j = release.pairs[chosen].T
+    spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
+    worst = chosen[int(spread.argmax())]
+    i, j = release.pairs[worst].tolist()
+    bound = epsilon_lower(draw(release.weights[i], DRAWS), draw(release.weights[j], DRAWS), CONFIDENCE)
+    return {
+        "epsilon_lower": bound / float(release.distances[worst]),
+        "confidence": CONFIDENCE,
+        "draws": 2 * DRAWS,
+        "records": [str(release.records[i]), str(release.records[j])],
+    }
 
 
 def _repair_details(release: MatrixRelease) -> dict[str, Any]:

@@ -133,7 +133,8 @@ def split_budget(
     """Cut a budget by shares into rationals that sum to at most epsilon.
 
     A share's exact part is kept where its terms are small; otherwise the greatest fraction below it with the
-    given denominator at most is taken, so that the bulk sampler stays within 64 bits.
+    given denominator at most is taken (for a share below 1 / denominator the greatest 1 / q), so that the bulk
+    sampler stays within 64 bits.
 
     Args:
         epsilon: exact, above 0.
@@ -153,16 +154,15 @@ def split_budget(
     if min(exact) <= 0:
         raise UsageError(f"shares are {list(shares)}; wanted finite numbers above 0")
     total = sum(exact)
-    parts = tuple(_floor_fraction(epsilon * share / total, denominator) for share in exact)
-    if min(parts) <= 0:
-        raise UsageError(f"a share of {epsilon} is below 1 / {denominator}; wanted a larger one")
-    return parts
+    return tuple(_floor_fraction(epsilon * share / total, denominator) for share in exact)
 
 
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
-    """The greatest fraction <= value among the best approximations with a denominator of at most ``denominator``."""
+    """The greatest fraction <= value with a denominator of at most ``denominator``; of the form 1 / q where none is."""
     if value.denominator <= denominator:
         return value
+    if value * denominator < 1:
+        return Fraction(1, math.ceil(1 / value))
     near = value.limit_denominator(denominator)
     if near <= value:
         return near

@@ -30,6 +30,7 @@ from privopt.files import (
     dump_json,
     new_folder,
     read_result,
+    sha256,
     write_problem,
 )
 from privopt.interfaces import Certificate, Guarantee, Mechanism, Objective, Outcome, Progress, SolveContext
@@ -140,6 +141,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
         )
         with context.timed("build"):
             problem = _load(mechanism, problem_file)
+        context.check()
         try:
             outcome = mechanism.solve(problem, context)
         except KeyboardInterrupt:
@@ -295,6 +297,7 @@ def verify(folder: Path, *, jobs: int = 1) -> tuple[list[str], Certificate | Non
         complaints.append(f"certificate: worst {certificate.worst}, allowed {certificate.allowed}")
         complaints.extend(certificate.failures)
     complaints += _claims(result, privacy.guarantee, certificate)
+    complaints += _bookkeeping(folder, result, registered)
     utility = mechanism.utility(problem, method.name)
     complaints += _objective(result, utility.evaluate(release), maximise=utility.maximise)
     try:
@@ -332,12 +335,32 @@ def _claims(result: Mapping[str, Any], guarantee: Guarantee, certificate: Certif
     return lines
 
 
+def _bookkeeping(folder: Path, result: Mapping[str, Any], registered: Registered) -> list[str]:
+    """The statements of result.json that only other parts of DIR can contradict."""
+    lines = []
+    digest = sha256(folder / PROBLEM / result["problem"]["file"])
+    if result["problem"].get("sha256") != digest:
+        lines.append(f"{RESULT}: problem.sha256: not that of the problem file, {digest}")
+    objective = result.get("objective")
+    gap = objective.get("gap") if isinstance(objective, dict) else None
+    if result.get("status") not in ("optimal", "feasible"):
+        lines.append(f"{RESULT}: status: {result.get('status')!r} is neither optimal nor feasible")
+    elif result["status"] == "optimal" and gap is None and "lp" not in result.get("details", {}):
+        lines.append(f"{RESULT}: status: optimal without a gap")
+    guarantee = result.get("guarantee")
+    if isinstance(guarantee, dict) and registered.spec.kind_of(registered.method(result["method"])) != guarantee.get(
+        "kind"
+    ):
+        lines.append(f"{RESULT}: guarantee.kind: {guarantee.get('kind')!r} is not what the mechanism is registered for")
+    return lines
+
+
 def _same(claimed: Any, value: float | None) -> bool:
     if value is None or claimed is None:
         return claimed is None and value is None
     if isinstance(claimed, str) or math.isinf(value):
-        return claimed == ("inf" if value > 0 else "-inf")
-    return isinstance(claimed, (int, float)) and abs(claimed - value) <= _NEAR * max(1.0, abs(value))
+        return bool(claimed == ("inf" if value > 0 else "-inf"))
+    return isinstance(claimed, (int, float)) and bool(abs(claimed - value) <= _NEAR * max(1.0, abs(value)))
 
 
 def _objective(result: Mapping[str, Any], value: float | None, *, maximise: bool) -> list[str]:

@@ -8,6 +8,7 @@ import time
 from importlib.metadata import EntryPoint
 
 import pytest
+
 from privopt.errors import RegistryError, UnknownNameError, UsageError
 from privopt.registry import discover, observers_of, registry
 from privopt.specs import GROUP, MechanismSpec, MethodSpec

@@ -60,6 +60,7 @@ def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, c
     """
     data = problem.data
     model = optimal_model(data, privacy, utility)
+    context.check()
     context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     return Matrix(

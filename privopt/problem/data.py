@@ -15,12 +15,12 @@ from privopt.errors import Fault, InputError
 from privopt.problem.cost import distance_loss, travel_cost
 from privopt.problem.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric, Space, grid_points
 from privopt.problem.pairs import components, reduce_pairs, required_pairs
-from privopt.problem.roads import Roads, RoadMetric
 from privopt.problem.schema import File
 from privopt.problem.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 
 if TYPE_CHECKING:
     from privopt.problem.metric import MetricProblem, Places
+    from privopt.problem.roads import Roads
 
 __all__ = ["MetricData", "load"]
 
@@ -255,6 +255,8 @@ def _metric(problem: MetricProblem, records: Space, outputs: Space | None, file:
     if distance.kind == "haversine":
         return HaversineMetric(records, outputs)
     if distance.kind == "graph":
+        from privopt.problem.roads import RoadMetric
+
         assert distance.edges is not None  # _check_keys
         return RoadMetric(_roads(distance.edges, directed=False), records, outputs)
     assert distance.matrix is not None  # _check_keys
@@ -269,6 +271,8 @@ def _metric(problem: MetricProblem, records: Space, outputs: Space | None, file:
 
 
 def _roads(edges: File, *, directed: bool) -> Roads:
+    from privopt.problem.roads import Roads
+
     columns = [Column(name="from", kind="id"), Column(name="to", kind="id"), Column(name="km", least=0.0, unit="km")]
     table = read_table(edges, columns)
     return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name)

@@ -58,10 +58,10 @@ _KEY: Final = "privopt.key"
 
 
 class Wanted(ValueError):  # noqa: N818  (it reads as what it says: found X, wanted Y)
-    """A value that will not do: what was found and what was wanted."""
+    """A value that will not do: what was found (the value, or ``words`` for it) and what was wanted."""
 
-    def __init__(self, found: object, wanted: str) -> None:
-        self.found = found if isinstance(found, str) else show(found)
+    def __init__(self, found: object, wanted: str, *, words: str = "") -> None:
+        self.found = words or show(found)
         self.wanted = wanted
         super().__init__(f"found {self.found}, wanted {wanted}")
 
@@ -250,7 +250,8 @@ def _file(value: Any, _: type) -> File:
     if not name or path.is_dir():
         raise Wanted(value, "the name of a file")
     if not path.is_file():
-        raise Wanted(f"{name!r}, which does not exist", "a file, its path relative to the problem file")
+        wanted = "a file, its path relative to the problem file"
+        raise Wanted(value, wanted, words=f"{name!r}, which does not exist")
     return File(name=name, path=path)
 
 
@@ -326,7 +327,7 @@ def _sequence(value: Any, type_: Any) -> Any:
         except Wanted as error:
             faults.append(f"{error.found} at position {position} where {error.wanted} was wanted")
     if faults:
-        raise Wanted("; ".join(faults[:3]), "a list of such values alone")
+        raise Wanted(value, "a list of such values alone", words="; ".join(faults[:3]))
     return tuple(results)
 
 

@@ -36,20 +36,25 @@ def main() -> None:
     drawn = privopt("sample", OUT / "optimal-lp", "--input", "2-3", "-n", "5").split()
     objective, guarantee, certificate = best["objective"], best["guarantee"], best["certificate"]
     plain = losses["exponential"]["objective"]["value"]
+    unit = objective["unit"]
+    print()
+    print("What was solved: where the people of a small city say they are, so that nobody can tell places that")
+    print("are near one another apart, at the least cost in misjudged ways to six targets.")
+    print()
     print(
-        f"""
-What was solved: where the people of a small city say they are, so that nobody can tell streets that
-are near one another apart, at the least cost in misjudged ways to six targets.
-
-  guarantee   {guarantee["kind"]}, epsilon {guarantee["epsilon"]:g} {guarantee["unit"]}, {guarantee["scope"]}
-  loss        {objective["value"]:.6f} {objective["unit"]} expected error of a way
-  bound       {objective["lower_bound"]:.6f} {objective["unit"]}: no mechanism with this guarantee can do better (gap {objective["gap"]:.1e})
-  compared    {plain:.6f} {objective["unit"]} for the exponential mechanism: {plain / objective["value"]:.1f} times as much
-  proof       {certificate["checked"]:,} inequalities checked in exact arithmetic; worst {certificate["worst"]:.6f} of {certificate["allowed"]:g} allowed
-  a report    someone at 2-3 might say: {", ".join(drawn)}
-
-Files in {OUT.relative_to(HERE.parents[2])}/optimal-lp:"""
+        f"  guarantee   {guarantee['kind']}, epsilon {guarantee['epsilon']:g} {guarantee['unit']}, {guarantee['scope']}"
     )
+    print(f"  loss        {objective['value']:.6f} {unit}, the expected error of a way")
+    print(f"  bound       {objective['lower_bound']:.6f} {unit}: no mechanism with this guarantee can lose less")
+    print(f"  gap         {objective['gap']:.1e} of the loss")
+    print(
+        f"  compared    {plain:.6f} {unit} for the exponential mechanism, {plain / objective['value']:.1f} times as much"
+    )
+    print(f"  proof       {certificate['checked']:,} inequalities in exact arithmetic,")
+    print(f"              the worst at {certificate['worst']:.9g} of {certificate['allowed']:g} allowed")
+    print(f"  a report    someone at 2-3 might say: {', '.join(drawn)}")
+    print()
+    print(f"Files in {OUT.relative_to(HERE.parents[2])}/optimal-lp:")
     for path in sorted((OUT / "optimal-lp").rglob("*")):
         if path.is_file():
             print(f"  {path.relative_to(OUT / 'optimal-lp')}  {path.stat().st_size:,} bytes")

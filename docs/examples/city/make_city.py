@@ -59,8 +59,9 @@ def write(path: Path, header: list[str], rows: list[list[object]]) -> None:
         writer.writerows(rows)
 
 
-def main(folder: Path = Path(__file__).resolve().parent) -> None:
+def main() -> None:
     """Write points.csv, roads.csv, targets.csv and prior.csv."""
+    folder = Path(__file__).resolve().parent
     random = np.random.default_rng(SEED)
     places = junctions(random)
     roads = streets(places, random)

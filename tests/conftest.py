@@ -1,0 +1,50 @@
+"""Small problems that several test files share."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toys import write_toy
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """Path of the toy problem's file."""
+    return write_toy(tmp_path / "toy")
+
+
+@pytest.fixture(scope="session")
+def solved_toy(tmp_path_factory):
+    """A DIR of the toy problem, solved once; copy it before changing anything."""
+    from privopt.solve import Options, solve
+
+    folder = tmp_path_factory.mktemp("solved")
+    problem = write_toy(folder / "toy")
+    return solve("optimal-lp", problem, folder / "out", Options(method="full", solver="highs")).folder
+
+
+@pytest.fixture
+def privopt():
+    """Run the command line in a process of its own."""
+
+    def run(*arguments, timeout=300, **environment):
+        return subprocess.run(
+            [sys.executable, "-m", "privopt", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+        )
+
+    return run
+
+
+@pytest.fixture
+def result_of():
+    """result.json of a DIR."""
+    return lambda folder: json.loads((Path(folder) / "result.json").read_text())

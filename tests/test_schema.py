@@ -1,0 +1,156 @@
+"""Problem files: one line a fault, several together, each naming file and key."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt.problem import File, between, describe_keys, files_of, key, load_problem, positive
+
+
+@frozen(kw_only=True)
+class Random:
+    random: int = key(help="how many", check=positive)
+
+
+@frozen(kw_only=True)
+class Privacy:
+    epsilon: Fraction = key(help="privacy budget", unit="1/km", check=positive)
+    kind: Literal["weak", "strong"] = key("weak", help="which")
+    users: tuple[str, ...] | Literal["all"] | Random = key("all", help="who")
+    share: float | None = key(None, help="part", check=between(0, 1))
+    secret: File | None = key(None, help="counts", secret=True)
+    public: File | None = key(None, help="map")
+    deep: bool = key(False, help="whether")
+    weights: tuple[float, ...] | None = key(None, help="weights")
+
+
+@frozen(kw_only=True)
+class Problem:
+    privacy: Privacy = key(help="the privacy asked for")
+    extra: Random | None = key(None, help="more", name="lr-geo")
+
+
+def load(tmp_path: Path, text: str, **options: object) -> Problem:
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    return load_problem(Problem, path, **options)
+
+
+def faults(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith("p.toml: ") for line in lines)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("[privacy]", "privacy.epsilon: found nothing, wanted privacy budget (1/km)"),
+        ("", "privacy: found nothing, wanted the privacy asked for"),
+        ("[privacy]\nepsilon = -1", "privacy.epsilon: found -1, wanted a number above 0 (1/km)"),
+        ("[privacy]\nepsilon = 0.0", "privacy.epsilon: found 0.0, wanted a number above 0"),
+        ("[privacy]\nepsilon = nan", "privacy.epsilon: found NaN, wanted a finite number"),
+        ("[privacy]\nepsilon = inf", "privacy.epsilon: found Infinity, wanted a finite number"),
+        ("[privacy]\nepsilon = 1e400", "privacy.epsilon: found 1E+400, wanted a number between"),
+        ("[privacy]\nepsilon = '1'", "privacy.epsilon: found '1', wanted a number"),
+        ("[privacy]\nepsilon = true", "privacy.epsilon: found true, wanted a number"),
+        ("[privacy]\nepsilon = [1]", "privacy.epsilon: found [1], wanted a number"),
+        ("[privacy]\nepsilon = 1\nkind = 'odd'", "privacy.kind: found 'odd', wanted one of weak, strong"),
+        ("[privacy]\nepsilon = 1\nusers = 3", "privacy.users: found 3, wanted"),
+        ("[privacy]\nepsilon = 1\nusers = ['a', 2]", "privacy.users: found"),
+        ("[privacy]\nepsilon = 1\nusers = {random = 0}", "privacy.users.random: found 0, wanted a number above 0"),
+        ("[privacy]\nepsilon = 1\nusers = {random = 1.5}", "privacy.users.random: found 1.5, wanted a whole number"),
+        ("[privacy]\nepsilon = 1\nshare = 1", "privacy.share: found 1, wanted a number above 0 and below 1"),
+        (
+            "[privacy]\nepsilon = 1\nshare = 1e400",
+            "privacy.share: found 1E+400, wanted a number that a double can hold",
+        ),
+        ("[privacy]\nepsilon = 1\npublic = 'no.csv'", "privacy.public: found 'no.csv', which does not exist"),
+        ("[privacy]\nepsilon = 1\npublic = '.'", "privacy.public: found '.', wanted the name of a file"),
+        ("[privacy]\nepsilon = 1\npublic = 7", "privacy.public: found 7, wanted text in quotes"),
+        ("[privacy]\nepsilon = 1\ndeep = 1", "privacy.deep: found 1, wanted true or false"),
+        ("[privacy]\nepsilon = 1\nweights = 1", "privacy.weights: found 1, wanted a list in brackets"),
+        ("[privacy]\nepsilon = 1\nweights = ['a']", "privacy.weights: found 'a' at position 0 where a number"),
+        ("[privacy]\nepsilon = 1\nepsilo = 2", "privacy.epsilo: found an unknown key, wanted one of epsilon"),
+        ("[privacy]\nepsilon = 1\n[lr-geo]\nrandom = -1", "lr-geo.random: found -1, wanted a number above 0"),
+        ("[privacy]\nepsilon = 1\n[odd]", "odd: found an unknown key, wanted one of privacy, lr-geo"),
+        ("privacy = 3", "privacy: found 3, wanted a table"),
+        ("[privacy", "found text that is not TOML"),
+        ("[privacy]\nepsilon = 1\nepsilon = 2", "found text that is not TOML"),
+    ],
+)
+def test_each_fault_is_one_line_with_its_key(tmp_path, text, wanted):
+    lines = faults(tmp_path, text)
+    assert len(lines) == 1
+    assert lines[0].startswith(f"p.toml: {wanted}")
+
+
+def test_faults_are_reported_together(tmp_path):
+    text = "odd = 1\n[privacy]\nepsilon = -1\nkind = 'x'\nfoo = 1\n[lr-geo]\nrandom = 'a'"
+    assert [line.split()[1] for line in faults(tmp_path, text)] == [
+        "privacy.epsilon:", "privacy.kind:", "privacy.foo:", "lr-geo.random:", "odd:",
+    ]  # fmt: skip
+
+
+def test_epsilon_is_the_rational_of_its_text(tmp_path):
+    assert load(tmp_path, "[privacy]\nepsilon = 0.1").privacy.epsilon == Fraction(1, 10)
+    assert load(tmp_path, "[privacy]\nepsilon = 1e-3").privacy.epsilon == Fraction(1, 1000)
+    assert load(tmp_path, "[privacy]\nepsilon = 0.1000000000000000000001").privacy.epsilon > Fraction(1, 10)
+
+
+@given(st.fractions(min_value=Fraction(1, 10**6), max_value=10**6, max_denominator=10**6))
+def test_any_decimal_is_read_exactly(tmp_path_factory, value):
+    text = f"{value.numerator * 10**6 // value.denominator}e-6"
+    problem = load(tmp_path_factory.mktemp("p"), f"[privacy]\nepsilon = {text}")
+    assert problem.privacy.epsilon == Fraction(value.numerator * 10**6 // value.denominator, 10**6)
+
+
+def test_tables_of_other_mechanisms_are_passed_over(tmp_path):
+    text = "[privacy]\nepsilon = 1\n[acme-mech]\nanything = 1"
+    assert load(tmp_path, text, ignore={"acme-mech"}).privacy.epsilon == 1
+    with pytest.raises(InputError):
+        load(tmp_path, text, ignore={"other"})
+
+
+def test_bytes_that_are_no_utf8_and_missing_files_are_named(tmp_path):
+    path = tmp_path / "p.toml"
+    with pytest.raises(InputError, match=r"p\.toml: found no such file"):
+        load_problem(Problem, path)
+    path.write_bytes("[privacy]\nepsilon = 1 # é".encode("latin-1"))
+    with pytest.raises(InputError, match="line 2 that is not UTF-8"):
+        load_problem(Problem, path)
+    path.write_bytes(b"\xef\xbb\xbf[privacy]\r\nepsilon = 1\r\n")
+    assert load_problem(Problem, path).privacy.epsilon == 1
+
+
+def test_secret_files_may_be_absent_from_what_was_published(tmp_path):
+    text = "[privacy]\nepsilon = 1\nsecret = 'counts.csv'"
+    assert any("counts.csv" in line for line in faults(tmp_path, text))
+    problem = load(tmp_path, text, public=True)
+    assert files_of(problem) == [File(name="counts.csv", path=None, secret=True)]
+    with pytest.raises(InputError, match="secret"):
+        _ = files_of(problem)[0].here
+
+
+def test_values_given_in_python_are_checked_too():
+    with pytest.raises(InputError, match=r"epsilon: found -1"):
+        Privacy(epsilon=Fraction(-1))
+
+
+def test_describe_names_every_key_with_unit_and_default():
+    rows = {row.key: row for row in describe_keys(Problem)}
+    assert rows["privacy.epsilon"].unit == "1/km"
+    assert rows["privacy.epsilon"].default == "required"
+    assert rows["privacy.kind"].type == "weak | strong"
+    assert rows["privacy.users"].type == "list of text | all | table"
+    assert "(secret)" in rows["privacy.secret"].help
+    assert rows["lr-geo.random"].type == "whole number"
+    assert all(row.help for row in rows.values())

@@ -1,0 +1,369 @@
+"""The pipeline and the way back: whole folders, tampering, stopping, killing."""
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from toys import TOY, write_toy
+
+from privopt.errors import InfeasibleError, InputError, SolverError, UsageError
+from privopt.files import check_sums, jsonable, new_folder, sums_text
+from privopt.solve import Options, solve, verify
+
+FULL = Options(method="full", solver="highs")
+
+
+def copy(source, target):
+    shutil.copytree(source, target)
+    return target
+
+
+def mend(folder):
+    """Make the sums right again after a change."""
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+
+
+def edit(folder, change):
+    """Change result.json and mend its sum."""
+    path = folder / "result.json"
+    result = json.loads(path.read_text())
+    change(result)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    mend(folder)
+
+
+def rewrite(folder, **changes):
+    """Change arrays of mechanism.npz and mend its sum."""
+    with np.load(folder / "mechanism.npz") as archive:
+        parts = dict(archive)
+    for name, change in changes.items():
+        parts[name] = change(parts[name].copy())
+    np.savez(folder / "mechanism.npz", **parts)
+    mend(folder)
+
+
+def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
+    files = sorted(path.relative_to(solved_toy).as_posix() for path in solved_toy.rglob("*") if path.is_file())
+    names = ["SHA256SUMS", "mechanism.npz", "problem/points.csv", "problem/prior.csv", "problem/problem.toml"]
+    assert files == [*names, "result.json"]
+    result = result_of(solved_toy)
+    assert list(result) == [
+        "mechanism", "method", "plugin", "privopt", "problem", "seed", "status", "guarantee", "objective",
+        "certificate", "time", "solver", "details",
+    ]  # fmt: skip
+    assert result["status"] == "optimal"
+    assert result["guarantee"]["epsilon"] == 0.9
+    assert result["certificate"]["holds"] is True
+    assert result["certificate"]["worst"] <= result["certificate"]["allowed"]
+    assert result["certificate"]["checked"] == 10 * 5
+    assert 0 <= result["objective"]["gap"] <= 1e-6
+    assert set(result["time"]) == {"build", "solve", "repair", "verify", "total"}
+    archive = np.load(solved_toy / "mechanism.npz", allow_pickle=False)
+    assert archive["weights"].dtype == np.uint64
+    assert [sum(row) for row in archive["weights"].tolist()] == [2**63] * 5
+    assert archive["pairs"].dtype == np.int64
+    assert archive["distances"].dtype == np.float64
+    assert verify(solved_toy)[0] == []
+
+
+def test_sums_are_those_of_sha256sum(solved_toy):
+    done = subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=solved_toy, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
+    folder = copy(solved_toy, tmp_path_factory.mktemp("changed") / "out")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    path = data.draw(st.sampled_from(files), label="file")
+    raw = bytearray(path.read_bytes())
+    place = data.draw(st.integers(0, len(raw) - 1), label="byte")
+    raw[place] ^= data.draw(st.integers(1, 255), label="flip")
+    path.write_bytes(raw)
+    complaints, _ = verify(folder)
+    assert complaints
+
+
+def test_files_added_or_taken_away_are_found(solved_toy, tmp_path):
+    folder = copy(solved_toy, tmp_path / "out")
+    (folder / "problem" / "more.csv").write_text("x")
+    assert any("more.csv" in line for line in check_sums(folder))
+    (folder / "problem" / "more.csv").unlink()
+    (folder / "problem" / "prior.csv").unlink()
+    assert any("prior.csv: missing" in line for line in verify(folder)[0])
+    (folder / "report.html").write_text("a report is no part of what is proved")
+    assert not any("report.html" in line for line in check_sums(folder))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda r: r["guarantee"].update(epsilon=0.5), "guarantee.epsilon"),
+        (lambda r: r["guarantee"].update(epsilon=1.8), "guarantee.epsilon"),
+        (lambda r: r["guarantee"].update(scope="neighbours"), "guarantee.scope"),
+        (lambda r: r["guarantee"].update(kind="pure-dp"), "guarantee.kind"),
+        (lambda r: r["guarantee"].update(unit="per mile"), "guarantee.unit"),
+        (lambda r: r["certificate"].update(worst=0.1), "certificate.worst"),
+        (lambda r: r["certificate"].update(holds=False), "certificate.holds"),
+        (lambda r: r["certificate"].update(checked=10**9), "certificate.checked"),
+        (lambda r: r["objective"].update(value=r["objective"]["value"] * 0.99), "objective.value"),
+        (lambda r: r["objective"].update(gap=0.0, lower_bound=r["objective"]["value"] / 2), "objective.gap"),
+        (lambda r: r.pop("guarantee"), "guarantee: missing"),
+        (lambda r: r.pop("certificate"), "certificate: missing"),
+        (lambda r: r.pop("objective"), "objective: missing"),
+        (lambda r: r["problem"].update(sha256="0" * 64), "problem.sha256"),
+        (lambda r: r.update(status="perfect"), "status"),
+        (lambda r: r.update(status="optimal") or r["objective"].update(lower_bound=None, gap=None), "status"),
+    ],
+)
+def test_a_claim_that_was_edited_is_found_though_its_sum_was_mended(solved_toy, tmp_path, change, word):
+    folder = copy(solved_toy, tmp_path / "out")
+    edit(folder, change)
+    complaints, _ = verify(folder)
+    assert any(word in line for line in complaints)
+
+
+def at_the_limit(weights):
+    weights[0, 1] -= np.uint64(1)
+    return weights
+
+
+def zero_against_positive(weights):
+    weights[0, 2] += weights[0, 1]
+    weights[0, 1] = 0
+    return weights
+
+
+def swapped(weights):
+    weights[[0, 4]] = weights[[4, 0]]
+    return weights
+
+
+@pytest.mark.parametrize("fault", [at_the_limit, zero_against_positive, swapped])
+def test_weights_that_were_changed_are_found_though_the_sum_was_mended(solved_toy, tmp_path, fault):
+    folder = copy(solved_toy, tmp_path / "out")
+    rewrite(folder, weights=fault)
+    assert verify(folder)[0]
+
+
+def test_distances_and_pairs_are_computed_again(solved_toy, tmp_path):
+    longer = copy(solved_toy, tmp_path / "longer")
+    rewrite(longer, distances=lambda d: d * 2)
+    assert any("distances" in line for line in verify(longer)[0])
+    fewer = copy(solved_toy, tmp_path / "fewer")
+    with np.load(fewer / "mechanism.npz") as archive:
+        parts = dict(archive)
+    parts["pairs"], parts["distances"] = parts["pairs"][1:], parts["distances"][1:]
+    np.savez(fewer / "mechanism.npz", **parts)
+    edit(fewer, lambda r: r["certificate"].update(checked=45))
+    assert any("not implied" in line for line in verify(fewer)[0])
+
+
+def test_records_under_other_names_are_found(solved_toy, tmp_path):
+    folder = copy(solved_toy, tmp_path / "out")
+    rewrite(folder, records=lambda ids: ids[::-1])
+    assert any("records" in line for line in verify(folder)[0])
+
+
+def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
+    folder = copy(solved_toy, tmp_path / "out")
+    path = folder / "problem" / "problem.toml"
+    path.write_text(path.read_text().replace("0.9", "0.8"))
+    edit(folder, lambda r: r["guarantee"].update(epsilon=0.8))
+    assert any("certificate" in line for line in verify(folder)[0])
+
+
+@pytest.mark.parametrize("name", ["result.json", "SHA256SUMS"])
+def test_a_folder_that_cannot_be_read_is_an_input_error(solved_toy, tmp_path, name):
+    folder = copy(solved_toy, tmp_path / "out")
+    (folder / name).unlink()
+    if name == "result.json":
+        mend(folder)
+    with pytest.raises(InputError):
+        verify(folder)
+    with pytest.raises(InputError):
+        verify(tmp_path / "nowhere")
+
+
+def test_draws_follow_the_weights(solved_toy):
+    from privopt.matrix import MatrixRelease
+
+    release = MatrixRelease.load(solved_toy / "mechanism.npz")
+    drawn = Counter(release.sample("p2", 1_000_000))
+    expected = release.probabilities[2] * 1_000_000
+    seen = np.array([drawn[name] for name in release.outputs.tolist()])
+    assert seen.sum() == 1_000_000
+    used = expected > 0
+    assert not seen[~used].any()
+    assert chisquare(seen[used], expected[used] / expected.sum() * 1_000_000).pvalue > 1e-9
+
+
+def test_both_solvers_reach_the_same_loss_and_every_release_verifies(toy, tmp_path):
+    losses = []
+    for solver in ("cbc", "highs"):
+        solved = solve("optimal-lp", toy, tmp_path / solver, Options(method="full", solver=solver))
+        losses.append(solved.result["objective"]["value"])
+        assert verify(tmp_path / solver)[0] == []
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+# --- the folder --------------------------------------------------------------------------------------
+
+
+def test_an_existing_folder_is_kept_without_force(toy, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("keep me")
+    for options in (FULL, Options(method="full", solver="highs", force=True)):
+        with pytest.raises(UsageError, match="exists"):
+            solve("optimal-lp", toy, tmp_path / "out", options)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_force_replaces_a_result_and_an_empty_folder_needs_none(toy, tmp_path):
+    (tmp_path / "out").mkdir()
+    solve("exponential", toy, tmp_path / "out")
+    solve("optimal-lp", toy, tmp_path / "out", Options(method="full", solver="highs", force=True))
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["mechanism"] == "optimal-lp"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "toy"]
+
+
+def test_a_missing_parent_is_named_before_anything_is_solved(toy, tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        solve("optimal-lp", toy, tmp_path / "no" / "out", FULL)
+
+
+def test_a_block_that_fails_leaves_nothing(tmp_path):
+    class OddError(Exception):
+        pass
+
+    def fail():
+        with new_folder(tmp_path / "out") as work:
+            (work / "half.txt").write_text("half")
+            raise OddError
+
+    with pytest.raises(OddError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_that_leave_the_problem_folder_are_stored_inside(tmp_path):
+    problem = write_toy(tmp_path / "toy")
+    (tmp_path / "toy" / "points.csv").rename(tmp_path / "points.csv")
+    problem.write_text(TOY.replace('"points.csv"', '"../points.csv"'))
+    solve("exponential", problem, tmp_path / "out")
+    assert (tmp_path / "out" / "problem" / "external" / "points.csv").is_file()
+    assert "external/points.csv" in (tmp_path / "out" / "problem" / "problem.toml").read_text()
+    assert verify(tmp_path / "out")[0] == []
+
+
+def test_json_has_no_nan_and_no_infinity():
+    value = {"a": math.nan, "b": [math.inf, -math.inf], "c": np.float64(1.5), "d": np.array([1, 2])}
+    assert jsonable(value) == {"a": None, "b": ["inf", "-inf"], "c": 1.5, "d": [1, 2]}
+
+
+# --- stopping and killing ----------------------------------------------------------------------------
+
+SLOW = """
+[records]
+grid = { rows = 12, cols = 12, cell_km = 1.0 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 0.7
+[utility]
+kind = "distance"
+"""
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A problem whose whole LP takes minutes."""
+    path = tmp_path / "slow.toml"
+    path.write_text(SLOW)
+    return path
+
+
+def start(problem, out, *more):
+    return subprocess.Popen(
+        [sys.executable, "-m", "privopt", "solve", "optimal-lp", problem, "--out", out, "--method", "full", *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until_solving(process):
+    """Wait for the first line of progress; an interrupt before that meets Python still importing."""
+    for line in process.stderr:
+        if "model of" in line:
+            return
+    raise AssertionError(f"ended with {process.wait()} before it solved anything")
+
+
+def children(pid):
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the solver's process through /proc")
+def test_a_killed_solver_is_an_error_and_leaves_nothing(slow, tmp_path):
+    process = start(slow, tmp_path / "out", "--solver", "cbc")
+    until_solving(process)
+    deadline = time.monotonic() + 120
+    workers: list[int] = []
+    while not workers and time.monotonic() < deadline and process.poll() is None:
+        workers = children(process.pid)
+        time.sleep(0.1)
+    assert workers, process.communicate()
+    for worker in workers:
+        subprocess.run(["kill", "-9", str(worker)], check=True)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 5, err
+    assert out == ""
+    assert "Traceback" not in err
+    assert "SIGKILL" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["slow.toml"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_program_never_leaves_half_a_folder(slow, tmp_path, how):
+    process = start(slow, tmp_path / "out", "--solver", "highs")
+    until_solving(process)
+    process.send_signal(how)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in ((-9,) if how == signal.SIGKILL else (4, 5)), err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists() or verify(tmp_path / "out")[0] == []
+
+
+def test_a_coefficient_no_solver_bears_is_an_error_or_certified(tmp_path, toy):
+    huge = toy.with_name("huge.toml")
+    huge.write_text(TOY.replace("0.9", "48.0"))  # exp(48 * 1.0) is about 7e20
+    for solver in ("cbc", "highs"):
+        try:
+            solve("optimal-lp", huge, tmp_path / solver, Options(method="full", solver=solver))
+        except (SolverError, InfeasibleError):
+            assert not (tmp_path / solver).exists()
+        else:
+            assert verify(tmp_path / solver)[0] == []
