@@ -169,12 +169,12 @@ def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untype
                 bound[k] = max(bound[k], f * z[i, k])
         for k in np.argsort(-cost[j]):
             room = z[j, k] - bound[k]
+            if room >= left:
+                z[j, k] = max(bound[k], z[j, k] - left)
+                break
             if room > 0.0:
-                take = min(room, left)
-                z[j, k] -= take
-                left -= take
-                if left <= 0.0:
-                    break
+                z[j, k] = bound[k]
+                left -= room
 
 
 def lower(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:

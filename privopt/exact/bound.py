@@ -14,7 +14,9 @@ wrong one.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from fractions import Fraction
 
 import numba
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
-from privopt.execution import Executor
+from privopt.execution import Executor, serial
 
 __all__ = ["Block", "Multipliers", "lower_bound"]
 
@@ -137,13 +139,20 @@ def lower_bound(
     least = np.full(len(cost), np.inf)
     seen = np.zeros(cost.shape[1], dtype=bool)
     blocks = multipliers.blocks() if isinstance(multipliers, Multipliers) else iter(multipliers)
-    for start, stop, forward, backward in blocks:
+    pending: deque[Future[Floats]] = deque()
+    where = executor or serial()
+    graph = [where.hold(a) for a in (first, second, growth)]
+    for number, (start, stop, forward, backward) in enumerate(blocks):
         shape = (len(pairs), stop - start)
         if not (0 <= start < stop <= cost.shape[1]) or forward.shape != shape or backward.shape != shape:
             raise UsageError(f"multipliers for columns {start} to {stop} have shapes {forward.shape}, {backward.shape}")
         seen[start:stop] = True
-        low = _block_minimum(cost[:, start:stop], first, second, growth, forward, backward)
-        np.minimum(least, low, out=least)
+        key = ("bound", number % where.jobs)
+        pending.append(where.submit(key, _block_minimum, cost[:, start:stop], *graph, forward, backward))
+        if len(pending) > where.jobs:  # no more blocks in memory than there are workers, and one to come
+            np.minimum(least, pending.popleft().result(), out=least)
+    for future in pending:
+        np.minimum(least, future.result(), out=least)
     if not seen.all():
         np.minimum(least, cost[:, ~seen].min(axis=1), out=least)
     trivial = cost.min(axis=1)

@@ -28,8 +28,6 @@ Floats = NDArray[np.float64]
 KERNEL_ERROR = 2.0**-80
 #: Beyond this exponent exp(x) exceeds 2**64, more than any ratio of positive weights: bounds stop growing there.
 SATURATION = 45.0
-#: Below this exponent the products in the kernel could lose bits to underflow: 1 <= exp(x) <= 1 + 2**-52 is used.
-TINY = 2.0**-200
 
 _TERMS = 24
 
@@ -133,7 +131,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
         estimate = eps_head * d[p]
         if d[p] == 0.0:
             lower[p] = upper[p] = 1.0
-        elif estimate < 2.0**-200:
+        elif estimate < 2.0**-200:  # products could lose bits to underflow
             lower[p] = 1.0
             upper[p] = 1.0 + 2.0**-52
         else:
@@ -145,7 +143,7 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
                 lower[p] = h * (1.0 - 2.0**-40)
                 upper[p] = np.inf
             else:
-                lower[p] = h if t >= error * h else np.nextafter(h, 0.0)
+                lower[p] = max(1.0, h if t >= error * h else np.nextafter(h, 0.0))
                 upper[p] = h if t <= -error * h else np.nextafter(h, np.inf)
 
 
@@ -183,7 +181,8 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
             lower[p] = 2.0**64
         else:
             low, high = exp_fixed(exponent, 80)
-            lower[p], upper[p] = float_down(Fraction(low, 2**80)), float_up(Fraction(high, 2**80))
+            lower[p] = max(1.0, float_down(Fraction(low, 2**80)))
+            upper[p] = float_up(Fraction(high, 2**80))
     return lower, upper
 
 

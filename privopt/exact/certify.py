@@ -35,6 +35,8 @@ ROOM = 1.0 + 2.0**-50
 ZERO = 2.0**-200
 _COLUMNS = 64
 _SHOWN = 8
+#: Pairs whose log ratio is evaluated exactly, in search of the worst.
+_EXACT = 64
 
 
 @frozen(kw_only=True)
@@ -52,8 +54,9 @@ class Measured:
 
     Attributes:
         holds: every row sums to 2**63 and every inequality was proved.
-        worst: no smaller than the greatest log ratio / distance over all pairs and outputs, and tight to about
-            1e-15 / distance; infinite where 0 stands against a positive weight or rows at distance 0 differ.
+        worst: greatest log ratio / distance over all pairs and outputs, rounded up (by an ulp, or where more than
+            64 pairs are equally bad by up to about 1e-15 / distance); infinite where 0 stands against a positive
+            weight or rows at distance 0 differ.
         allowed: epsilon as the nearest double.
         checked: pairs times outputs; each both ways.
         arithmetic: what the verdict rests on, in words.
@@ -177,22 +180,46 @@ def _decide_pair(left: Weights, right: Weights, exponent: Fraction, lower: float
     return failing, len(open_)
 
 
-def _verified_worst(ratios: Floats, distances: Floats, epsilon: Fraction) -> tuple[float, int]:
-    """A double v with ratio <= exp(v d) proved for every pair, just above the greatest log ratio / distance."""
-    finite = ratios * ROOM
+def _log_ratio_up(left: Weights, right: Weights, distance: float) -> float:
+    """The greatest |log w_ik / w_jk| / d of one pair, rounded up; weights are 0 together or not at all."""
+    import flint
+
+    a, b = np.maximum(left, right).astype(np.float64), np.maximum(np.minimum(left, right), 1).astype(np.float64)
+    ratios = a / b
+    greatest = Fraction(1)
+    for k in np.flatnonzero(ratios * ROOM >= ratios.max()).tolist():
+        small, large = sorted((int(left[k]), int(right[k])))
+        if small:
+            greatest = max(greatest, Fraction(large, small))
+    if greatest == 1:
+        return 0.0
+    before = flint.ctx.prec
+    flint.ctx.prec = 192
+    try:
+        ratio = flint.arb(flint.fmpq(greatest.numerator, greatest.denominator))
+        mantissa, power = (ratio.log() / flint.arb(distance)).upper().man_exp()
+    finally:
+        flint.ctx.prec = before
+    return float_up(Fraction(int(mantissa)) * Fraction(2) ** int(power))
+
+
+def _verified_worst(weights: Weights, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
+    """A double v with ratio <= exp(v d) proved for every pair, at the greatest log ratio / distance or just above."""
+    room = ratios * ROOM
     with np.errstate(over="ignore"):
-        estimates = np.log(finite) / distances
-    at = int(np.argmax(estimates))
-    value = float(estimates[at])
-    step = 2.0**-50
-    while value > 0 and math.isfinite(value):
-        candidate = value * (1.0 + step)
-        near = np.flatnonzero(estimates >= value * (1.0 - 2.0**-20))
-        lower, _ = exp_bounds(distances[near], Fraction(candidate))
-        if (finite[near] <= lower).all():
-            # the rest: their logarithms are short of the greatest by 2**-20 relative, far beyond any error of np.log
-            return candidate, at
-        step *= 2.0
+        estimates = np.log(room) / distances
+    top = np.argsort(-estimates, kind="stable")[:_EXACT]
+    exact = [_log_ratio_up(weights[pairs[p, 0]], weights[pairs[p, 1]], float(distances[p])) for p in top.tolist()]
+    at, value = int(top[int(np.argmax(exact))]), max(exact)
+    # a quarter of a millionth below it no error of np.log matters; what lies closer is proved against exp
+    near = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))
+    near = near[~np.isin(near, top)]
+    step = 2.0**-52
+    while len(near) and math.isfinite(value):
+        lower, _ = exp_bounds(distances[near], Fraction(value))
+        if (room[near] <= lower).all():
+            break
+        value, step = max(value, float(estimates[near].max())) * (1.0 + step), 2.0 * step
     return value, at
 
 
@@ -245,7 +272,7 @@ def certify(
         i, j = pairs[p].tolist()
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
         failures.extend(_oriented(weights, i, j, k) for k in columns[: max(0, _SHOWN - len(failures))])
-    worst, worst_pair = _worst(ratios, pairs, distances, epsilon, failed)
+    worst, worst_pair = _worst(weights, ratios, pairs, distances, epsilon, failed)
     checked = len(pairs) * weights.shape[1]
     return Measured(
         holds=not failed and not len(wrong),
@@ -282,7 +309,7 @@ def _measure(weights: Weights, pairs: Ints, executor: Executor | None, block: in
 
 
 def _worst(
-    ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
+    weights: Weights, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
     """The greatest log ratio / distance, rounded up, and its pair."""
     if not len(pairs):
@@ -293,7 +320,7 @@ def _worst(
     apart = np.flatnonzero(distances > 0)
     if not len(apart):
         return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
-    value, at = _verified_worst(ratios[apart], distances[apart], epsilon)
+    value, at = _verified_worst(weights, pairs[apart], distances[apart], ratios[apart])
     if not failed:
         value = min(value, float_up(epsilon))  # proved above, pair by pair
     i, j = pairs[apart[at]].tolist()

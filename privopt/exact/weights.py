@@ -44,6 +44,8 @@ MERGED_WITHIN = 1e-6
 #: Relative errors of sums and products that tau must cover, with room.
 ROUNDING = 2e-14
 _RAISE, _LARGEST_TAU = 8.0, 0.5
+#: Rounds that bring rows far from sum 1 (or empty) near it, before the careful work starts.
+_COARSE = 3
 
 
 @frozen(kw_only=True, eq=False)
@@ -198,12 +200,14 @@ def _quotient(
 ) -> tuple[Floats, Graph, Floats]:
     """One row a class (the mean of its members'), the nearest pair between two classes, and each row's cost."""
     classes = int(label.max()) + 1
-    cost = np.zeros((classes, z.shape[1]))
-    if loss is not None:
-        np.add.at(cost, label, loss)
-    rows = np.zeros_like(cost)
+    rows = np.zeros((classes, z.shape[1]))
     np.add.at(rows, label, z)
     rows /= np.bincount(label, minlength=classes)[:, None]
+    if loss is None:
+        cost = -rows  # what a solver made likely was cheap
+    else:
+        cost = np.zeros_like(rows)
+        np.add.at(cost, label, loss)
     ends = np.sort(label[pairs], axis=1)
     apart = ends[:, 0] != ends[:, 1]
     ends, lengths = ends[apart], exponents[apart]
@@ -225,8 +229,13 @@ def _drift(sums: Floats, graph: Graph) -> float:
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> Floats:
     """A closed matrix with rows that sum to 1, up to a drift that tau covers."""
-    close(z, graph, tau, whole=False, executor=executor)
-    _fill_empty(z, graph)
+    for _ in range(_COARSE):
+        close(z, graph, tau, whole=False, executor=executor)
+        _fill_empty(z, graph)
+        sums = z.sum(axis=1)
+        if np.abs(sums - 1.0).max() <= 0.01:
+            break
+        z = _over(z, sums)
     for _ in range(2):
         sums = z.sum(axis=1)
         if _drift(sums, graph) <= tau / 4:
@@ -270,7 +279,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> Floats
     np.maximum.at(scale, graph.labels[i], wanted)
     deficits = scale[graph.labels] - sums
     priced = np.zeros((graph.components, z.shape[1]))
-    np.add.at(priced, graph.labels, (cost if cost.any() else -z) * deficits[:, None])
+    np.add.at(priced, graph.labels, cost * deficits[:, None])
     z[np.arange(len(z)), priced.argmin(axis=1)[graph.labels]] += deficits
     return _over(z, z.sum(axis=1))
 

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from privopt.attack import (
+    achieved_epsilon,
+    bayes_error,
+    entropy_bits,
+    epsilon_lower,
+    expected_loss,
+    pair_blocks,
+    violations,
+)
+from privopt.errors import UsageError
+from privopt.exact import draw_laplace
+
+
+def exponential(records=7, epsilon=1.0, seed=0):
+    rng = np.random.default_rng(seed)
+    points = rng.random((records, 2)) * 3
+    distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    z = np.exp(-epsilon * distance / 2)
+    return z / z.sum(axis=1, keepdims=True), distance
+
+
+def blocks(distance, block=5):
+    return pair_blocks(len(distance), lambda i, j: distance[i, j], block=block)
+
+
+@given(st.integers(1, 30), st.integers(1, 200))
+@settings(max_examples=60, deadline=None)
+def test_blocks_are_all_pairs_once(records, block):
+    seen = [
+        tuple(pair) for pairs, _ in pair_blocks(records, lambda i, j: j - i, block=block) for pair in pairs.tolist()
+    ]
+    assert seen == [(i, j) for i in range(records) for j in range(i + 1, records)]
+
+
+def test_achieved_epsilon_by_the_definition():
+    z, distance = exponential()
+    brute = max(
+        abs(math.log(z[i, k] / z[j, k])) / distance[i, j]
+        for i in range(7)
+        for j in range(7)
+        for k in range(7)
+        if i != j
+    )
+    assert achieved_epsilon(z, blocks(distance)) == pytest.approx(brute, rel=1e-12)
+    assert achieved_epsilon(z, blocks(distance, 10**6)) == pytest.approx(brute, rel=1e-12)
+    zero = z.copy()
+    zero[2, 3] = 0
+    assert achieved_epsilon(zero, blocks(distance)) == math.inf
+    zero[:, 3] = 0
+    assert math.isfinite(achieved_epsilon(zero, blocks(distance)))
+    same = distance.copy()
+    same[0, 1] = same[1, 0] = 0
+    assert achieved_epsilon(z, blocks(same)) == math.inf
+    z[1] = z[0]
+    assert math.isfinite(achieved_epsilon(z, blocks(same)))
+
+
+def test_violations_by_the_definition():
+    z, distance = exponential(epsilon=2.0)
+    for epsilon in (0.2, 0.6, 3.0):
+        excess = np.array(
+            [
+                z[i, k] - math.exp(epsilon * distance[i, j]) * z[j, k]
+                for i in range(7)
+                for j in range(7)
+                for k in range(7)
+                if i != j
+            ]
+        )
+        found = violations(z, blocks(distance), epsilon)
+        assert found.checked == excess.size
+        assert found.violated == (excess > 1e-15).sum()
+        assert found.ratio == pytest.approx((excess > 1e-15).mean())
+        assert found.error == pytest.approx(max(0.0, excess.max()), abs=1e-15)
+    assert violations(z, [], 1.0).ratio == 0.0
+
+
+def test_bayes_loss_and_entropy_by_the_definition():
+    z, distance = exponential()
+    prior = np.arange(1.0, 8) / 28
+    right = sum(max(prior[i] * z[i, k] for i in range(7)) for k in range(7))
+    assert bayes_error(z, prior) == pytest.approx(1 - right)
+    assert bayes_error(np.eye(4), np.full(4, 0.25)) == 0.0
+    assert bayes_error(np.full((4, 2), 0.5), np.full(4, 0.25)) == pytest.approx(0.75)
+    assert expected_loss(z, distance, prior) == pytest.approx((prior[:, None] * distance * z).sum())
+    assert entropy_bits(np.eye(8), np.full(8, 1 / 8)) == pytest.approx(3.0)
+    assert entropy_bits(np.array([[1.0, 0.0]]), np.ones(1)) == 0.0
+
+
+def test_the_quantile_is_clopper_pearsons():
+    from privopt.attack import _clopper_pearson_low
+
+    for hits, n in ((0, 9), (3, 9), (9, 9), (700, 1000)):
+        reference = binomtest(hits, n, alternative="greater").proportion_ci(0.99, method="exact").low
+        assert _clopper_pearson_low(hits, n, 0.01) == pytest.approx(reference, abs=1e-12)
+
+
+def randomised_response(rng, truth, keep, count):
+    """Answers out of 4: the truth with probability ``keep``, else one of the others."""
+    others = (truth + rng.integers(1, 4, size=count)) % 4
+    return np.where(rng.random(count) < keep, truth, others)
+
+
+def test_a_correct_mechanism_passes_a_thousand_runs():
+    """At confidence 1 - 1e-8 a thousand runs expect 1e-5 failures."""
+    rng = np.random.default_rng(12)
+    epsilon = 1.0
+    keep = math.exp(epsilon) / (math.exp(epsilon) + 3)
+    confidence = 1 - 1e-8
+    for run in range(1000):
+        if run % 2:
+            a, b = (randomised_response(rng, t, keep, 400) for t in (0, 1))
+        else:
+            source = rng.bytes
+            a, b = (draw_laplace(400, Fraction(1), source=source) + shift for shift in (0, 1))
+        assert epsilon_lower(a, b, confidence) <= epsilon
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9])
+def test_the_bound_holds_as_often_as_it_says(confidence):
+    rng = np.random.default_rng(3)
+    beyond = sum(
+        epsilon_lower(randomised_response(rng, 0, 0.5, 300), randomised_response(rng, 1, 0.5, 300), confidence)
+        > math.log(3)
+        for _ in range(300)
+    )
+    assert beyond <= 300 * (1 - confidence) + 4 * math.sqrt(300 * confidence * (1 - confidence))
+
+
+def test_a_wrong_constant_is_caught():
+    """Randomised response that claims ln 2 and spends ln 3 (keep 1/2 of 4 answers: ratio 3)."""
+    rng = np.random.default_rng(1)
+    a, b = (randomised_response(rng, t, 0.5, 20_000) for t in (0, 1))
+    assert math.log(2) < epsilon_lower(a, b, 1 - 1e-8) <= math.log(3)
+
+
+@pytest.mark.parametrize("reciprocal", [Fraction(1), Fraction(1, 4)])
+def test_noise_at_half_the_scale_is_caught(reciprocal):
+    claimed = float(reciprocal)
+    source = np.random.default_rng(5).bytes
+    count = 200_000
+    a, b = (draw_laplace(count, 2 * reciprocal, source=source) + shift for shift in (0, 1))
+    assert claimed < epsilon_lower(a, b, 1 - 1e-8) <= 2 * claimed
+    a, b = (draw_laplace(count, reciprocal, source=source) + shift for shift in (0, 1))
+    assert 0.5 * claimed < epsilon_lower(a, b, 1 - 1e-8) <= claimed
+
+
+def test_real_draws_and_draws_that_never_meet():
+    rng = np.random.default_rng(6)
+    a, b = rng.laplace(size=50_000), rng.laplace(size=50_000) + 1.0
+    assert 0.8 < epsilon_lower(a, b, 0.999) <= 1.0
+    assert epsilon_lower(np.zeros(1000), np.ones(1000), 0.99) > 4
+    assert epsilon_lower(np.zeros(1000), np.zeros(1000), 0.99) == 0.0
+    assert epsilon_lower(np.arange(8), np.arange(8), 0.99) == 0.0
+
+
+def test_refusals():
+    with pytest.raises(UsageError):
+        epsilon_lower([1, 2], [1, 2, 3, 4])
+    with pytest.raises(UsageError):
+        epsilon_lower(range(8), range(8), 1.0)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import UsageError
+from privopt.exact import Multipliers, lower_bound
+from privopt.execution import threads
+
+
+def small(seed, largest=4):
+    rng = np.random.default_rng(seed)
+    records, outputs = rng.integers(1, largest + 1, size=2).tolist()
+    points = rng.integers(0, 4, size=(records, 2)).astype(float)
+    distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    first, second = np.triu_indices(records, 1)
+    epsilon = Fraction(int(rng.choice([1, 10, 100, 1000, 8000])), 1000)
+    cost = rng.random((records, outputs)) / records
+    return cost, np.stack([first, second], axis=1), distance[first, second], epsilon, rng
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_exact_multipliers_give_the_optimum(optimum, seed):
+    cost, pairs, lengths, epsilon, _ = small(seed)
+    best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)
+    bound = lower_bound(cost, pairs, lengths, epsilon, Multipliers(forward=forward, backward=backward))
+    assert Fraction(bound) <= best
+    assert bound >= float(best) * (1 - 1e-9) - 1e-12
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["noise", "random", "huge", "negative", "nan", "mixed"]))
+@settings(max_examples=150, deadline=None)
+def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
+    cost, pairs, lengths, epsilon, rng = small(seed)
+    best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)
+    both = np.stack([forward, backward])
+    wild = rng.normal(size=both.shape) * 10.0 ** rng.uniform(-12, 3, size=both.shape)
+    if kind == "noise":
+        both = both * (1 + 1e-6 * rng.normal(size=both.shape)) + 1e-9 * rng.normal(size=both.shape)
+    elif kind == "random":
+        both = np.abs(wild)
+    elif kind == "huge":
+        both = np.abs(wild) * 1e300
+    elif kind == "negative":
+        both = -np.abs(wild)
+    elif kind == "nan":
+        both[rng.random(both.shape) < 0.5] = np.nan
+    else:
+        both = np.where(
+            rng.random(both.shape) < 0.5, both, rng.choice([np.inf, -np.inf, 1e308, -1e308, 0.0], both.shape)
+        )
+    bound = lower_bound(cost, pairs, lengths, epsilon, Multipliers(forward=both[0], backward=both[1]))
+    assert Fraction(bound) <= best
+    assert np.isfinite(bound)
+
+
+def test_blocks_and_executors_change_nothing():
+    cost, pairs, lengths, epsilon, rng = small(11, largest=9)
+    both = np.abs(rng.normal(size=(2, len(pairs), cost.shape[1]))) * 1e-3
+    whole = Multipliers(forward=both[0], backward=both[1])
+    expected = lower_bound(cost, pairs, lengths, epsilon, whole)
+    assert lower_bound(cost, pairs, lengths, epsilon, whole.blocks(2)) == expected
+    with threads(2) as executor:
+        assert lower_bound(cost, pairs, lengths, epsilon, whole.blocks(1), executor=executor) == expected
+
+
+def test_no_pairs_and_columns_left_out():
+    cost = np.array([[1.0, 2.0], [4.0, 3.0]])
+    none = np.empty((0, 2), dtype=np.int64)
+    bound = lower_bound(cost, none, np.empty(0), Fraction(1), iter(()))
+    assert 4 - 1e-14 < bound <= 4
+
+
+def test_the_bound_is_of_the_epsilon_named():
+    """Multipliers of a tighter problem must not carry its higher optimum over."""
+    cost = np.array([[0.0, 1.0], [1.0, 0.0]]) / 2
+    pairs, lengths = np.array([[0, 1]]), np.array([1.0])
+    tight = 1 / (1 + np.exp(0.5)) / 2
+    multipliers = Multipliers(forward=np.array([[tight, 0.0]]), backward=np.array([[0.0, tight]]))
+    assert lower_bound(cost, pairs, lengths, Fraction(1, 2), multipliers) > 0.377
+    assert lower_bound(cost, pairs, lengths, Fraction(1), multipliers) <= 1 / (1 + np.e)
+
+
+def test_rows_beyond_what_weights_carry_count_as_none():
+    cost = np.eye(2)
+    multipliers = Multipliers(forward=np.ones((1, 2)), backward=np.ones((1, 2)))
+    assert lower_bound(cost, np.array([[0, 1]]), np.array([800.0]), Fraction(1), multipliers) <= 0
+
+
+def test_refusals():
+    none = np.empty((0, 2), dtype=np.int64)
+    with pytest.raises(UsageError):
+        lower_bound(np.array([[np.nan]]), none, np.empty(0), Fraction(1), iter(()))
+    wrong = Multipliers(forward=np.zeros((2, 2)), backward=np.zeros((1, 2)))
+    with pytest.raises(UsageError):
+        lower_bound(np.eye(2), np.array([[0, 1]]), np.ones(1), Fraction(1), wrong)

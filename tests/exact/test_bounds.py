@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.exact.bounds import exp_bounds, exp_fixed, float_down, float_up
+
+
+@given(
+    st.floats(min_value=0, max_value=1e6, allow_subnormal=True),
+    st.fractions(min_value=Fraction(1, 1000), max_value=100, max_denominator=10**6),
+)
+@settings(max_examples=300, deadline=None)
+def test_doubles_enclose_the_exponential(exp60, distance, epsilon):
+    lower, upper = exp_bounds(np.array([distance]), epsilon)
+    exponent = epsilon * Fraction(distance)
+    if exponent > 46:
+        assert lower[0] > 2.0**64
+        assert upper[0] == math.inf
+        return
+    value = exp60(exponent)
+    assert Fraction(lower[0]) <= value
+    if exponent < 44:
+        assert value <= Fraction(upper[0])
+        assert upper[0] <= math.nextafter(lower[0], math.inf)
+
+
+@given(st.fractions(min_value=0, max_value=45, max_denominator=10**12), st.sampled_from([64, 96, 200]))
+@settings(max_examples=100, deadline=None)
+def test_integers_enclose_the_exponential(exponent, bits):
+    low, high = exp_fixed(exponent, bits)
+    with mpmath.workdps(150):
+        value = mpmath.exp(mpmath.mpf(exponent.numerator) / exponent.denominator) * mpmath.mpf(2) ** bits
+        assert low <= value <= high
+    assert high - low <= 2
+
+
+def test_many_random_arguments_and_the_ends(exp60):
+    rng = np.random.default_rng(5)
+    distances = np.concatenate([10 ** rng.uniform(-16, 1.65, 2000), [0.0, 5e-324, 1e-300, 2.0**-52, 44.9999, 45.0]])
+    for epsilon in (Fraction(1), Fraction("0.7"), Fraction(1, 3)):
+        lower, upper = exp_bounds(distances, epsilon)
+        for d, low, high in zip(distances.tolist(), lower.tolist(), upper.tolist(), strict=True):
+            value = exp60(epsilon * Fraction(d), 400 if d < 1e-60 else 60)
+            assert Fraction(low) <= value
+            assert high == math.inf or value <= Fraction(high)
+
+
+def test_extreme_epsilons_are_borne():
+    for epsilon in (Fraction(1, 10**120), Fraction(10**120)):
+        lower, upper = exp_bounds(np.array([0.0, 1.0, 1e120, 1e-120]), epsilon)
+        assert (lower[0], upper[0]) == (1.0, 1.0)
+        assert (lower >= 1).all()
+        assert (upper >= lower).all()
+    lower, upper = exp_bounds(np.array([0.0, 3.0]), Fraction(0))
+    assert lower.tolist() == upper.tolist() == [1.0, 1.0]
+
+
+@given(st.fractions())
+def test_rounding_of_rationals_is_directed(value):
+    low, high = float_down(value), float_up(value)
+    assert Fraction(low) <= value <= Fraction(high)
+    assert high <= math.nextafter(low, math.inf)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import UsageError
+from privopt.exact import TOTAL, certify, certify_additive, repair
+from privopt.execution import processes, serial, threads
+
+
+def all_pairs(distance):
+    first, second = np.triu_indices(len(distance), 1)
+    return np.stack([first, second], axis=1), distance[first, second]
+
+
+def exponential_weights(rng, records, outputs, epsilon, scale):
+    """A certified mechanism on random points of the plane, with its pairs."""
+    points = rng.integers(0, 4, size=(records, 2)).astype(float) * scale
+    distance = np.hypot(*(points[:, None] - points[None]).T)
+    sites = rng.integers(0, 4, size=(outputs, 2)).astype(float) * scale
+    z = np.exp(-float(epsilon) / 2 * np.hypot(*(points[:, None] - sites[None]).transpose(2, 0, 1)))
+    pairs, lengths = all_pairs(distance)
+    return repair(z / z.sum(axis=1, keepdims=True), pairs, lengths, epsilon).weights.copy(), pairs, lengths
+
+
+FAULTS = ("none", "at-the-limit", "beyond-the-limit", "zero", "row-sum", "swapped", "epsilon", "half-column")
+
+
+def plant(fault, weights, pairs, lengths, epsilon, exp60, rng):
+    """A change that may or may not break the claim; the checks must agree on which."""
+    p = int(rng.integers(len(pairs)))
+    i, j = pairs[p].tolist()
+    k, other = rng.permutation(weights.shape[1])[:2].tolist()
+    if fault in ("at-the-limit", "beyond-the-limit"):
+        limit = min(math.floor(exp60(epsilon * Fraction(float(lengths[p]))) * int(weights[j, k])), TOTAL)
+        rest = int(weights[i, k]) + int(weights[i, other]) - limit - (fault == "beyond-the-limit")
+        if rest >= 0:
+            weights[i, k], weights[i, other] = limit + (fault == "beyond-the-limit"), rest
+    elif fault == "zero":
+        weights[i, other] += weights[i, k]
+        weights[i, k] = 0
+    elif fault == "row-sum":
+        weights[i, k] += np.uint64(1)
+    elif fault == "swapped":
+        weights[[i, j]] = weights[[j, i]]
+    elif fault == "epsilon":
+        return epsilon * Fraction(int(rng.integers(900, 1000)), 1000)
+    elif fault == "half-column":
+        moved = weights[i, k] // np.uint64(2)
+        weights[i, k] -= moved
+        weights[i, other] += moved
+    return epsilon
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("scale", [1e-3, 0.03, 1.0, 14.0])
+def test_agrees_with_an_independent_check(check, exp60, fault, scale):
+    """512 cases: 60-digit exponentials and Fractions against the certificate, planted faults included."""
+    rng = np.random.default_rng(FAULTS.index(fault) * 10 + int(scale))
+    refused = 0
+    for _ in range(16):
+        epsilon = Fraction(int(rng.integers(5, 20)), 10)
+        weights, pairs, lengths = exponential_weights(
+            rng, int(rng.integers(2, 5)), int(rng.integers(2, 4)), epsilon, scale
+        )
+        epsilon = plant(fault, weights, pairs, lengths, epsilon, exp60, rng)
+        measured = certify(weights, pairs, lengths, epsilon)
+        holds, worst = check(weights, pairs, lengths, epsilon)
+        assert measured.holds == holds
+        assert measured.worst >= worst * (1 - 1e-14)
+        if math.isfinite(worst) and worst > 0:
+            assert measured.worst <= worst * (1 + 1e-14)
+        assert measured.checked == len(pairs) * weights.shape[1]
+        assert bool(measured.failures or measured.wrong_rows) == (not holds)
+        if measured.holds:
+            assert Fraction(measured.worst) <= epsilon * (1 + Fraction(1, 2**52))
+        refused += not holds
+    assert (refused == 0) if fault == "none" else True
+    assert (refused == 16) if fault == "row-sum" else True
+
+
+def test_decides_at_the_last_unit(exp60):
+    """Weights one unit on either side of exp(eps d): nothing between them, so only exact arithmetic can tell."""
+    pairs, lengths = np.array([[0, 1]]), np.array([0.75])
+    for epsilon in (Fraction("0.1"), Fraction(1), Fraction(7)):
+        small = 2**55 + 12345
+        limit = math.floor(exp60(epsilon * Fraction(3, 4)) * small)
+        for excess, holds in ((0, True), (1, False)):
+            large = limit + excess
+            weights = np.array([[large, TOTAL - large], [small, TOTAL - small]], dtype=np.uint64)
+            measured = certify(weights, pairs, lengths, epsilon)
+            assert measured.holds is holds
+            assert ", 0 by exact" not in measured.arithmetic
+            assert [(f.i, f.j, f.k) for f in measured.failures] == ([] if holds else [(0, 1, 0)])
+
+
+def test_zeros_and_distance_zero():
+    half = TOTAL // 2
+    weights = np.array([[half, half, 0], [half, half, 0], [half, 0, half]], dtype=np.uint64)
+    epsilon = Fraction(1)
+    assert certify(weights, np.array([[0, 1]]), np.array([0.0]), epsilon).holds
+    assert certify(weights, np.array([[0, 1]]), np.array([1e-300]), epsilon).holds
+    for pair in ([0, 2], [1, 2]):
+        measured = certify(weights, np.array([pair]), np.array([700.0]), epsilon)
+        assert not measured.holds
+        assert measured.worst == math.inf
+        assert measured.worst_pair == tuple(pair)
+    unequal = np.array([[half + 1, half - 1], [half, half]], dtype=np.uint64)
+    assert not certify(unequal, np.array([[0, 1]]), np.array([0.0]), epsilon).holds
+    assert certify(unequal, np.array([[0, 1]]), np.array([1e-18]), epsilon).holds
+    assert not certify(unequal, np.array([[0, 1]]), np.array([1e-19]), epsilon).holds
+
+
+def test_row_sums_that_wrap_are_seen():
+    wrapped = np.array([[2**63, 2**63, 2**63]], dtype=np.uint64)  # 2**63 modulo 2**64
+    none = np.empty((0, 2), dtype=np.int64)
+    measured = certify(wrapped, none, np.empty(0), Fraction(1))
+    assert not measured.holds
+    assert measured.wrong_rows == (0,)
+    assert certify(np.array([[2**63]], dtype=np.uint64), none, np.empty(0), Fraction(1)).holds
+
+
+def test_a_wrong_epsilon_on_many_pairs_is_told_at_once():
+    distance = np.abs(np.subtract.outer(np.arange(60.0), np.arange(60.0)))
+    pairs, lengths = all_pairs(distance)
+    z = np.exp(-distance)
+    weights = repair(z / z.sum(axis=1, keepdims=True), pairs, lengths, Fraction(2)).weights
+    measured = certify(weights, pairs, lengths, Fraction(1, 10))
+    assert not measured.holds
+    assert measured.failed == len(pairs)
+    assert 0 < len(measured.failures) <= 8
+    assert measured.worst > 0.9
+
+
+@pytest.mark.parametrize("where", [serial, lambda: threads(2), lambda: processes(2)])
+def test_nothing_depends_on_where_it_ran(where):
+    distance = np.abs(np.subtract.outer(np.arange(90.0), np.arange(90.0)))
+    pairs, lengths = all_pairs(distance)
+    z = np.exp(-distance)
+    z /= z.sum(axis=1, keepdims=True)
+    with where() as executor:
+        there = repair(z, pairs, lengths, Fraction(2), executor=executor)
+        verdict = certify(there.weights, pairs, lengths, Fraction(6, 5), executor=executor, block=700)
+    here = repair(z, pairs, lengths, Fraction(2))
+    assert (there.weights == here.weights).all()
+    assert there.measured == here.measured
+    assert verdict == certify(here.weights, pairs, lengths, Fraction(6, 5))
+    assert not verdict.holds
+
+
+@pytest.mark.parametrize(
+    ("pairs", "distances"),
+    [([[0, 0]], [1.0]), ([[0, 2]], [1.0]), ([[0, 1]], [-1.0]), ([[0, 1]], [math.nan]), ([[0, 1]], [1.0, 2.0])],
+)
+def test_arguments_that_cannot_be_meant(pairs, distances):
+    weights = np.full((2, 2), TOTAL // 2, dtype=np.uint64)
+    with pytest.raises(UsageError):
+        certify(weights, np.array(pairs), np.array(distances), Fraction(1))
+    with pytest.raises(UsageError):
+        certify(weights.astype(float), np.array([[0, 1]]), np.array([1.0]), Fraction(1))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.fractions(Fraction(1, 50), 1000, max_denominator=1000)), max_size=6))
+@settings(max_examples=50, deadline=None)
+def test_additive_noise_is_summed_exactly(parts):
+    spent = sum((Fraction(s) / b for s, b in parts), Fraction(0))
+    assert certify_additive(parts, spent).holds
+    assert certify_additive(parts, spent).spent == spent
+    if spent:
+        assert not certify_additive(parts, spent - Fraction(1, 10**30)).holds
+
+
+def test_a_double_scale_is_the_rational_that_it_is():
+    # 1 / 0.1 in doubles is 10, but 3 levels of eps = 0.1 at a double 30.000000000000004 spend a little less
+    assert certify_additive([(1, 30.0)] * 3, Fraction(1, 10)).holds
+    assert not certify_additive([(1, math.nextafter(30.0, 0))] * 3, Fraction(1, 10)).holds
+    with pytest.raises(UsageError):
+        certify_additive([(1, 0.0)], Fraction(1))
+    with pytest.raises(UsageError):
+        certify_additive([(1, math.inf)], Fraction(1))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from privopt.errors import UsageError
+from privopt.execution import from_url
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CLUSTER = """
+import sys, time
+from distributed import LocalCluster
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    print(cluster.scheduler_address.removeprefix("tcp://"), flush=True)
+    sys.stdin.read()
+    cluster.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    script = tmp_path_factory.mktemp("cluster") / "cluster.py"
+    script.write_text(CLUSTER)
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    yield process.stdout.readline().strip()
+    process.stdin.close()
+    process.stdout.close()
+    process.wait(timeout=60)
+
+
+@pytest.mark.slow
+def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_path):
+    with from_url(f"dask://{address}") as executor:
+        assert executor.jobs == 2
+        pids = [[executor.submit(key, os.getpid).result() for _ in range(2)] for key in "abc"]
+        assert all(len(set(row)) == 1 for row in pids)
+        assert len({row[0] for row in pids}) == 2
+        held = executor.hold(np.arange(1000.0))
+        assert executor.submit("a", np.dot, held, held).result() == np.dot(np.arange(1000.0), np.arange(1000.0))
+        assert list(executor.map(pow, range(5), [3] * 5)) == [n**3 for n in range(5)]
+        with pytest.raises(TypeError):
+            executor.submit("a", abs, "x").result()
+        marker = tmp_path / "died"
+        code = f"import os; p = {str(marker)!r}; os.path.exists(p) or (open(p, 'w').close(), os.kill(os.getpid(), 9))"
+        assert executor.submit("a", exec, code, {}).result(timeout=60) is None
+        assert executor.submit("a", np.sum, held).result(timeout=60) == 499500
+
+
+def test_nobody_answers():
+    start = time.monotonic()
+    with pytest.raises(UsageError, match="no Dask scheduler"):
+        from_url("dask://127.0.0.1:9")
+    assert time.monotonic() - start < 60

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare, ks_2samp, kstest
+
+from privopt.errors import UsageError
+from privopt.exact import certify_additive, draw_laplace
+from privopt.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
+
+#: One run in 1e7 fails by chance, for each test below.
+RARE = 1e-7
+
+
+def probabilities(reciprocal, reach):
+    """P(X = v) for v = -reach .. reach and the tail on either side."""
+    a = math.exp(-float(reciprocal))
+    body = (1 - a) / (1 + a) * a ** np.abs(np.arange(-reach, reach + 1))
+    tail = a ** (reach + 1) / (1 + a)
+    return np.concatenate([[tail], body, [tail]])
+
+
+def histogram(draws, reach):
+    clipped = np.clip(draws, -reach - 1, reach + 1) + reach + 1
+    return np.bincount(clipped, minlength=2 * reach + 3)
+
+
+@pytest.mark.parametrize("reciprocal", [Fraction(1, 30), Fraction(3, 100), Fraction(1), Fraction(5, 2), Fraction(7, 3)])
+def test_the_bulk_sampler_has_the_closed_form(reciprocal):
+    count = 400_000
+    reach = max(1, int(6 / float(reciprocal)))
+    expected = count * probabilities(reciprocal, reach)
+    assert chisquare(histogram(draw_laplace(count, reciprocal), reach), expected).pvalue > RARE
+
+
+def test_the_bulk_sampler_has_opendps_distribution():
+    zeros = np.zeros(20_000, dtype=np.int64)
+    vetted, record = discrete_laplace(zeros, Fraction(1, 5))
+    assert record.engine == "opendp"
+    bulk = draw_laplace(20_000, Fraction(1, 5))
+    both = np.stack([histogram(vetted, 20), histogram(bulk, 20)])
+    common = both.sum(axis=0) > 0
+    expected = np.full(2, 0.5)[:, None] * both.sum(axis=0)
+    statistic = ((both - expected)[:, common] ** 2 / expected[:, common]).sum()
+    from scipy.stats import chi2
+
+    assert chi2.sf(statistic, common.sum() - 1) > RARE
+
+
+@pytest.mark.slow
+def test_moments_at_ten_million_draws():
+    reciprocal, count = Fraction(1, 30), 10_000_000
+    a = math.exp(-float(reciprocal))
+    variance = 2 * a / (1 - a) ** 2
+    fourth = 2 * a * (1 + 10 * a + a * a) / (1 - a) ** 4  # E X^4 of the double geometric
+    draws = draw_laplace(count, reciprocal).astype(float)
+    assert abs(draws.mean()) < 5.5 * math.sqrt(variance / count)
+    assert abs((draws**2).mean() - variance) < 5.5 * math.sqrt((fourth - variance**2) / count)
+    assert abs((draws == 0).mean() - (1 - a) / (1 + a)) < 5.5 * math.sqrt((1 - a) / (1 + a) / count)
+
+
+@pytest.mark.slow
+def test_a_census_of_draws_takes_seconds():
+    draw_laplace(10, Fraction(1, 30))
+    start = time.process_time()
+    noisy, record = discrete_laplace(np.zeros(3_200_000, dtype=np.int64), Fraction(1, 30))
+    assert time.process_time() - start < 5
+    assert record.engine == "exact-integer"
+    assert noisy.shape == (3_200_000,)
+
+
+def test_words_that_run_out_in_the_middle_of_a_draw_do_not_bias():
+    """The stream cut into single words gives the same draws as in one piece."""
+    rng = np.random.default_rng(4)
+    stream = rng.bytes(8 * 60_000)
+    position = [0, 0]
+
+    def whole(size):
+        at = position[0]
+        position[0] += size
+        return stream[at : at + size]
+
+    def dribble(size):
+        at = position[1]
+        position[1] += 8
+        return stream[at : at + 8]
+
+    one = draw_laplace(1000, Fraction(2, 7), source=whole)
+    assert (draw_laplace(1000, Fraction(2, 7), source=dribble) == one).all()
+
+
+def test_engines_records_and_seeds():
+    counts = np.arange(6).reshape(2, 3)
+    noisy, record = discrete_laplace(counts, Fraction(1, 30))
+    assert noisy.shape == (2, 3)
+    assert noisy.dtype == np.int64
+    assert record.engine == "opendp"
+    assert not record.seeded
+    assert Fraction(record.map) <= Fraction(1, 30)
+    assert record.spent <= Fraction(1, 30) < record.spent * (1 + Fraction(1, 10**12))
+    assert certify_additive([(1, record.scale)] * 3, Fraction(1, 10)).holds
+    many = np.zeros(OPENDP_DRAWS + 1, dtype=np.int64)
+    _, record = discrete_laplace(many, Fraction(1, 30))
+    assert (record.engine, record.map, record.scale) == ("exact-integer", None, Fraction(30))
+    one, record = discrete_laplace(counts, Fraction(1, 30), seed=7)
+    again, _ = discrete_laplace(counts, Fraction(1, 30), seed=7)
+    other, _ = discrete_laplace(counts, Fraction(1, 30), seed=8)
+    assert record.seeded
+    assert record.engine == "seeded"
+    assert (one == again).all()
+    assert (one != other).any()
+    fresh, _ = discrete_laplace(many, Fraction(1, 30))
+    more, _ = discrete_laplace(many, Fraction(1, 30))
+    assert (fresh != more).any()
+    assert discrete_laplace(np.empty(0, dtype=np.int64), Fraction(1))[0].shape == (0,)
+
+
+def test_continuous_noise():
+    zeros = np.zeros(20_000)
+    drawn, record = continuous_laplace(zeros, Fraction(1, 3))
+    assert record.engine == "opendp"
+    assert record.spent <= Fraction(1, 3)
+    assert kstest(drawn, "laplace", args=(0, 3)).pvalue > RARE
+    seeded, record = continuous_laplace(zeros, Fraction(1, 3), seed=1)
+    assert record.seeded
+    assert kstest(seeded, "laplace", args=(0, 3)).pvalue > RARE
+    assert ks_2samp(drawn, seeded).pvalue > RARE
+
+
+def test_refusals():
+    for counts in (np.array([0.5]), np.array([2**62])):
+        with pytest.raises(UsageError):
+            discrete_laplace(counts, Fraction(1))
+    with pytest.raises(UsageError):
+        discrete_laplace(np.array([1]), Fraction(0))
+    with pytest.raises(UsageError):
+        continuous_laplace(np.array([np.nan]), Fraction(1))
+    with pytest.raises(UsageError):
+        draw_laplace(1, Fraction(1, 2**57))
+
+
+@pytest.mark.parametrize("levels", [3, 7])
+def test_a_tenth_over_levels_is_exact(levels):
+    parts = split_budget(Fraction("0.1"), [1] * levels)
+    assert parts == (Fraction(1, 10 * levels),) * levels
+    assert certify_additive([(1, 1 / part) for part in parts], Fraction("0.1")).holds
+    # a double eps / L passes eps on some L, which is why shares are rationals
+    assert sum(Fraction(0.1 / 3) for _ in range(3)) != Fraction("0.1")
+
+
+@given(
+    st.fractions(min_value=Fraction(1, 100), max_value=20, max_denominator=10**9),
+    st.lists(st.integers(1, 1000), min_size=1, max_size=9),
+    st.integers(10**5, 2**40),
+)
+@settings(max_examples=200, deadline=None)
+def test_shares_never_pass_the_budget(epsilon, shares, denominator):
+    parts = split_budget(epsilon, shares, denominator=denominator)
+    assert sum(parts) <= epsilon
+    for part, share in zip(parts, shares, strict=True):
+        wanted = epsilon * share / sum(shares)
+        assert 0 < part <= wanted < part + Fraction(1, denominator)
+        assert part.denominator <= denominator or part.numerator == 1
+
+
+def test_decimal_shares_and_bad_ones():
+    assert split_budget(Fraction(1, 10), [0.2, 0.3, 0.5]) == (Fraction(1, 50), Fraction(3, 100), Fraction(1, 20))
+    for shares in ([], [0.0], [-1], [math.inf], [math.nan, 1]):
+        with pytest.raises(UsageError):
+            split_budget(Fraction(1), shares)
+    assert split_budget(Fraction(1, 10), [1, 10**9], denominator=1000)[0] == Fraction(1, 10**10 + 10)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 200))
+@settings(max_examples=100, deadline=None)
+def test_the_best_fraction_below(numerator, other, denominator):
+    value = Fraction(numerator, other)
+    best = max(Fraction(int(value * q), q) for q in range(1, denominator + 1))
+    if best > 0:
+        assert split_budget(value, [1], denominator=denominator) == (best,)
