@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from privopt_photo_censor.scores import Album, Task
 
 

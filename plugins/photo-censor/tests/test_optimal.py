@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from privopt_photo_censor.optimal import solve
-from privopt_photo_censor.scores import Task
 
 from privopt.errors import InfeasibleError
+from privopt_photo_censor.optimal import solve
+from privopt_photo_censor.scores import Task
 
 
 def agree(album, task, engine, brute_best, brute_protected):

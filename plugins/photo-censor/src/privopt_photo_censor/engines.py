@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any, Final
 
 import numpy as np
@@ -54,17 +53,17 @@ class AlternateSearch:
         k = int(shared.state[0])
         return cls._levels(shared.album.photos, k) >= k + 2 + min(LEAST_LEAVES, shared.album.photos)
 
-    def _open(self) -> bool:
-        """Open the search for the k now wanted; False where its stack would be too large."""
+    def _open(self) -> search.Stack | None:
+        """Open the search for the k now wanted; None where its stack would be too large."""
         k = int(self.shared.state[0])
         photos, m = self.shared.album.photos, len(self.shared.reach)
         levels, rows = self._levels(photos, k), k + 2
         if not self.fits(self.shared):
             self.spent = True
-            return False
+            return None
         wide = (levels, photos + rows)
         whole = (levels, rows)
-        self.stack = search.Stack(
+        stack = search.Stack(
             np.zeros((levels, rows, photos + rows)), np.zeros(whole, np.int64), np.zeros(wide, np.bool_),
             np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(whole, np.int64),
             np.zeros((rows, m), np.int64), np.zeros((rows, m)), np.zeros(rows, np.int64), np.zeros(rows, np.int64),
@@ -72,26 +71,41 @@ class AlternateSearch:
         )  # fmt: skip
         self.k = k
         self.shared.state[6] = 0
-        search.start(self.data, self.goal, self.stack, self.shared.reach)
-        search.beam(self.data, self.goal, self.stack, self.WIDTH)
-        if self.shared.state[0] == k:
-            search.start(self.data, self.goal, self.stack, self.shared.reach)
-        return True
+        search.start(self.data, self.goal, stack, self.shared.reach)
+        self._beam(stack, k)
+        search.start(self.data, self.goal, stack, self.shared.reach)
+        return stack
 
-    def turn(self, seconds: float) -> bool:
+    def _beam(self, stack: search.Stack, k: int) -> None:
+        """Incumbents: sets of alternates grown side by side by their bounds, each then solved exactly."""
+        count = int(stack.length[0])
+        candidates = stack.cand[0, :count].copy()
+        sets: list[tuple[int, ...]] = [()]
+        for _ in range(k):
+            grown: dict[tuple[int, ...], float] = {}
+            top = np.full(self.WIDTH, self.shared.state[1] - 1e-9)
+            for chosen in sets:
+                bounds = np.empty(count)
+                search.extend(self.data, self.goal, stack, np.array(chosen, dtype=np.int64), top, bounds)
+                for place in np.flatnonzero(bounds >= top[-1]):
+                    grown[tuple(sorted((*chosen, int(candidates[place]))))] = float(bounds[place])
+            sets = sorted(grown, key=grown.__getitem__, reverse=True)[: self.WIDTH]
+        for chosen in sets:
+            if len(chosen) == k == self.shared.state[0]:
+                search.finish(self.data, self.goal, stack, np.array(chosen, dtype=np.int64))
+
+    def turn(self, effort: int) -> bool:
         """Search; a budget search starts again whenever a better k is known."""
-        until = time.perf_counter() + seconds
-        while True:
-            if self.k != self.shared.state[0]:
-                if not self._open():
+        until = self.shared.state[4] + effort
+        while not self.shared.late and self.shared.state[4] < until:
+            if self.stack is None or self.k != self.shared.state[0]:
+                self.stack = self._open()
+                if self.stack is None:
                     return False
-                if self.k != self.shared.state[0]:
-                    continue
-            if search.run(self.data, self.goal, self.stack, self.PROGRAMS) == search.SOLVED:
+            elif search.run(self.data, self.goal, self.stack, self.PROGRAMS) == search.SOLVED:
                 self.spent = bool(self.shared.state[6])
                 return not self.spent
-            if time.perf_counter() >= until:
-                return False
+        return False
 
     def bound(self) -> int:
         """See :func:`search.open_bound` and :func:`search.open_most`."""
@@ -111,6 +125,7 @@ class PhotoSearch:
     name = "photos"
     spent = False
     NODES: Final = 20000
+    WORTH: Final = 20  # nodes that take as long as one program of the search over alternates
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -143,16 +158,16 @@ class PhotoSearch:
         subsets.open_walk(self.data, walk)
         return walk
 
-    def turn(self, seconds: float) -> bool:
+    def turn(self, effort: int) -> bool:
         """Search on."""
-        until = time.perf_counter() + seconds
         if self.state is None:
             self.state = self._open()
-        while True:
+        for _ in range(max(1, effort * self.WORTH // self.NODES)):
+            if self.shared.late:
+                break
             if subsets.walk(self.data, self.goal, self.state, self.NODES) == search.SOLVED:
                 return True
-            if time.perf_counter() >= until:
-                return False
+        return False
 
     def bound(self) -> int:
         """Budget: see :func:`subsets.open_most`; top-k: nothing beyond what is known."""
@@ -181,13 +196,15 @@ class Enumeration:
                 np.put_along_axis(masks, np.array(block), True, axis=1)
                 yield count, masks[masks[:, self.shared.data.keep].all(axis=1)]
 
-    def turn(self, seconds: float) -> bool:
+    def turn(self, effort: int) -> bool:
         """Look at all of them."""
         data, slack = self.shared.data, self.shared.data.slack
         dead = data.kills.T.astype(np.float64)
         for count, masks in self._sets():
             if count < self.shared.state[1]:
                 break
+            if self.shared.late:
+                return False
             weights = masks.astype(np.float64)
             level: NDArray[np.bool_] = (weights @ data.diff.T >= -slack) & (weights @ dead < 0.5)
             for place in np.flatnonzero(level.sum(axis=1) >= self.shared.state[0]):
@@ -196,5 +213,5 @@ class Enumeration:
         return True
 
     def bound(self) -> int:
-        """Nothing is left open."""
-        return self.shared.value
+        """Nothing beyond what is known."""
+        return self.shared.cap

@@ -11,18 +11,25 @@ Everything here is compiled by numba and works on one album at a time.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
 
-__all__ = ["above", "append_row", "clear", "dual_simplex", "exact_sign", "lagrangian", "set_upper"]
+__all__ = ["above", "append_row", "clear", "dual_simplex", "exact_sign", "jit", "lagrangian", "set_upper"]
 
 EPS = 2.220446049250313e-16
 FEASIBLE = 1e-9
 PIVOT = 1e-9
 
-jit: Any = numba.njit(cache=True, boundscheck=False, error_model="numpy")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(function: F) -> F:
+    """Compile on first use and keep the code beside the module (numba)."""
+    compiled: F = numba.njit(cache=True, error_model="numpy")(function)
+    return compiled
 
 
 @jit
@@ -170,7 +177,8 @@ def lagrangian(cost: Any, ray: Any, step: float, rows: Any, diff: Any, size: Any
             w += lam[a] * diff[rows[a], i]
         if low[i] == 1.0 or w > 0.0:
             total += w
-    return total + 8.0 * EPS * (n + r + 8) * n * weight
+    bound: float = total + 8.0 * EPS * (n + r + 8) * n * weight
+    return bound
 
 
 @jit
@@ -194,9 +202,14 @@ def _leaving(basis: Any, x: Any, low: Any, high: Any, r: int) -> tuple[int, floa
 
 @jit
 def _entering(
-    T: Any, basis: Any, basic: Any, x: Any, cost: Any, low: Any, high: Any, width: int, r: int, row: int, gap: float, rise: bool
+    T: Any, basis: Any, basic: Any, x: Any, cost: Any, low: Any, high: Any, r: int, row: int, gap: float, rise: bool
 ) -> int:
-    """Long-step ratio test: candidates in order of ratio flip bound until the row's gap would close; -1: none closes it."""
+    """Long-step ratio test: candidates in order of ratio flip their bound until the row's gap would close.
+
+    Returns:
+        the column that enters; -1 where none closes the gap.
+    """
+    width = basic.shape[0] - T.shape[0] + r
     sign = 1.0 if rise else -1.0
     while True:
         best = np.inf
@@ -226,7 +239,8 @@ def _entering(
 
 @jit
 def dual_simplex(
-    T: Any, basis: Any, basic: Any, x: Any, cost: Any, low: Any, high: Any, rows: Any, diff: Any, size: Any, r: int, need: int
+    T: Any, basis: Any, basic: Any, x: Any, cost: Any, low: Any, high: Any, rows: Any, diff: Any, size: Any,
+    r: int, need: int,
 ) -> float:
     """Upper bound on the photos that can stay; stops as soon as it is proved below `need`.
 
@@ -243,11 +257,11 @@ def dual_simplex(
     n = diff.shape[1]
     width = n + r
     ray = np.zeros(r)
-    for turn in range(40 + 8 * r):
+    for _turn in range(40 + 8 * r):
         row, gap, rise = _leaving(basis, x, low, high, r)
         if row < 0:
             break
-        q = _entering(T, basis, basic, x, cost, low, high, width, r, row, gap, rise)
+        q = _entering(T, basis, basic, x, cost, low, high, r, row, gap, rise)
         if q < 0:
             sign = 1.0 if rise else -1.0
             for a in range(r):
@@ -296,7 +310,7 @@ def _along(cost: Any, ray: Any, rows: Any, diff: Any, size: Any, low: Any, high:
     """Bound of a set that no photos satisfy: the Lagrangian falls along `ray` until it proves so."""
     best = lagrangian(cost, ray, 0.0, rows, diff, size, low, high, r)
     step = 1.0
-    for turn in range(60):
+    for _turn in range(60):
         value = lagrangian(cost, ray, step, rows, diff, size, low, high, r)
         best = min(best, value)
         if best < need:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.errors import InfeasibleError, SolverError, StoppedError
@@ -23,10 +23,10 @@ from privopt_photo_censor.single import best_for, reach
 __all__ = ["ENGINES", "Plan", "Shared", "solve"]
 
 ENGINES: Final = ("alternates", "photos", "milp")
-FIRST_SLICE: Final = 0.1
-"""Seconds of an engine's first turn; turns double."""
-MILP_AFTER: Final = 2.0
-"""Seconds of an engine's turn from which on the MILP takes turns too."""
+FIRST_TURN: Final = 5_000
+"""Bounds that an engine may solve in its first turn; turns double. Counted, not timed, so that runs repeat."""
+MILP_AFTER: Final = 300_000
+"""Length of a turn from which on the MILP takes turns too."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,7 +49,7 @@ class Plan:
     engine: str
     programs: int = 0
     stopped: bool = False
-    trajectory: Sequence[tuple[float, int, int]] = field(default=(), converter=tuple)
+    trajectory: tuple[tuple[float, int, int], ...] = ()
 
     @property
     def deleted(self) -> int:
@@ -61,9 +61,10 @@ class Engine(Protocol):
     """One way of closing the proof."""
 
     name: str
+    spent: bool
 
-    def turn(self, seconds: float) -> bool:
-        """Work for about so long; True when nothing better is left."""
+    def turn(self, effort: int) -> bool:
+        """Work for about so many bounds, or until the deadline; True when nothing better is left."""
 
     def bound(self) -> int:
         """The most that what is still open could reach."""
@@ -125,11 +126,10 @@ class Shared:
         """Record the incumbent."""
         self.trajectory.append((time.perf_counter() - self.began, self.value, self.cap))
 
-    def left(self, seconds: float) -> float:
-        """Seconds to work, at most `seconds`."""
-        if self.deadline is None:
-            return seconds
-        return min(seconds, self.deadline - time.monotonic())
+    @property
+    def late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
 
 
 def solve(
@@ -198,19 +198,20 @@ def _race(
     """Let the engines take turns. Returns the one that closed the proof, and whether a limit came first."""
     if shared.budget:
         _offer_singles(shared)
+    else:
+        _offer_greedy(shared)
     if shared.closed:
         return "single alternates", False
     engines = _engines(shared, names, solver)
-    seconds = FIRST_SLICE
+    effort = FIRST_TURN
     while engines:
         for engine in list(engines):
-            if engine.name == "milp" and seconds < MILP_AFTER and len(engines) > 1:
+            if engine.name == "milp" and effort < MILP_AFTER and len(engines) > 1:
                 continue
-            allowed = shared.left(seconds)
-            if allowed <= 0.0:
+            if shared.late:
                 return "", True
             before = shared.value
-            done = engine.turn(allowed)
+            done = engine.turn(effort)
             if shared.value != before:
                 shared.note()
             shared.cap = min(shared.cap, max(engine.bound(), shared.value))
@@ -218,9 +219,9 @@ def _race(
                 report(shared.value, shared.cap)
             if done or shared.closed:
                 return engine.name, False
-            if getattr(engine, "spent", False):
+            if engine.spent:
                 engines.remove(engine)
-        seconds *= 2.0
+        effort *= 2
     return "", True
 
 
@@ -237,13 +238,30 @@ def _offer_singles(shared: Shared) -> None:
             shared.offer(kept)
 
 
-def _engines(shared: Shared, names: Sequence[str], solver: str) -> list[Any]:
+def _offer_greedy(shared: Shared) -> None:
+    """Start a top-k from greedy deletion, by the true score and by the mean advantage."""
+    data, photos = shared.data, shared.album.photos
+    free = np.flatnonzero(~data.keep)
+    dead = data.kills.astype(np.float64)
+    for key in (data.true, -data.diff.mean(axis=0) - 1e6 * dead.mean(axis=0)):
+        order = free[np.argsort(-key[free], kind="stable")][: photos - int(shared.state[1])]
+        left = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
+        ruled = dead.sum(axis=1)[:, None] - np.cumsum(dead[:, order], axis=1) > 0.5
+        able = ((left >= -data.slack[:, None]) & ~ruled).sum(axis=0) >= shared.state[0]
+        for count in np.flatnonzero(able)[:5].tolist():
+            kept = np.ones(photos, dtype=np.bool_)
+            kept[order[: count + 1]] = False
+            if shared.offer(kept):
+                break
+
+
+def _engines(shared: Shared, names: Sequence[str], solver: str) -> list[Engine]:
     from privopt_photo_censor.engines import AlternateSearch, Enumeration, PhotoSearch
     from privopt_photo_censor.milp import MilpSearch
 
     if "enumeration" in names or (tuple(names) == ENGINES and shared.album.photos <= Enumeration.MOST):
         return [Enumeration(shared)]
-    found: list[Any] = []
+    found: list[Engine] = []
     if "alternates" in names and AlternateSearch.fits(shared):
         found.append(AlternateSearch(shared))
     if "photos" in names and PhotoSearch.fits(shared):
@@ -251,7 +269,7 @@ def _engines(shared: Shared, names: Sequence[str], solver: str) -> list[Any]:
     if shared.album.photos <= 20 or shared.budget:
         found.reverse()
     if "milp" in names:
-        found.append(MilpSearch(shared, solver))
+        found.append(MilpSearch(shared, solver, alone=not found))
     if not found:
         raise SolverError(f"none of the engines {', '.join(names)} takes an album of this size")
     return found
@@ -270,7 +288,7 @@ def _plan(shared: Shared, task: Task, engine: str, stopped: bool) -> Plan:
         engine=engine,
         programs=int(shared.state[4]),
         stopped=stopped and not engine,
-        trajectory=shared.trajectory,
+        trajectory=tuple(shared.trajectory),
     )
 
 

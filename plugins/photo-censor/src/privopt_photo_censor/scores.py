@@ -22,6 +22,14 @@ def locked(array: A) -> A:
     return array
 
 
+def _floats(values: Any) -> Floats:
+    return locked(np.array(values, dtype=np.float64, order="C"))
+
+
+def _mask(values: Any) -> Mask:
+    return locked(np.array(values, dtype=np.bool_))
+
+
 @frozen(kw_only=True)
 class Task:
     """What is asked of a set of kept photos (paper, (3) and (4)).
@@ -51,9 +59,9 @@ class Album:
         margin: theta, added to the true location's score in each photo (paper, section 2, black-box protection).
     """
 
-    scores: Floats = field(converter=lambda a: locked(np.array(a, dtype=np.float64, order="C")))
+    scores: Floats = field(converter=_floats)
     true: int
-    keep: Mask = field(converter=lambda a: locked(np.array(a, dtype=np.bool_)))
+    keep: Mask = field(converter=_mask)
     keep_at_least: int = 1
     margin: float = 0.0
 
@@ -64,7 +72,7 @@ class Album:
     def __attrs_post_init__(self) -> None:
         photos, locations = self.scores.shape
         if not 0 <= self.true < locations or self.keep.shape != (photos,):
-            raise ValueError(f"true location {self.true} or keep of shape {self.keep.shape} outside {self.scores.shape}")
+            raise ValueError(f"true location {self.true}, keep of shape {self.keep.shape} for {self.scores.shape}")
         if np.isnan(self.scores).any() or (self.scores == np.inf).any():
             raise ValueError("scores are finite or -inf")
 
@@ -143,7 +151,7 @@ class Reduced:
     def slack(self) -> Floats:
         """(m,) what a sum of a row's differences in doubles may be wrong by, whatever photos are kept."""
         n = self.diff.shape[1]
-        return 4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size
+        return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def sums(self, kept: Mask) -> Floats:
         """(m,) sums over kept photos in doubles, -inf where a kept photo rules the location out."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from privopt_photo_censor.lagrange import above, append_row, clear, dual_simplex, jit, set_upper
 
-__all__ = ["Data", "Goal", "Stack", "beam", "open_bound", "open_most", "run", "start"]
+__all__ = ["Data", "Goal", "Stack", "extend", "finish", "open_bound", "open_most", "run", "start"]
 
 KEPT, PROTECTED, SOLVED, RESTART = 0, 1, 2, 3
 WHOLE = 1e-6
@@ -65,15 +65,21 @@ class Stack(NamedTuple):
 
 @jit
 def _copy(S: Stack, a: int, b: int, r: int) -> None:
+    """Copy the tableau of level a with its r rows to level b (loops: slices compile to ten times the code)."""
+    if a == b:
+        return
+    width = S.T.shape[2]
     for row in range(r):
-        S.T[b, row, :] = S.T[a, row, :]
+        for i in range(width):
+            S.T[b, row, i] = S.T[a, row, i]
         S.basis[b, row] = S.basis[a, row]
         S.rows[b, row] = S.rows[a, row]
-    S.basic[b, :] = S.basic[a, :]
-    S.x[b, :] = S.x[a, :]
-    S.cost[b, :] = S.cost[a, :]
-    S.low[b, :] = S.low[a, :]
-    S.high[b, :] = S.high[a, :]
+    for i in range(width):
+        S.basic[b, i] = S.basic[a, i]
+        S.x[b, i] = S.x[a, i]
+        S.cost[b, i] = S.cost[a, i]
+        S.low[b, i] = S.low[a, i]
+        S.high[b, i] = S.high[a, i]
 
 
 @jit
@@ -109,7 +115,8 @@ def _accept(D: Data, G: Goal, kept: Any) -> bool:
     count = above(D.scores, D.true, D.theta, D.diff, D.kills, D.size, kept, D.parts)
     if count < G.state[0]:
         return False
-    G.best[:] = kept
+    for i in range(kept.shape[0]):
+        G.best[i] = kept[i]
     G.state[2] = total
     G.state[3] = count
     G.state[5] += 1
@@ -167,9 +174,8 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
             G.state[6] = 1
             continue
         _copy(S, top, top + 1, r)
-        set_upper(
-            S.T[top + 1], S.basis[top + 1], S.basic[top + 1], S.x[top + 1], S.low[top + 1], S.high[top + 1], r, pick, value
-        )
+        b = top + 1
+        set_upper(S.T[b], S.basis[b], S.basic[b], S.x[b], S.low[b], S.high[b], r, pick, value)
         G.state[4] += 1
         if _solve(D, S, top + 1, r, G.state[1]) >= G.state[1] and G.state[0] == goal:
             top += 1
@@ -212,7 +218,7 @@ def start(D: Data, G: Goal, S: Stack, reach: Any) -> None:
 
 @jit
 def _expand(D: Data, G: Goal, S: Stack, r: int, source: int, begin: int, scratch: int) -> None:
-    """Candidates of level r from those of level `source` on from `begin`, each with its bound beside the set of level r."""
+    """Candidates of level r: those of level `source` from `begin` on whose bound beside the set of level r will do."""
     count = 0
     total = S.length[source]
     wanted = G.state[0] - r
@@ -297,78 +303,54 @@ def open_most(S: Stack) -> int:
 
 
 @jit
-def beam(D: Data, G: Goal, S: Stack, width: int) -> None:
-    """Incumbents: `width` sets of alternates grown side by side from the root's candidates by their bounds."""
-    k = G.state[0]
-    total = S.length[0]
-    sets = np.empty((width, k), np.int64)
-    fresh = np.empty((width, k), np.int64)
-    value = np.empty(width)
-    parent = np.empty(width, np.int64)
-    new = np.empty(width, np.int64)
-    live = 1
-    scratch = k + 1
-    kept = np.empty(D.diff.shape[1], np.bool_)
-    for r in range(k):
-        filled = 0
-        for b in range(live):
-            _copy(S, 0, 1, 0)
-            for a in range(r):
-                _join(D, S, 1, a, sets[b, a], 0)
-            for e in range(total - 1, -1, -1):
-                j = S.cand[0, e]
-                if filled == width and S.bound[0, e] <= value[filled - 1]:
-                    break
-                member = False
-                for a in range(r):
-                    member |= sets[b, a] == j
-                if member:
-                    continue
-                _copy(S, 1, scratch, r)
-                need = G.state[1] if filled < width else max(G.state[1], int(value[filled - 1]))
-                G.state[4] += 1
-                bound = _join(D, S, scratch, r, j, need)
-                if bound < need or (filled == width and bound <= value[filled - 1]):
-                    continue
-                twin = False
-                for f in range(filled):
-                    if abs(value[f] - bound) < 1e-9:
-                        twin = True
-                        if new[f] != j:
-                            found = False
-                            for a in range(r):
-                                found |= sets[parent[f], a] == j
-                            twin = found
-                        if twin:
-                            break
-                if twin:
-                    continue
-                f = filled if filled < width else width - 1
-                filled = min(filled + 1, width)
-                while f > 0 and value[f - 1] < bound:
-                    value[f] = value[f - 1]
-                    parent[f] = parent[f - 1]
-                    new[f] = new[f - 1]
-                    f -= 1
-                value[f] = bound
-                parent[f] = b
-                new[f] = j
-        if filled == 0:
-            return
-        for f in range(filled):
-            fresh[f, :r] = sets[parent[f], :r]
-            fresh[f, r] = new[f]
-        live = filled
-        sets[:live] = fresh[:live]
-    for b in range(live):
-        _copy(S, 0, 1, 0)
-        bound = 0.0
-        for a in range(k):
-            bound = _join(D, S, 1, a, sets[b, a], 0)
-        for i in range(kept.shape[0]):
-            kept[i] = S.x[1, i] > 0.5
-        if bound >= G.state[1]:
-            _copy(S, 1, k, k)
-            _leaf(D, G, S, k, k)
-            if G.state[0] != k:
-                return
+def _build(D: Data, S: Stack, chosen: Any, v: int) -> float:
+    """Put the set `chosen` on level v, from the root."""
+    _copy(S, v * 0, v, v * 0)
+    bound = np.inf
+    for a in range(chosen.shape[0]):
+        bound = min(bound, _join(D, S, v, a, chosen[a], v * 0))
+    return bound
+
+
+@jit
+def extend(D: Data, G: Goal, S: Stack, chosen: Any, top: Any, out: Any) -> None:
+    """Bounds of `chosen` with each of the root's candidates added, where among the best; -1 elsewhere.
+
+    Uses the two levels of the stack above the current one, so it belongs before a search.
+
+    Args:
+        top: the best bounds so far, descending; those found join them, and the last is what a candidate must beat.
+        out: bounds by candidate.
+    """
+    v = S.depth[0] + 1
+    r = chosen.shape[0]
+    _build(D, S, chosen, v)
+    last = top.shape[0] - 1
+    for e in range(S.length[0] - 1, -1, -1):
+        j = S.cand[0, e]
+        out[e] = -1.0
+        member = False
+        for a in range(r):
+            member |= chosen[a] == j
+        if member or S.bound[0, e] <= top[last]:
+            continue
+        _copy(S, v, v + 1, r)
+        G.state[4] += 1
+        least: Any = np.int64(top[last])
+        bound = _join(D, S, v + 1, r, j, least)
+        if bound <= top[last]:
+            continue
+        out[e] = bound
+        f = last
+        while f > 0 and top[f - 1] < bound:
+            top[f] = top[f - 1]
+            f -= 1
+        top[f] = bound
+
+
+@jit
+def finish(D: Data, G: Goal, S: Stack, chosen: Any) -> None:
+    """Solve the 0/1 program of a full set of alternates."""
+    v = S.depth[0] + 1
+    if _build(D, S, chosen, v) >= G.state[1]:
+        _leaf(D, G, S, v, chosen.shape[0])

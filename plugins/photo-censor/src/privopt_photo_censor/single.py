@@ -31,7 +31,7 @@ def reach(data: Reduced) -> NDArray[np.int64]:
     Exact: where the double sum cannot decide, the photos are ordered and summed as rationals. O(M N log N).
     0 means that only the empty set will do, which is left to the caller.
     """
-    m, n = data.diff.shape
+    n = data.diff.shape[1]
     ruled = (data.kills & data.keep).any(axis=1)
     key = np.where(data.kills, -np.inf, data.diff)
     key[:, data.keep] = np.inf
@@ -48,7 +48,7 @@ def reach(data: Reduced) -> NDArray[np.int64]:
     for j in np.flatnonzero((maybe > sure) & ~ruled).tolist():
         result[j] = _exact_reach(data, j, int(sure[j]), int(maybe[j]))
     result[ruled | ((result == 0) & (fixed > 0))] = -1
-    return result
+    return np.asarray(result)
 
 
 def _exact_reach(data: Reduced, j: int, sure: int, maybe: int) -> int:

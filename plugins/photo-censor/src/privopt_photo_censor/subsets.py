@@ -94,7 +94,8 @@ def _level(D: Data, G: Goal, W: Walk, p: int, kept: Any) -> bool:
             count += 1
     if count < G.state[0]:
         return False
-    kept[:] = True
+    for i in range(kept.shape[0]):
+        kept[i] = True
     for e in range(p):
         if W.deleted[e + 1] > W.deleted[e]:
             kept[W.order[e]] = False
@@ -109,7 +110,7 @@ def walk(D: Data, G: Goal, W: Walk, nodes: int) -> int:
     total = W.active.shape[0]
     done = 0
     if W.depth[0] == 0 and W.step[0] == 0:
-        _level(D, G, W, 0, kept)
+        _level(D, G, W, W.depth[0], kept)
     while W.depth[0] >= 0:
         if done > nodes:
             return KEPT
