@@ -182,7 +182,7 @@ def piecewise_lines(
     """Lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
 
     Returns:
-        Slopes and intercepts, shape (*shape, pieces), and "convex" or "concave".
+        Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (one line).
     """
     at = np.asarray(breakpoints, dtype=np.float64)
     at = np.broadcast_to(at, (*shape, at.shape[-1])) if at.ndim else at.reshape(1)
@@ -210,6 +210,8 @@ def piecewise_lines(
         raise ModelError(f"piecewise {name}: a value or slope is not finite")
     bends = np.diff(rise, axis=-1)
     slack = 1e-9 * (1 + np.abs(rise).max(initial=0.0))
+    if (np.abs(bends) <= slack).all():
+        return rise[..., :1], lift[..., :1], "linear"
     if (bends >= -slack).all():
         return rise, lift, "convex"
     if (bends <= slack).all():

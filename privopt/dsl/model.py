@@ -11,7 +11,7 @@ from scipy import sparse
 from privopt.dsl import show
 from privopt.dsl.compile import compile_model
 from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.linear import Ge, Le, Term, as_expression, linear_terms
+from privopt.dsl.linear import Eq, Ge, Le, Term, as_expression, linear_terms
 from privopt.dsl.lowering import Block, Family, family, piecewise_lines
 from privopt.dsl.sets import IndexSet, IntArray
 from privopt.dsl.solution import Solution, solve_form
@@ -40,7 +40,7 @@ class Model:
     >>> print(m)
     optimal: minimize sum(d[i, k]*z[i, k]/2 for i in X, k in X)
       mass: sum(z[i, k] for k in X) == 1  for i in X
-      geo-ind: z[i, k] <= z[j, k]*exp(d[i, j])  for (i, j) in 2 tuples, k in X
+      geo-ind: z[i, k] <= exp(d[i, j])*z[j, k]  for (i, j) in 2 tuples, k in X
       z[X, X] >= 0
     >>> m.compile().shape
     (6, 4)
@@ -187,11 +187,12 @@ class Model:
         at = (*indices, q)
         line = slope[at] * as_expression(expression) + lifted[at]
         term = made[indices] if indices else made
-        relation = Ge(term, line) if bend == "convex" else Le(term, line)
+        relation = {"convex": Ge, "concave": Le, "linear": Eq}[bend](term, line)
         rows = f"{name} lines"
         self._claim(rows, "family")
         self.families.append(family(rows, relation, at, where, False, "piecewise"))
-        self._bends.append((made, bend, rows))
+        if bend != "linear":
+            self._bends.append((made, bend, rows))
         return made
 
     def add_block(

@@ -1,0 +1,141 @@
+"""Errors name family, index and term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
+from privopt.errors import InfeasibleError, ModelError, UnboundedError, UsageError
+
+X, Y = IndexSet("X", ["a", "b", "c"]), IndexSet("Y", 4)
+i, j, k = Index("i", X), Index("j", X), Index("k", Y)
+
+
+def fresh() -> tuple[Model, object, object]:
+    m = Model("m")
+    return m, m.variable("z", X, Y, upper=1), m.variable("h", X, kind="binary")
+
+
+def _p(m: Model) -> object:
+    return m.param("p", np.arange(3.0))
+
+
+FAULTS: list[tuple[Callable[[Model, object, object], object], str]] = [
+    (lambda m, z, h: m.require("f", Le(z[i, k] * z[j, k], 1), forall=(i, j, k)), "family f: the term .* not linear"),
+    (lambda m, z, h: m.require("f", Le(exp(z[i, k]), 1), forall=(i, k)), "family f: the term exp.* not linear in z"),
+    (lambda m, z, h: m.require("f", Le(z[i, k] ** 2, 1), forall=(i, k)), r"term z\[i, k\]\*\*2 is not linear"),
+    (lambda m, z, h: m.require("f", Le(1 / z[i, k], 1), forall=(i, k)), "not linear"),
+    (lambda m, z, h: m.require("f", Le(z[i, k], 1), forall=i), r"family f: index k of the term z\[i, k\] is neither"),
+    (lambda m, z, h: m.require("f", Le(h[i], 1), forall=(i, j)), "family f: index j is in forall but in no term"),
+    (lambda m, z, h: m.require("f", Le(total(z[i, k], over=k), 1), forall=(i, k)), "index k is both in forall and"),
+    (lambda m, z, h: m.require("f", z[i, k] < 1, forall=(i, k)), "strict"),
+    (lambda m, z, h: m.require("f", True), "always True"),
+    (lambda m, z, h: m.require("f", Le(1, 2)), "speaks of no variable"),
+    (lambda m, z, h: m.require("f", Le(z, 2)), "z stands without its 2 indices"),
+    (lambda m, z, h: z[k, i], r"index k runs over Y \(4\), but place 0 of z over X \(3\)"),
+    (lambda m, z, h: z[i], "z is indexed by X, Y: got 1 indices, wanted 2"),
+    (lambda m, z, h: m.require("f", Le(h[i], "1"), forall=i), "is text"),
+    (lambda m, z, h: m.require("f", Le(h[i], np.ones(3)), forall=i), "arrays enter a formula as params"),
+    (lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=[("a", "q")]), "where, index j: .*'q'"),
+    (lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=np.array([[0, 3]])), "place 3, wanted 0"),
+    (lambda m, z, h: m.require("f", Le(h[i], 1), forall=i, where=[("a", "b")]), "tuples of 2 entries"),
+    (lambda m, z, h: m.require("f", Le(k * h[i], 1), forall=(i, k)) or m.compile(), "k in the coefficient k is no p"),
+    (lambda m, z, h: m.require("f", Le(z[i, k + 1], 1), forall=(i, k)) or m.compile(), r"k \+ 1 is 4 at k = 3"),
+    (lambda m, z, h: m.require("f", Le(h[i] / _p(m)[i], 1), forall=i) or m.compile(), "family f: the coef.* inf at i"),
+    (lambda m, z, h: m.param("q", np.array([1, np.nan, 2]), X), r"param q\['b'\] is NaN"),
+    (lambda m, z, h: m.param("q", np.ones(4), X), r"shape \(4,\), wanted \(3,\)"),
+    (lambda m, z, h: m.variable("z"), "the name 'z' is taken"),
+    (lambda m, z, h: m.variable("y", X, lower=2, upper=1), "lower bound 2.0 above upper 1.0"),
+    (lambda m, z, h: m.variable("y", X, lower=np.ones(2)), "lower of shape"),
+    (lambda m, z, h: m.variable("y", X, kind="whole"), "kind 'whole'"),
+    (lambda m, z, h: m.minimize(h[i]), "objective: index i of the term"),
+    (lambda m, z, h: m.minimize(0) or m.minimize(1), "objective is set already"),
+    (lambda m, z, h: m.require("f", implies(h[i], m.variable("w", X)[i] <= 3), forall=i) or m.compile(),
+     r"f\[i='a'\]: no big-M: w\['a'\] has no upper bound"),
+    (lambda m, z, h: m.require("f", implies(z[i, 0], h[i] <= 0), forall=i) or m.compile(), "wanted a binary"),
+    (lambda m, z, h: m.require("g", Eq(z[i, 0], 2 * z[i, 1]), forall=i, privacy=True), "family g: .* no privacy row"),
+    (lambda m, z, h: m.piecewise("u", h[i], [0, 1, 2, 3], values=[0, 2, 1, 5], forall=i), "neither convex nor"),
+    (lambda m, z, h: m.piecewise("t", h[i], [0, 0], values=[1, 2], forall=i), "must be finite and rise"),
+    (lambda m, z, h: m.maximize(m.piecewise("t", h["a"], [0], slopes=[-1, 1])) or m.compile(), "may only be minimised"),
+    (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=z), r"shape \(3, 3\) for 12 columns"),
+    (lambda m, z, h: m.add_block("b", sparse.eye(3) * np.inf, columns=h), "a coefficient is inf"),
+    (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=h, labels=["x"]), "1 labels for 3 rows"),
+    (lambda m, z, h: total(h[i], over="i"), "wanted an index"),
+    (lambda m, z, h: m.minimize(total(h[i], over=i) * total(h[j], over=j)), "multiplies variables"),
+    (lambda m, z, h: m.require("f", Le(total(_p(m)[i], over=i) * h[i], 1), forall=i), "index i of a sum in"),
+    (lambda m, z, h: IndexSet("Z", ["a", "b", "a"]), "'a' stands at places 0 and 2"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), FAULTS, ids=[m[:30] for _, m in FAULTS])
+def test_faults_are_named(make: Callable[[Model, object, object], object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        make(*fresh())
+
+
+def clashing() -> Model:
+    m = Model("m")
+    x = m.variable("x", X)
+    m.minimize(total(x[i], over=i))
+    m.require("low", Ge(total(x[i], over=i), 5))
+    m.require("high", Le(x[i], 1), forall=i)
+    m.require("idle", Le(x[i], 100), forall=i)
+    return m
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+def test_an_infeasible_model_names_what_clashes(backend: str) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        clashing().solve(backend)
+    text = str(caught.value)
+    assert "low and high clash" in text
+    assert "idle" not in text
+    assert "high[i='a']" in text
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+def test_a_clash_of_integers_names_families(backend: str) -> None:
+    m = Model("m")
+    x = m.variable("x", kind="integer", upper=5)
+    y = m.variable("y", kind="integer", upper=5)
+    m.require("odd", Eq(2 * x + 4 * y, 7))
+    m.require("idle", Le(x + y, 9))
+    with pytest.raises(InfeasibleError, match="odd cannot hold"):
+        m.solve(backend)
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+def test_an_unbounded_model_names_its_direction(backend: str) -> None:
+    m = Model("m")
+    x = m.variable("x", X)
+    m.maximize(total(x[i], over=i))
+    m.require("tie", Le(x["a"] - x["b"], 1))
+    m.require("cap", Le(x["c"], 1))
+    with pytest.raises(UnboundedError, match=r"x\['b'\] by \+"):
+        m.solve(backend)
+
+
+def test_integer_models_have_no_duals() -> None:
+    m = Model("m")
+    x = m.variable("x", kind="integer", upper=3)
+    m.maximize(x)
+    m.require("r", Le(2 * x, 5))
+    found = m.solve("highs")
+    assert found.value("x") == 2.0
+    with pytest.raises(UsageError, match="no duals"):
+        found.dual("r")
+
+
+def test_what_is_asked_for_by_a_wrong_name_or_label() -> None:
+    m = clashing()
+    form = m.compile()
+    with pytest.raises(ModelError, match="no family is called 'hi'; there are low, high, idle"):
+        form.family("hi")
+    with pytest.raises(ModelError, match="index set X has no element 'q'"):
+        form.family("high").rows(("q",))
+    with pytest.raises(ModelError, match="no variable is called 'y'"):
+        form.variable("y")

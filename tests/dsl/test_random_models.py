@@ -1,0 +1,244 @@
+"""Random small models said in the language equal the same models written as matrices for scipy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
+from privopt.errors import InfeasibleError
+
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BOTH = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def scipy_optimum(
+    c: Any, rows: list[Any], lower: list[float], upper: list[float], bounds: tuple[Any, Any], whole: Any
+) -> float | None:
+    found = milp(c, constraints=LinearConstraint(np.array(rows), lower, upper), bounds=Bounds(*bounds),
+                 integrality=whole, options={"mip_rel_gap": 0.0})
+    assert found.status in (0, 2), found.message
+    return None if found.status == 2 else float(found.fun)
+
+
+def solve(model: Model, backend: str) -> float | None:
+    try:
+        found = model.solve(backend, gap=0.0)
+    except InfeasibleError:
+        return None
+    assert found.status == "optimal"
+    return found.objective
+
+
+def same(a: float | None, b: float | None) -> None:
+    assert (a is None) == (b is None), (a, b)
+    if a is not None and b is not None:
+        assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
+def test_linear_and_integer(seed: int, integer: bool, maximise: bool) -> None:
+    rng = np.random.default_rng(seed)
+    n, q = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    X, Q = IndexSet("X", n), IndexSet("Q", q)
+    i, j, r = Index("i", X), Index("j", X), Index("r", Q)
+    cost, a, b, side = rng.integers(-4, 5, n), rng.integers(-3, 4, (q, n)), rng.random((n, n)), rng.integers(0, 9, q)
+    pairs = np.argwhere(rng.random((n, n)) < 0.4)
+
+    m = Model("random")
+    x = m.variable("x", X, lower=-1, upper=6, kind="integer" if integer else "continuous")
+    cc, aa, bb, ss = (m.param(s, v) for s, v in zip("cabs", (cost, a, b, side), strict=True))
+    goal = 3 + total((cc[i] - 1) * x[i] / 2 + 0.25, over=i)
+    (m.maximize if maximise else m.minimize)(goal)
+    m.require("knapsack", Le(total(aa[r, i] * x[i], over=i), ss[r] + total(bb[i, 0], over=i)), forall=r)
+    m.require("pairs", Ge(x[i] - 2 * x[j] * bb[i, j], -ss[0] - 3), forall=(i, j), where=pairs)
+    m.require("tie", Eq(total(x[i], over=i) - x[0], total(x[i] + 0 * x[j], over=(i, j), where=((i, j), [(0, 0)])) - x[0]
+                        + total(x[i], over=i, where=np.arange(1, n))))
+
+    c = (cost - 1) / 2 * (-1 if maximise else 1)
+    rows, lower, upper = list(a.astype(float)), [-np.inf] * q, list(side + b[:, 0].sum())
+    for u, v in pairs:
+        row = np.zeros(n)
+        row[u] += 1
+        row[v] -= 2 * b[u, v]
+        rows, lower, upper = [*rows, row], [*lower, -side[0] - 3.0], [*upper, np.inf]
+    best = scipy_optimum(c, rows, lower, upper, (np.full(n, -1), np.full(n, 6)), np.full(n, int(integer)))
+    wanted = None if best is None else 3 + 0.25 * n + (-best if maximise else best)
+    same(solve(m, "highs"), wanted)
+
+
+def indicator_model(seed: int) -> tuple[Model, float | None]:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 5))
+    X = IndexSet("X", n)
+    i, j = Index("i", X), Index("j", X)
+    w, need, value = rng.integers(-3, 4, (n, n)), rng.integers(-2, 5, n), rng.integers(1, 6, n)
+    opposite, equal = bool(rng.integers(2)), bool(rng.integers(2))
+
+    m = Model("indicators")
+    x = m.variable("x", X, upper=4, kind="integer" if rng.integers(2) else "continuous")
+    h = m.variable("h", X, kind="binary")
+    ww, nn, vv = m.param("w", w), m.param("n", need), m.param("v", value)
+    switch = 1 - h[i] if opposite else h[i]
+    left = total(ww[i, j] * x[j], over=j) + h[i]
+    m.maximize(total(vv[i] * (1 - h[i] if opposite else h[i]) - x[i], over=i))
+    m.require("on", implies(switch, Eq(left, nn[i]) if equal else left >= nn[i]), forall=i)
+
+    # for scipy: one plain, very generous M
+    big = 100.0
+    rows, lower, upper = [], [], []
+    for a in range(n):
+        row = np.zeros(2 * n)
+        row[:n] = w[a]
+        row[n + a] = 1.0
+        for sign in (1, -1) if equal else (1,):
+            one = sign * row.copy()
+            one[n + a] += big if opposite else -big
+            rows.append(one)
+            lower.append(sign * need[a] - (0.0 if opposite else big))
+            upper.append(np.inf)
+    c = np.concatenate([np.ones(n), value if opposite else -value]).astype(float)
+    whole = np.concatenate([m.compile().integrality[:n], np.ones(n)])
+    best = scipy_optimum(c, rows, lower, upper, (np.zeros(2 * n), np.concatenate([np.full(n, 4), np.ones(n)])), whole)
+    return m, None if best is None else -best + (value.sum() if opposite else 0)
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1))
+def test_indicators(seed: int) -> None:
+    model, wanted = indicator_model(seed)
+    same(solve(model, "highs"), wanted)
+
+
+def piecewise_model(seed: int) -> tuple[Model, float | None]:
+    rng = np.random.default_rng(seed)
+    n, pieces = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    X = IndexSet("X", n)
+    i = Index("i", X)
+    slopes = np.sort(rng.integers(-4, 5, (n, pieces + 1)).astype(float), axis=1)
+    at = np.cumsum(rng.integers(1, 3, (n, pieces)), axis=1) - 2.0
+    convex, by_values = bool(rng.integers(2)), bool(rng.integers(2)) and pieces > 1
+    slopes = slopes if convex else -slopes
+    start, need = rng.integers(-2, 3, n).astype(float), float(rng.integers(0, 4))
+
+    m = Model("pieces")
+    whole = bool(rng.integers(2))
+    x = m.variable("x", X, lower=-5, upper=5, kind="integer" if whole else "continuous")
+    heights = start[:, None] + np.concatenate(
+        [np.zeros((n, 1)), np.cumsum(slopes[:, 1:-1] * np.diff(at, axis=1), axis=1)], axis=1)
+    if by_values:
+        t = m.piecewise("t", x[i] + 0.5, at, values=heights, forall=i)
+        slopes = np.concatenate([slopes[:, 1:2], slopes[:, 1:-1], slopes[:, -2:-1]], axis=1)
+    else:
+        t = m.piecewise("t", x[i] + 0.5, at, slopes=slopes, start=start, forall=i)
+    (m.minimize if convex else m.maximize)(total(2 * t[i], over=i))
+    m.require("sum", Ge(total(x[i], over=i), need))
+
+    rows, lower, upper = [np.r_[np.ones(n), np.zeros(n)]], [need], [np.inf]
+    sign = 1.0 if convex else -1.0
+    for a in range(n):
+        knots = np.r_[at[a, 0], at[a]]
+        height = np.r_[heights[a, 0], heights[a]]
+        for piece in range(pieces + 1):
+            row = np.zeros(2 * n)
+            row[n + a], row[a] = sign, -sign * slopes[a, piece]
+            rows.append(row)
+            lower.append(sign * (height[piece] + slopes[a, piece] * (0.5 - knots[piece])))
+            upper.append(np.inf)
+    bounds = (np.r_[np.full(n, -5), np.full(n, -np.inf)], np.r_[np.full(n, 5), np.full(n, np.inf)])
+    best = scipy_optimum(np.r_[np.zeros(n), np.full(n, 2 * sign)], rows, lower, upper, bounds,
+                         np.r_[np.full(n, int(whole)), np.zeros(n)])
+    return m, None if best is None else sign * best
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1))
+def test_piecewise_linear_terms(seed: int) -> None:
+    model, wanted = piecewise_model(seed)
+    same(solve(model, "highs"), wanted)
+
+
+@BOTH
+@given(st.integers(0, 2**32 - 1), st.sampled_from([indicator_model, piecewise_model]))
+def test_cbc_agrees(seed: int, make: Any) -> None:
+    model, wanted = make(seed)
+    same(solve(model, "cbc"), wanted)
+
+
+def privacy_model(seed: int, eps: float) -> tuple[Model, float]:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 6))
+    points = rng.random((n, 2))
+    D = np.linalg.norm(points[:, None] - points[None], axis=2)
+    prior = rng.dirichlet(np.ones(n))
+    X = IndexSet("X", [f"r{a}" for a in range(n)])
+    i, j, k = (Index(s, X) for s in "ijk")
+    m = Model("privacy")
+    z = m.variable("z", X, X)
+    d = m.param("d", lambda u, v: D[u, v])
+    p = m.param("p", prior, X)
+    m.minimize(total(p[i] * d[i, k] * z[i, k], over=(i, k)))
+    m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+    m.require("geo", Ge(exp(eps * d[i, j]) * z[j, k], z[i, k]), forall=(i, j, k), where=np.argwhere(D > 0))
+    rows = []
+    for a, b in np.argwhere(D > 0):
+        for o in range(n):
+            row = np.zeros((n, n))
+            row[a, o], row[b, o] = 1, -np.exp(eps * D[a, b])
+            rows.append(row.ravel())
+    best = linprog((prior[:, None] * D).ravel(), A_ub=np.array(rows), b_ub=np.zeros(len(rows)),
+                   A_eq=np.kron(np.eye(n), np.ones(n)), b_eq=np.ones(n))
+    return m, float(best.fun)
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 6))
+def test_privacy_families(seed: int, eps: float) -> None:
+    model, wanted = privacy_model(seed, eps)
+    assert model.compile().family("geo").kind == "privacy"
+    found = model.solve("highs")
+    assert found.objective == pytest.approx(wanted, rel=1e-6, abs=1e-8)
+    assert found.bound is not None
+    assert found.bound <= found.objective
+
+
+@BOTH
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 6))
+def test_privacy_families_on_cbc(seed: int, eps: float) -> None:
+    model, wanted = privacy_model(seed, eps)
+    assert model.solve("cbc").objective == pytest.approx(wanted, rel=1e-6, abs=1e-8)
+
+
+@QUICK
+@given(st.integers(0, 2**32 - 1))
+def test_ready_blocks_equal_said_families(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = 4
+    X = IndexSet("X", n)
+    i = Index("i", X)
+    matrix, side = rng.integers(-3, 4, (3, n)), rng.integers(1, 9, 3)
+    said, ready = Model("said"), Model("ready")
+    Q = IndexSet("Q", 3)
+    r = Index("r", Q)
+    for m in (said, ready):
+        x = m.variable("x", X, upper=5)
+        m.variable("idle", X)
+        y = m.variable("y")
+        m.maximize(total(x[i], over=i) - y)
+        if m is said:
+            a, b = m.param("a", matrix), m.param("b", side)
+            m.require("rows", Le(total(a[r, i] * x[i], over=i) - y, b[r]), forall=r)
+        else:
+            block = np.c_[matrix, -np.ones(3)]
+            m.add_block("rows", block, columns=[x, y], upper=side, labels=["u", "v", "w"])
+    a, b = said.compile(), ready.compile()
+    assert np.array_equal(a.A.toarray(), b.A.toarray())
+    assert np.array_equal(a.row_upper, b.row_upper)
+    assert b.row_name(1) == "rows[row='v']"
+    same(solve(said, "highs"), solve(ready, "highs"))
