@@ -330,7 +330,7 @@ def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric
     if utility.kind == "distance":
         cost = distance_loss(metric)
     else:
-        cost = _travel(problem, records, outputs, metric, file)
+        cost = _travel(problem, records, outputs, metric)
     if cost.shape != shape:
         raise InputError(
             [Fault(file, "distance.output_matrix", "nothing", "the distances to outputs that the loss is")]
@@ -343,32 +343,27 @@ def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric
     return cost
 
 
-def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
+def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric) -> Floats:
     """Expected error in travel distance to a random target (LR-Geo section 3, mathematics G3)."""
     utility = problem.utility
-    named = _targets(utility.targets)
     ids = np.asarray(records.ids, dtype=np.str_)
-    if named is None:
-        targets, weights = ids, np.full(len(ids), 1.0 / len(ids))
+    named = _targets(utility.targets)
+    targets, weights = named if named is not None else (ids, np.full(len(ids), 1.0 / len(ids)))
+    if utility.edges is not None:
+        roads: Roads | None = _roads(utility.edges, directed=utility.directed)
     else:
-        targets, weights = named
-    if utility.edges is not None or isinstance(metric, RoadMetric):
-        roads = _roads(utility.edges, directed=utility.directed) if utility.edges is not None else metric.roads
-        source = "targets" if utility.targets is None else utility.targets.name
-        from_records = roads.travel(records.ids, targets.tolist(), sources=records.source, targets_source=source)
-        own = problem.outputs is None
-        from_outputs = (
-            from_records
-            if own
-            else roads.travel(outputs.ids, targets.tolist(), sources=outputs.source, targets_source=source)
-        )
-        return travel_cost(from_records, from_outputs, weights)
-    assert utility.targets is not None or named is None
-    place = (
-        np.arange(len(ids))
-        if named is None or utility.targets is None
-        else check_ids(utility.targets, targets, ids, "id", "the id of a record")
-    )
-    from_records = metric.rows(place).T
-    from_outputs = from_records if problem.outputs is None else metric.to_outputs(place).T
-    return travel_cost(from_records, from_outputs, weights)
+        roads = getattr(metric, "roads", None)
+    if roads is not None:
+        source = utility.targets.name if utility.targets is not None else records.source
+        tables = [
+            roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)
+            for space in ((records,) if problem.outputs is None else (records, outputs))
+        ]
+    else:
+        place = np.arange(len(ids))
+        if utility.targets is not None:
+            place = check_ids(utility.targets, targets, ids, "id", "the id of a record")
+        tables = [metric.rows(place).T]
+        if problem.outputs is not None:
+            tables.append(metric.to_outputs(place).T)
+    return travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)

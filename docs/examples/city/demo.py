@@ -47,9 +47,8 @@ def main() -> None:
     print(f"  loss        {objective['value']:.6f} {unit}, the expected error of a way")
     print(f"  bound       {objective['lower_bound']:.6f} {unit}: no mechanism with this guarantee can lose less")
     print(f"  gap         {objective['gap']:.1e} of the loss")
-    print(
-        f"  compared    {plain:.6f} {unit} for the exponential mechanism, {plain / objective['value']:.1f} times as much"
-    )
+    ratio = plain / objective["value"]
+    print(f"  compared    {plain:.6f} {unit} for the exponential mechanism, {ratio:.1f} times as much")
     print(f"  proof       {certificate['checked']:,} inequalities in exact arithmetic,")
     print(f"              the worst at {certificate['worst']:.9g} of {certificate['allowed']:g} allowed")
     print(f"  a report    someone at 2-3 might say: {', '.join(drawn)}")
