@@ -1,0 +1,198 @@
+"""The optimal-mechanism problem as arrays, and its answer.
+
+The problem (mathematics: Bordenabe et al. 2014, "OMG"; the same LP as the "PMO" of the metric-DP
+papers): minimise ``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]``
+for both directions of every required pair and every output ``k``, every row of ``z`` summing to
+one, ``z >= 0``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+
+__all__ = ["Array", "Instance", "Multipliers", "Progress", "Solution", "dual_bound"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[float, float, int, str], None]
+
+
+def _frozen_array(dtype: type) -> Callable[[Any], Any]:
+    def convert(value: Any) -> Any:
+        if value is None:
+            return None
+        array = np.ascontiguousarray(value, dtype=dtype)
+        if array is value and array.flags.writeable:
+            array = array.view()
+        array.flags.writeable = False
+        return array
+
+    return convert
+
+
+@frozen(kw_only=True, eq=False)
+class Instance:
+    """One optimal-mechanism LP.
+
+    Attributes:
+        cost: ``(N, K)`` prior-weighted costs ``p_i c_ik`` of records ``i`` and outputs ``k``.
+        pairs: ``(P, 2)`` required pairs ``i < j``, sorted, each once.
+        distances: ``(P,)`` their distances, not negative, in any unit.
+        epsilon: privacy per unit of distance, above 0.
+        coordinates: ``(N, dim)`` positions of the records, or None. Only used to order records well.
+
+    Raises:
+        InputError: sizes that do not fit, indices out of range, numbers that are not finite.
+    """
+
+    cost: Array = field(converter=_frozen_array(np.float64))
+    pairs: NDArray[np.int64] = field(converter=_frozen_array(np.int64))
+    distances: Array = field(converter=_frozen_array(np.float64))
+    epsilon: float = field(converter=float)
+    coordinates: Array | None = field(default=None, converter=_frozen_array(np.float64))
+
+    def __attrs_post_init__(self) -> None:
+        faults = list(self._faults())
+        if faults:
+            raise InputError(faults)
+
+    def _faults(self) -> Iterator[Fault]:
+        def fault(where: str, found: object, wanted: str) -> Fault:
+            return Fault(file="instance", where=where, found=str(found), wanted=wanted)
+
+        if self.cost.ndim != 2 or 0 in self.cost.shape:
+            yield fault("cost", f"shape {self.cost.shape}", "records by outputs, at least one of each")
+            return
+        if not np.isfinite(self.cost).all():
+            yield fault("cost", "NaN or infinity", "finite numbers")
+        if self.pairs.size == 0 and self.distances.size == 0:
+            object.__setattr__(self, "pairs", _frozen_array(np.int64)(np.zeros((0, 2), dtype=np.int64)))
+            object.__setattr__(self, "distances", _frozen_array(np.float64)(np.zeros(0)))
+        elif self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.distances.shape != (len(self.pairs),):
+            yield fault("pairs", f"shapes {self.pairs.shape} and {self.distances.shape}", "(P, 2) and (P,)")
+            return
+        if len(self.pairs):
+            i, j = self.pairs.T
+            if i.min() < 0 or j.max() >= len(self.cost) or (i >= j).any():
+                yield fault("pairs", "an index out of range or out of order", "0 <= i < j < number of records")
+            elif (np.diff(i * len(self.cost) + j) <= 0).any():
+                yield fault("pairs", "pairs that are unsorted or repeated", "sorted pairs, each once")
+        if not np.isfinite(self.distances).all() or (self.distances < 0).any():
+            yield fault("distances", "a negative or infinite distance", "finite distances of at least 0")
+        if not (self.epsilon > 0 and np.isfinite(self.epsilon)):
+            yield fault("epsilon", self.epsilon, "a finite number above 0")
+        if self.coordinates is not None and len(self.coordinates) != len(self.cost):
+            yield fault("coordinates", f"{len(self.coordinates)} rows", f"{len(self.cost)} rows")
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return int(self.cost.shape[0])
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs."""
+        return int(self.cost.shape[1])
+
+    @property
+    def lengths(self) -> Array:
+        """Log-ratios allowed on the pairs: ``epsilon * distances``."""
+        return self.epsilon * self.distances
+
+    def loss(self, z: Array) -> float:
+        """Expected loss of a mechanism ``z`` of the shape of ``cost``."""
+        return float(np.vdot(self.cost, z))
+
+
+@frozen(kw_only=True, eq=False)
+class Multipliers:
+    """Multipliers of the privacy rows, whole or in blocks of outputs.
+
+    ``forward[p, k]`` belongs to ``z[i, k] <= exp(epsilon d) z[j, k]`` of pair ``p = (i, j)`` and
+    ``backward[p, k]`` to the row with ``i`` and ``j`` exchanged. All are at least 0.
+
+    Attributes:
+        blocks: called without arguments, gives ``(k0, k1, forward, backward)`` with arrays of shape
+            ``(P, k1 - k0)``, covering all outputs in order.
+    """
+
+    blocks: Callable[[], Iterator[tuple[int, int, Array, Array]]]
+
+    @classmethod
+    def whole(cls, forward: Array, backward: Array) -> Multipliers:
+        """Wrap two arrays of shape ``(P, K)``."""
+        return cls(blocks=lambda: iter([(0, forward.shape[1], forward, backward)]))
+
+    def arrays(self, instance: Instance) -> tuple[Array, Array]:
+        """Return both arrays at full size ``(P, K)``."""
+        forward = np.zeros((len(instance.pairs), instance.outputs))
+        backward = np.zeros_like(forward)
+        for k0, k1, f, b in self.blocks():
+            forward[:, k0:k1] = f
+            backward[:, k0:k1] = b
+        return forward, backward
+
+
+@frozen(kw_only=True, eq=False)
+class Solution:
+    """Answer of a method.
+
+    Attributes:
+        z: ``(N, K)`` mechanism, feasible up to rounding errors; to be repaired before any release.
+        objective: its loss.
+        lower_bound: a lower bound on the optimum, in floating point; ``multipliers`` give a proof.
+        multipliers: of the privacy rows; None where the method has none.
+        method: which method gave the answer.
+        iterations: rounds of that method.
+        trajectory: ``(seconds, lower bound, loss)`` as time went by.
+        status: "optimal" (the gap asked for is reached), "feasible" (it is not), "stopped"
+            (time limit or interrupt).
+        details: figures of the method, plain numbers and strings.
+    """
+
+    z: Array
+    objective: float
+    lower_bound: float
+    multipliers: Multipliers | None = None
+    method: str
+    iterations: int = 0
+    trajectory: tuple[tuple[float, float, float], ...] = ()
+    status: str = "optimal"
+    details: dict[str, Any] = field(factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between loss and lower bound."""
+        scale = max(abs(self.objective), 1e-300)
+        return max(0.0, (self.objective - self.lower_bound) / scale)
+
+
+def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Array]:
+    """Lower bound on the optimum that given multipliers prove, in floating point.
+
+    With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
+    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers.
+
+    Returns:
+        The bound and ``y``, shape ``(N,)``.
+    """
+    from scipy.sparse import csr_array
+
+    rows = np.arange(len(instance.pairs))
+    i, j = instance.pairs.T
+    growth = np.exp(instance.lengths)
+    shape = (instance.records, len(rows))
+    one = np.ones(len(rows))
+    up = csr_array((one, (i, rows)), shape=shape) - csr_array((growth, (j, rows)), shape=shape)
+    down = csr_array((one, (j, rows)), shape=shape) - csr_array((growth, (i, rows)), shape=shape)
+    y = np.full(instance.records, np.inf)
+    for k0, k1, forward, backward in multipliers.blocks():
+        reduced = instance.cost[:, k0:k1] + up @ np.maximum(forward, 0) + down @ np.maximum(backward, 0)
+        y = np.minimum(y, reduced.min(axis=1))
+    return float(y.sum()), y

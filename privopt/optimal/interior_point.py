@@ -1,0 +1,441 @@
+"""Structured primal-dual interior point for the optimal mechanism.
+
+Slacks ``s = A z`` of the privacy rows (scaled by ``exp(-eps d / 2)``) and their multipliers ``f`` are the
+only inequality variables: in a connected component with two records the rows imply ``z >= 0``. A step
+costs one block-tridiagonal Cholesky an output (`privopt.optimal.blocks`) and one dense Cholesky for
+the row sums. Directions are Mehrotra's predictor and corrector with weights (Colombo and Gondzio 2008)
+and further centrality correctors (Gondzio 1996). Every iterate is strictly inside the privacy rows and
+its rows sum to one, so stopping early gives a mechanism all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+
+from privopt.errors import SolverError
+from privopt.optimal.arrays import Arrays, numpy_arrays
+from privopt.optimal.blocks import Factors, Layout, factorise, make_layout
+from privopt.optimal.instance import Array, Instance, Multipliers, Progress, Solution
+from privopt.optimal.reduce import solve_by_component
+from privopt.optimal.symmetry import Symmetry, find_symmetry
+
+__all__ = ["solve_interior_point"]
+
+WEIGHTS = (1.0, 0.75, 0.5, 0.3, 0.1)
+CORRECTORS = 2
+LAST_ITERATION = 150
+
+
+@frozen(kw_only=True, eq=False)
+class _Rows:
+    """Privacy rows as sparse matrices: ``2P x N``, its transpose, and the transpose of its squares."""
+
+    forward: Any
+    transpose: Any
+    squares: Any
+
+
+def _rows(instance: Instance, arrays: Arrays) -> _Rows:
+    from scipy.sparse import csr_array
+
+    pairs, n = len(instance.pairs), instance.records
+    i, j = instance.pairs.T
+    a = np.exp(instance.lengths / 2)
+    row = np.arange(pairs)
+    values = np.concatenate([a, -1 / a, a, -1 / a])
+    where = (np.concatenate([row, row, row + pairs, row + pairs]), np.concatenate([j, i, i, j]))
+    matrix = csr_array((values, where), shape=(2 * pairs, n))
+    return _Rows(
+        forward=arrays.sparse(matrix),
+        transpose=arrays.sparse(csr_array(matrix.T)),
+        squares=arrays.sparse(csr_array(matrix.power(2).T)),
+    )
+
+
+@define(eq=False)
+class _Chunk:
+    """The outputs that one worker handles together: all arrays have one column an output."""
+
+    cost: Any
+    z: Any
+    s: Any
+    f: Any
+    w: Any = None
+    factors: Factors | None = None
+    dz: Any = None
+    ds: Any = None
+    df: Any = None
+    extra: tuple[Any, Any, Any] | None = None
+    rc: Any = None
+
+
+@define(eq=False)
+class _State:
+    """One reduced problem under solution."""
+
+    instance: Instance
+    symmetry: Symmetry
+    arrays: Arrays
+    pool: ThreadPoolExecutor | None
+    rows: _Rows
+    layout: Layout
+    chunks: list[_Chunk]
+    spread: Any
+    gather: Any
+    orbit_columns: Any
+    y: Array
+    size: int
+    scale: float
+    notes: dict[str, Any] = field(factory=dict)
+
+    def each(self, function: Callable[[_Chunk], Any]) -> list[Any]:
+        """Run a function on all chunks."""
+        if self.pool is None or len(self.chunks) == 1:
+            return [function(chunk) for chunk in self.chunks]
+        return list(self.pool.map(function, self.chunks))
+
+    def row_values(self, y: Array) -> Any:
+        """Dual price of each record, ``(N, 1)``."""
+        return self.arrays.put((self.spread @ y)[:, None])
+
+    def sums(self, parts: list[Any]) -> Array:
+        """Row sums by orbit from the parts' sums over outputs."""
+        return np.asarray(self.gather @ sum(self.arrays.get(part) for part in parts))
+
+
+def _start(instance: Instance, symmetry: Symmetry, arrays: Arrays, threads: int) -> _State:
+    from scipy.sparse import csr_array
+
+    n, orbits = instance.records, int(symmetry.orbit.max()) + 1
+    size = np.bincount(symmetry.orbit)
+    cost = instance.cost[:, symmetry.representatives]
+    scale = float(np.abs(cost).max()) or 1.0
+    rows = _rows(instance, arrays)
+    layout = make_layout(instance)
+    columns = cost.shape[1]
+    share = max(1, min(-(-columns // threads), int(3e5 / max(2 * len(instance.pairs), layout.size)) + 1))
+    if not isinstance(arrays.put(np.zeros(1)), np.ndarray):
+        share = columns
+    spread = csr_array((1 / size[symmetry.orbit], (np.arange(n), symmetry.orbit)), shape=(n, orbits))
+    total = 2 * len(instance.pairs) * columns
+    mu = max(float(np.abs(cost).sum()) / columns / scale, 1e-12) / total
+    chunks = []
+    for k in range(0, columns, share):
+        part = arrays.put(cost[:, k : k + share] / scale)
+        z = arrays.put(np.full((n, part.shape[1]), 1 / columns))
+        s = rows.forward @ z
+        chunks.append(_Chunk(cost=part, z=z, s=s, f=mu / s))
+    return _State(
+        instance=instance,
+        symmetry=symmetry,
+        arrays=arrays,
+        pool=ThreadPoolExecutor(threads) if threads > 1 and len(chunks) > 1 else None,
+        rows=rows,
+        layout=layout,
+        chunks=chunks,
+        spread=spread,
+        gather=csr_array(spread.T),
+        orbit_columns=arrays.put(spread.toarray()[layout.order]) if orbits < n else None,
+        y=np.zeros(orbits),
+        size=total,
+        scale=scale,
+    )
+
+
+def _bounds(state: _State) -> tuple[float, float, float]:
+    """Loss, lower bound (scaled) and mean complementarity of the iterate."""
+
+    def one(chunk: _Chunk) -> tuple[float, Any, float]:
+        reduced = chunk.cost - state.rows.transpose @ chunk.f
+        least = state.arrays.get(reduced).min(axis=1)
+        return float((chunk.cost * chunk.z).sum()), least, float((chunk.f * chunk.s).sum())
+
+    parts = state.each(one)
+    least = np.min([part[1] for part in parts], axis=0)
+    orbit = state.symmetry.orbit
+    by_orbit = np.full(len(state.y), np.inf)
+    np.minimum.at(by_orbit, orbit, least)
+    return sum(p[0] for p in parts), float(by_orbit[orbit].sum()), sum(p[2] for p in parts) / state.size
+
+
+def _factorise(state: _State) -> Any:
+    """Factor all outputs' matrices; returns the Cholesky factor of the coupling and ``sum H^-1 cost``."""
+    pairs = len(state.instance.pairs)
+
+    def one(chunk: _Chunk) -> tuple[Any, Any]:
+        chunk.w = chunk.f / chunk.s
+        off = -(chunk.w[:pairs] + chunk.w[pairs:])
+        chunk.factors = factorise(state.layout, state.arrays, off, (state.rows.squares @ chunk.w) * (1 + 1e-14))
+        columns = state.orbit_columns
+        coupling = chunk.factors.coupling_all() if columns is None else chunk.factors.coupling(columns)
+        return coupling, chunk.factors.solve(chunk.cost).sum(1)
+
+    parts = state.each(one)
+    coupling = sum(state.arrays.get(part[0]) for part in parts)
+    if state.orbit_columns is None:
+        natural = np.empty_like(coupling)
+        natural[np.ix_(state.layout.order, state.layout.order)] = coupling
+        coupling = natural
+    from scipy.linalg import cho_factor
+
+    return cho_factor(coupling, lower=True), state.sums([part[1] for part in parts])
+
+
+def _affine(state: _State, factor: Any, priced: Array) -> Array:
+    """Predictor: straight at the optimum. Sets each chunk's direction; returns the step of ``y``."""
+    from scipy.linalg import cho_solve
+
+    missing = 1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])
+    y = np.asarray(cho_solve(factor, missing + priced))
+    prices = state.row_values(y)
+
+    def one(chunk: _Chunk) -> None:
+        assert chunk.factors is not None
+        chunk.dz = chunk.factors.solve(prices - chunk.cost)
+        chunk.ds = state.rows.forward @ chunk.dz
+        chunk.df = -chunk.f - chunk.w * chunk.ds
+
+    state.each(one)
+    return y - state.y
+
+
+def _correct(state: _State, factor: Any) -> Array:
+    """Direction for the complementarity targets ``chunk.rc`` alone, into ``chunk.extra``."""
+    from scipy.linalg import cho_solve
+
+    def first(chunk: _Chunk) -> Any:
+        assert chunk.factors is not None
+        chunk.rc = chunk.rc / chunk.s
+        right = state.rows.transpose @ chunk.rc
+        chunk.extra = (right, None, None)
+        return chunk.factors.solve(right).sum(1)
+
+    dy = np.asarray(cho_solve(factor, -state.sums(state.each(first))))
+    prices = state.row_values(dy)
+
+    def second(chunk: _Chunk) -> None:
+        assert chunk.factors is not None and chunk.extra is not None
+        dz = chunk.factors.solve(chunk.extra[0] + prices)
+        ds = state.rows.forward @ dz
+        chunk.extra = (dz, ds, chunk.rc - chunk.w * ds)
+
+    state.each(second)
+    return dy
+
+
+def _steps(state: _State) -> tuple[float, float]:
+    longest = state.arrays.longest
+    parts = state.each(lambda c: (longest(c.s, c.ds, c.ds, (0.0,))[0], longest(c.f, c.df, c.df, (0.0,))[0]))
+    return min(1.0, *(float(p[0]) for p in parts)), min(1.0, *(float(p[1]) for p in parts))
+
+
+def _weighted_steps(state: _State) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Best weight and step, primal and dual, of direction plus weight times extra direction."""
+
+    longest = state.arrays.longest
+
+    def one(chunk: _Chunk) -> tuple[Array, Array]:
+        assert chunk.extra is not None
+        _, es, ef = chunk.extra
+        return longest(chunk.s, chunk.ds, es, WEIGHTS), longest(chunk.f, chunk.df, ef, WEIGHTS)
+
+    primal, dual = np.minimum(np.min(state.each(one), axis=0), 1.0)
+    p, d = int(primal.argmax()), int(dual.argmax())
+    return (WEIGHTS[p], float(primal[p])), (WEIGHTS[d], float(dual[d]))
+
+
+def _add_extra(state: _State, primal: float, dual: float) -> None:
+    def one(chunk: _Chunk) -> None:
+        assert chunk.extra is not None
+        ez, es, ef = chunk.extra
+        chunk.dz = chunk.dz + primal * ez
+        chunk.ds = chunk.ds + primal * es
+        chunk.df = chunk.df + dual * ef
+
+    state.each(one)
+
+
+def _direction(state: _State, factor: Any, priced: Array, mu: float) -> tuple[Array, float, float]:
+    """Predictor, weighted corrector, centrality correctors. Returns ``dy`` and both step lengths."""
+    dy = _affine(state, factor, priced)
+    tp, td = _steps(state)
+    after = sum(state.each(lambda c: float(((c.f + td * c.df) * (c.s + tp * c.ds)).sum()))) / state.size
+    target = mu * max((after / mu) ** 3, 1e-12)
+
+    def mehrotra(chunk: _Chunk) -> None:
+        chunk.rc = target - chunk.ds * chunk.df
+
+    state.each(mehrotra)
+    dy_c = _correct(state, factor)
+    (wp, tp), (wd, td) = _weighted_steps(state)
+    _add_extra(state, wp, wd)
+    dy = dy + wd * dy_c
+    for _ in range(CORRECTORS):
+        if min(tp, td) > 0.95:
+            break
+        aim_p, aim_d = min(1.0, 1.3 * tp + 0.1), min(1.0, 1.3 * td + 0.1)
+
+        def centre(chunk: _Chunk, aim_p: float = aim_p, aim_d: float = aim_d) -> None:
+            v = (chunk.f + aim_d * chunk.df) * (chunk.s + aim_p * chunk.ds)
+            wanted = state.arrays.clip(v, 0.1 * target, 10 * target)
+            chunk.rc = state.arrays.clip(wanted - v, -10 * target, np.inf)
+
+        state.each(centre)
+        dy_c = _correct(state, factor)
+        (wp, tp2), (wd, td2) = _weighted_steps(state)
+        if tp2 < tp + 0.01 and td2 < td + 0.01:
+            break
+        wp, wd = wp if tp2 > tp else 0.0, wd if td2 > td else 0.0
+        _add_extra(state, wp, wd)
+        dy = dy + wd * dy_c
+        tp, td = max(tp, tp2), max(td, td2)
+    return dy, tp, td
+
+
+def _restore_sums(state: _State, factor: Any) -> None:
+    """Bring the row sums back to one by the least change in the last step's own metric."""
+    from scipy.linalg import cho_solve
+
+    for _ in range(3):
+        missing = 1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])
+        if np.abs(missing).max() < 1e-14:
+            return
+        prices = state.row_values(np.asarray(cho_solve(factor, missing)))
+
+        def one(chunk: _Chunk, prices: Any = prices) -> float:
+            assert chunk.factors is not None
+            chunk.dz = chunk.factors.solve(prices + 0 * chunk.cost)
+            chunk.ds = state.rows.forward @ chunk.dz
+            return float(state.arrays.longest(chunk.s, chunk.ds, chunk.ds, (0.0,))[0])
+
+        if min(state.each(one)) <= 1:
+            return
+        for chunk in state.chunks:
+            chunk.z, chunk.s = chunk.z + chunk.dz, chunk.s + chunk.ds
+
+
+def _solution(state: _State, status: str, iterations: int, trajectory: list[tuple[float, float, float]]) -> Solution:
+    get, instance = state.arrays.get, state.instance
+    columns = np.concatenate([get(chunk.z) for chunk in state.chunks], axis=1)
+    z = state.symmetry.lift(columns)
+    z = np.maximum(z, 0)
+    z /= z.sum(axis=1, keepdims=True)
+    pairs = len(instance.pairs)
+    shrink = np.exp(-instance.lengths / 2)[:, None] * state.scale
+    f = np.concatenate([get(chunk.f) for chunk in state.chunks], axis=1)
+    own = Multipliers.whole(f[:pairs] * shrink, f[pairs:] * shrink)
+    multipliers = state.symmetry.lift_multipliers(instance, own)
+    return Solution(
+        z=z,
+        objective=instance.loss(z),
+        lower_bound=max((t[1] for t in trajectory), default=-np.inf),
+        multipliers=multipliers,
+        method="interior-point",
+        iterations=iterations,
+        trajectory=tuple(trajectory),
+        status=status,
+        details={
+            "symmetries": state.symmetry.order,
+            "blocks": state.layout.blocks,
+            "widest_block": int(np.diff(state.layout.bounds).max()),
+        },
+    )
+
+
+def _iterate(
+    state: _State, gap: float, deadline: float | None, progress: Progress | None
+) -> tuple[str, int, list[tuple[float, float, float]]]:
+    began, trajectory, iteration = time.monotonic(), [], 0
+    best = -np.inf
+    try:
+        for iteration in range(LAST_ITERATION):
+            loss, bound, mu = _bounds(state)
+            if not np.isfinite(loss + mu):
+                raise SolverError("the interior point met a number that is not finite; try column-generation")
+            best = max(best, bound)
+            trajectory.append((time.monotonic() - began, best * state.scale, loss * state.scale))
+            if progress is not None:
+                progress(best * state.scale, loss * state.scale, iteration, "interior point")
+            if loss - bound <= gap * abs(loss):
+                if iteration:
+                    _restore_sums(state, factor)
+                return "optimal", iteration, trajectory
+            if deadline is not None and time.monotonic() >= deadline:
+                return "stopped", iteration, trajectory
+            try:
+                factor, priced = _factorise(state)
+            except np.linalg.LinAlgError:
+                return "feasible", iteration, trajectory
+            dy, tp, td = _direction(state, factor, priced, mu)
+            keep = 0.9 if iteration < 2 else 0.995
+            tp, td = (1.0 if t >= 1 else keep * t for t in (tp, td))
+
+            def move(chunk: _Chunk, tp: float = tp, td: float = td) -> None:
+                chunk.z = chunk.z + tp * chunk.dz
+                chunk.s = chunk.s + tp * chunk.ds
+                chunk.f = chunk.f + td * chunk.df
+
+            state.each(move)
+            state.y = state.y + td * dy
+            if max(tp, td) < 1e-4:
+                return "feasible", iteration, trajectory
+    except KeyboardInterrupt:
+        return "stopped", iteration, trajectory
+    return "feasible", LAST_ITERATION, trajectory
+
+
+def _solve_connected(
+    instance: Instance,
+    gap: float,
+    deadline: float | None,
+    progress: Progress | None,
+    arrays: Arrays,
+    symmetry: bool,
+    threads: int,
+) -> Solution:
+    group = find_symmetry(instance) if symmetry else Symmetry.trivial(instance)
+    state = _start(instance, group, arrays, threads)
+    try:
+        status, iterations, trajectory = _iterate(state, gap, deadline, progress)
+        return _solution(state, status, iterations, trajectory)
+    finally:
+        if state.pool is not None:
+            state.pool.shutdown()
+
+
+def solve_interior_point(
+    instance: Instance,
+    *,
+    gap: float = 1e-6,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+    arrays: Arrays | None = None,
+    symmetry: bool = True,
+    threads: int | None = None,
+) -> Solution:
+    """Solve by the structured interior point.
+
+    Args:
+        instance: the problem.
+        gap: relative gap to stop at.
+        deadline: `time.monotonic` value at which the iterate at hand is returned.
+        progress: called with lower bound, loss, iteration and phase.
+        arrays: array library, NumPy by default (`privopt.optimal.arrays.torch_arrays` for a GPU).
+        symmetry: look for symmetries and use them.
+        threads: workers, by default the number of processors, at most 8.
+
+    Raises:
+        SolverError: numbers ran out of the range of doubles.
+    """
+    library = arrays or numpy_arrays()
+    workers = threads or min(8, os.cpu_count() or 1)
+    return solve_by_component(
+        instance, lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers)
+    )

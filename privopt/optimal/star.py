@@ -1,0 +1,263 @@
+"""The star mechanism: columns are scaled shortest-path kernels, in closed form.
+
+``Z = W diag(x)``, ``W_is = exp(-eps D_is)``, ``W x = 1``. Its columns are extreme rays of the cone and
+its weights depend on the geometry alone. Column ``s`` serves the output that is cheapest for it; with
+``b_s = min_k (W' cost)_sk`` the prices are ``y = W^-T b``. It is a mechanism when ``x >= 0``, and the
+optimal one when pricing at ``y`` finds no ray of negative value; where every column of ``cost - y``
+has at most one negative entry the shortest-path tree proves that without a pivot.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import SolverError
+from privopt.optimal.instance import Array, Instance, Multipliers, Progress, Solution
+from privopt.optimal.pricing import Graph, Priced, Trees, make_graph, price, shortest_paths, tree_multipliers
+from privopt.optimal.reduce import solve_by_component
+from privopt.optimal.symmetry import Symmetry, find_symmetry
+
+__all__ = ["Star", "anchored_bound", "kernel_of", "make_star", "price_all", "proof", "solve_star", "star_trees"]
+
+
+DEEPEST = 230.0
+"""Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
+
+
+@frozen(kw_only=True, eq=False)
+class Star:
+    """Kernel, weights, services and prices of the star mechanism of a connected instance.
+
+    Attributes:
+        graph: required-pairs graph.
+        kernel: ``(N, N)`` the matrix W transposed: row s is column s of W. Symmetric up to the graph's
+            random shrinking, every row inside the cone.
+        weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that there is no star.
+        serves: ``(N,)`` output that column s serves.
+        prices: ``(N,)`` the dual candidate y.
+        anchors: ``(K,)`` record whose column comes nearest to pricing out for each output.
+    """
+
+    graph: Graph
+    kernel: Array
+    weights: Array
+    serves: NDArray[np.int64]
+    prices: Array
+    anchors: NDArray[np.int64]
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the weights make a mechanism."""
+        return bool(self.weights.min() >= 0)
+
+    def mechanism(self, outputs: int) -> Array:
+        """The matrix ``(N, K)``."""
+        z = np.zeros((len(self.weights), outputs))
+        if len(np.unique(self.serves)) == len(self.serves):
+            z[:, self.serves] = self.kernel.T * self.weights
+        else:
+            for s, k in enumerate(self.serves):
+                z[:, k] += self.kernel[s] * self.weights[s]
+        return z
+
+
+def _threads() -> int:
+    return min(8, os.cpu_count() or 1)
+
+
+def _parallel(function: Callable[[NDArray[np.int64]], Any], number: int) -> list[Any]:
+    """Run a function that leaves the interpreter lock over slices of ``range(number)``."""
+    parts = np.array_split(np.arange(number), max(1, min(number, 4 * _threads())))
+    if number < 64 or _threads() == 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(_threads()) as pool:
+        return list(pool.map(function, parts))
+
+
+def kernel_of(graph: Graph, symmetry: Symmetry) -> Array:
+    """Rows ``exp(-eps D(s, .))``, each one ray of the cone."""
+    rows = np.unique(symmetry.records.min(axis=0))
+
+    def rays(part: NDArray[np.int64]) -> Array:
+        return np.exp(-np.minimum(shortest_paths(graph, rows[part])[0], DEEPEST))
+
+    few: Array = np.concatenate(_parallel(rays, len(rows)))
+    if symmetry.order == 1:
+        return few
+    kernel = np.empty((graph.records, graph.records))
+    for image in symmetry.records:
+        kernel[np.ix_(image[rows], image)] = few
+    return kernel
+
+
+def _solver(kernel: Array) -> Callable[[Array], Array]:
+    """Approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve, lu_factor, lu_solve
+
+    def gradients(right: Array) -> Array | None:
+        x, r = np.zeros_like(right), right.copy()
+        p, rr = r.copy(), float(r @ r)
+        goal = 1e-24 * rr
+        for _ in range(60):
+            q = kernel @ p
+            curvature = float(p @ q)
+            if curvature <= 0:
+                return None
+            step = rr / curvature
+            x, r = x + step * p, r - step * q
+            new = float(r @ r)
+            if new <= goal:
+                return x
+            p, rr = r + (new / rr) * p, new
+        return None
+
+    if gradients(np.ones(len(kernel))) is not None:
+
+        def iterative(right: Array) -> Array:
+            answer = gradients(right)
+            return np.linalg.solve(kernel, right) if answer is None else answer
+
+        return iterative
+    try:
+        factor = cho_factor(kernel, lower=True, check_finite=False)
+        return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
+    except LinAlgError:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # singularity shows in the residual
+            mixed = lu_factor(kernel, check_finite=False)
+        return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
+
+
+def make_star(instance: Instance, symmetry: Symmetry) -> Star:
+    """Build the star of a connected instance.
+
+    Raises:
+        SolverError: the kernel is singular (it can be for graph metrics).
+    """
+    graph = make_graph(instance)
+    kernel = kernel_of(graph, symmetry)
+    solve = _solver(kernel)
+    one = np.ones(instance.records)
+    with np.errstate(all="ignore"):
+        weights = solve(one)
+        for _ in range(2):
+            weights = weights + solve(one - weights @ kernel)
+        if not (np.abs(weights @ kernel - 1).max() < 1e-11):
+            raise SolverError("the star's kernel is singular here; take interior-point or column-generation")
+        best = np.empty(instance.records)
+        serves = np.empty(instance.records, dtype=np.int64)
+        step = max(1, 40_000_000 // instance.outputs)
+        values: list[tuple[Array, NDArray[np.int64]]] = []
+        for s in range(0, instance.records, step):
+            part = kernel[s : s + step] @ instance.cost
+            serves[s : s + step] = part.argmin(axis=1)
+            best[s : s + step] = part.min(axis=1)
+            part -= best[s : s + step, None]
+            at = part.argmin(axis=0)
+            values.append((part[at, np.arange(instance.outputs)], at + s))
+    table = np.stack([v[0] for v in values])
+    anchors = np.stack([v[1] for v in values])[table.argmin(axis=0), np.arange(instance.outputs)]
+    prices = solve(best)
+    return Star(graph=graph, kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
+
+
+def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
+    """Shortest-path trees, one for each output, rooted at its anchor."""
+    parts = _parallel(lambda rows: shortest_paths(graph, anchors[rows], trees=True)[1:], len(anchors))
+    parent = np.concatenate([part[0] for part in parts])
+    entry = np.concatenate([part[1] for part in parts])
+    return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
+
+
+def price_all(graph: Graph, instance: Instance, y: Array, trees: Trees, *, most: int = 1_000_000) -> Priced:
+    """Price every output of an instance, in threads; at most so many pivots an output."""
+
+    def one(columns: NDArray[np.int64]) -> Priced:
+        a, b = int(columns[0]), int(columns[-1]) + 1
+        part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
+        return price(graph, instance.cost[:, a:b], y, part, most=most)
+
+    parts = _parallel(one, instance.outputs)
+    return Priced(
+        value=np.concatenate([part.value for part in parts]),
+        root=np.concatenate([part.root for part in parts]),
+        ray=np.concatenate([part.ray for part in parts]),
+        optimal=all(part.optimal for part in parts),
+        pivots=sum(part.pivots for part in parts),
+    )
+
+
+def proof(instance: Instance, symmetry: Symmetry, y: Array, trees: Trees) -> Multipliers:
+    """Multipliers from trees priced once more at the true log-ratios, where nearly all stay as they are.
+
+    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible,
+    so ties do no harm here.
+    """
+    few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
+    price_all(exact, few, y, trees, most=4 * instance.records)
+    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, trees))
+
+
+def anchored_bound(symmetry: Symmetry, y: Array, priced: Priced) -> float:
+    """Lagrangian bound: a row sums to one, so each anchor loses at most its least negative value."""
+    least = np.zeros(len(symmetry.size))
+    np.minimum.at(least, symmetry.orbit[priced.root], priced.value)
+    return float(y.sum() + least @ symmetry.size)
+
+
+def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
+    began = time.monotonic()
+    symmetry = find_symmetry(instance)
+    star = make_star(instance, symmetry)
+    if not star.feasible:
+        raise SolverError(
+            f"the star has {int((star.weights < 0).sum())} negative weights here: it is no mechanism; "
+            "take interior-point or column-generation"
+        )
+    z = star.mechanism(instance.outputs)
+    objective = instance.loss(z)
+    few = symmetry.reduced(instance)
+    y = symmetry.average(star.prices)
+    trees = star_trees(star.graph, star.anchors[symmetry.representatives])
+    priced = price_all(star.graph, few, y, trees)
+    bound = anchored_bound(symmetry, y, priced)
+    if progress is not None:
+        progress(bound, objective, 1, "star")
+    late = deadline is not None and time.monotonic() >= deadline
+    reached = objective - bound <= gap * abs(objective)
+    return Solution(
+        z=z,
+        objective=objective,
+        lower_bound=bound,
+        multipliers=proof(instance, symmetry, y, trees),
+        method="star",
+        iterations=1,
+        trajectory=((time.monotonic() - began, bound, objective),),
+        status="optimal" if reached else "stopped" if late else "feasible",
+        details={
+            "pivots": priced.pivots,
+            "least_weight": float(star.weights.min()),
+            "symmetries": symmetry.order,
+        },
+    )
+
+
+def solve_star(
+    instance: Instance, *, gap: float = 1e-6, deadline: float | None = None, progress: Progress | None = None
+) -> Solution:
+    """Build the star mechanism and prove its gap by pricing.
+
+    Raises:
+        SolverError: singular kernel or negative weights: the star is no mechanism here.
+    """
+    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress))

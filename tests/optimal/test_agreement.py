@@ -1,0 +1,149 @@
+"""All methods against each other and the whole LP on random small metrics."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError, SolverError, UnknownNameError
+from privopt.optimal import Instance, Multipliers, dual_bound, solve
+
+METHODS = ("auto", "interior-point", "column-generation", "star")
+
+
+@st.composite
+def instances(draw) -> Instance:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, k = draw(st.integers(1, 8)), draw(st.integers(1, 8))
+    points = rng.integers(0, draw(st.sampled_from([2, 4, 50])), (n, 2)).astype(float)
+    distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    keep = rng.random((n, n)) < draw(st.sampled_from([0.3, 0.7, 1.0]))
+    i, j = np.nonzero(np.triu(keep, 1))
+    cost = rng.random((n, k)) if draw(st.booleans()) else np.hypot(*(points[:, None] - points[rng.integers(0, n, k)][None]).transpose(2, 0, 1))
+    prior = rng.dirichlet(np.ones(n))
+    if draw(st.booleans()):
+        prior[rng.integers(0, n)] = 0.0
+    return Instance(
+        cost=cost * prior[:, None],
+        pairs=np.stack([i, j], axis=1),
+        distances=distance[i, j],
+        epsilon=draw(st.sampled_from([0.05, 0.3, 1.0, 3.0])) / max(1.0, float(np.median(distance))),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(instance=instances())
+def test_methods_agree_with_the_whole_lp(full_optimum, excess, instance):
+    reference = full_optimum(instance)
+    scale = max(abs(reference), 1e-6 * float(np.abs(instance.cost).sum()), 1e-12)
+    for method in METHODS:
+        try:
+            answer = solve(instance, method=method, gap=1e-7)
+        except SolverError:
+            assert method == "star"
+            continue
+        assert excess(instance, answer.z) < 1e-7
+        assert answer.objective >= reference - 1e-6 * scale
+        assert answer.lower_bound <= reference + 1e-6 * scale
+        assert answer.multipliers is not None
+        proved, _ = dual_bound(instance, answer.multipliers)
+        assert proved <= reference + 1e-6 * scale
+        if method != "star":
+            assert answer.objective <= reference + 1e-6 * scale
+            assert proved >= reference - 1e-6 * scale
+
+
+def small(**changes) -> Instance:
+    fields = {"cost": np.eye(3), "pairs": [[0, 1], [1, 2]], "distances": [1.0, 1.0], "epsilon": 1.0}
+    return Instance(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cost": np.full((3, 3), np.nan)},
+        {"cost": np.zeros((0, 3))},
+        {"pairs": [[1, 0], [1, 2]]},
+        {"pairs": [[0, 1], [1, 3]]},
+        {"pairs": [[1, 2], [0, 1]]},
+        {"distances": [1.0]},
+        {"distances": [-1.0, 1.0]},
+        {"distances": [np.inf, 1.0]},
+        {"epsilon": 0.0},
+        {"epsilon": np.nan},
+        {"coordinates": np.zeros((2, 2))},
+    ],
+)
+def test_a_faulty_instance_is_refused(changes):
+    with pytest.raises(InputError):
+        small(**changes)
+
+
+def test_no_pairs_means_the_cheapest_output():
+    answer = solve(small(cost=[[3.0, 1.0], [2.0, 5.0], [0.0, 0.0]], pairs=[], distances=[]))
+    assert answer.objective == 3.0
+    assert answer.lower_bound == 3.0
+    assert dual_bound(small(cost=[[3.0, 1.0], [2.0, 5.0], [0.0, 0.0]], pairs=[], distances=[]), answer.multipliers)[0] == 3
+
+
+def test_records_at_distance_zero_get_equal_rows():
+    instance = small(cost=[[0.0, 1.0], [1.0, 0.1], [0.5, 0.2]], distances=[0.0, 2.0])
+    answer = solve(instance, gap=1e-8)
+    np.testing.assert_array_equal(answer.z[0], answer.z[1])
+    proved, _ = dual_bound(instance, answer.multipliers)
+    assert proved == pytest.approx(answer.objective, rel=1e-7)
+
+
+def test_a_lattice_of_merged_records_keeps_its_proof(full_optimum):
+    rng = np.random.default_rng(3)
+    points = np.repeat(np.arange(4.0), 2)
+    i, j = np.triu_indices(8, 1)
+    instance = Instance(
+        cost=rng.random((8, 5)), pairs=np.stack([i, j], 1), distances=np.abs(points[i] - points[j]), epsilon=0.8
+    )
+    answer = solve(instance, gap=1e-8)
+    proved, _ = dual_bound(instance, answer.multipliers)
+    assert proved == pytest.approx(full_optimum(instance), rel=1e-6)
+
+
+def test_time_limit_gives_a_mechanism_and_its_bound(grid_instance, excess):
+    instance = grid_instance(12, "8nb", 0.2)
+    for method in ("interior-point", "column-generation"):
+        answer = solve(instance, method=method, deadline=time.monotonic())
+        assert answer.status == "stopped"
+        assert excess(instance, answer.z) < 1e-8
+
+
+def test_interrupt_gives_what_there_is(grid_instance):
+    def interrupt(lower, upper, iteration, phase):
+        if iteration == 3:
+            raise KeyboardInterrupt
+
+    for method in ("interior-point", "column-generation"):
+        answer = solve(grid_instance(8, "8nb", 0.2), method=method, progress=interrupt)
+        assert answer.status == "stopped"
+        assert answer.objective >= answer.lower_bound
+
+
+def test_progress_never_crosses(grid_instance):
+    seen = []
+    solve(grid_instance(8, "8nb", 0.4), progress=lambda *step: seen.append(step))
+    assert seen
+    assert all(lower <= upper * (1 + 1e-9) for lower, upper, *_ in seen)
+
+
+def test_unknown_method_offers_the_known_ones():
+    with pytest.raises(UnknownNameError, match="column-generation"):
+        solve(small(), method="column")
+
+
+def test_multipliers_come_in_blocks_or_whole():
+    instance = small()
+    answer = solve(instance, method="interior-point")
+    forward, backward = answer.multipliers.arrays(instance)
+    again = Multipliers.whole(forward, backward)
+    assert dual_bound(instance, again)[0] == pytest.approx(dual_bound(instance, answer.multipliers)[0], rel=1e-12)

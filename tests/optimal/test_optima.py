@@ -1,0 +1,83 @@
+"""Published optima, and the whole LP by HiGHS on small instances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from privopt.optimal import dual_bound, solve
+
+PUBLISHED = [
+    (10, "8nb", 0.7, 1.965991160),
+    (10, "8nb", 0.2, 3.431344454),
+    (10, "all", 0.7, 2.037466459),
+    (14, "8nb", 0.7, 2.149606367),
+    pytest.param(20, "8nb", 0.7, 2.292596086, marks=pytest.mark.slow),
+    pytest.param(40, "8nb", 1.5, 1.0252976908, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("side", "pairs", "epsilon", "optimum"), PUBLISHED)
+def test_auto_reaches_the_published_optimum(grid_instance, excess, side, pairs, epsilon, optimum):
+    instance = grid_instance(side, pairs, epsilon)
+    answer = solve(instance, gap=1e-6)
+    assert answer.status == "optimal"
+    assert answer.objective == pytest.approx(optimum, rel=1e-6)
+    assert answer.lower_bound <= optimum * (1 + 1e-9)
+    assert excess(instance, answer.z) < 1e-8
+    proved, _ = dual_bound(instance, answer.multipliers)
+    assert answer.objective - proved <= 1e-6 * answer.objective
+    assert proved <= optimum * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("method", ["interior-point", "column-generation"])
+@pytest.mark.parametrize(("side", "pairs", "epsilon"), [(10, "8nb", 0.7), (10, "all", 0.7), (10, "8nb", 0.2)])
+def test_each_method_reaches_the_published_optimum(grid_instance, method, side, pairs, epsilon):
+    optimum = {("8nb", 0.7): 1.965991160, ("all", 0.7): 2.037466459, ("8nb", 0.2): 3.431344454}[pairs, epsilon]
+    answer = solve(grid_instance(side, pairs, epsilon), method=method, gap=1e-6)
+    assert answer.objective == pytest.approx(optimum, rel=1.1e-6)
+    assert answer.lower_bound <= optimum * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("side", "pairs", "epsilon"), [(5, "8nb", 0.7), (5, "all", 0.5), (6, "8nb", 0.2), (4, "all", 2)])
+def test_optimum_equals_the_whole_lp(grid_instance, full_optimum, side, pairs, epsilon):
+    instance = grid_instance(side, pairs, epsilon)
+    reference = full_optimum(instance)
+    for method in ("interior-point", "column-generation"):
+        answer = solve(instance, method=method, gap=1e-9)
+        assert answer.objective == pytest.approx(reference, rel=2e-9, abs=1e-9)
+        assert answer.lower_bound <= reference + 1e-9
+
+
+@pytest.mark.slow
+def test_49_cells_equal_the_whole_lp(grid_instance, full_optimum):
+    instance = grid_instance(7, "8nb", 0.7)
+    assert solve(instance, gap=1e-9).objective == pytest.approx(full_optimum(instance), rel=1e-9)
+
+
+def test_star_is_optimal_on_even_grids(grid_instance):
+    answer = solve(grid_instance(10, "8nb", 2.0), method="star")
+    assert answer.status == "optimal"
+    assert answer.details["pivots"] == 0
+    assert answer.gap < 1e-9
+
+
+def test_symmetry_changes_nothing(grid_instance):
+    from privopt.optimal.interior_point import solve_interior_point
+    from privopt.optimal.symmetry import find_symmetry
+
+    instance = grid_instance(6, "8nb", 0.5)
+    assert find_symmetry(instance).order == 8
+    with_it, without = (solve_interior_point(instance, symmetry=s, gap=1e-9) for s in (True, False))
+    assert with_it.objective == pytest.approx(without.objective, rel=3e-9)
+    assert find_symmetry(grid_instance(6, "8nb", 0.5, other=5)).order == 4
+
+
+def test_an_uneven_prior_breaks_the_symmetry(grid_instance):
+    from attrs import evolve
+
+    from privopt.optimal.symmetry import find_symmetry
+
+    instance = grid_instance(6, "8nb", 0.5)
+    weight = np.linspace(1, 2, 36)[:, None]
+    assert find_symmetry(evolve(instance, cost=instance.cost * weight)).order == 1
