@@ -1,0 +1,51 @@
+"""The conformance kit on FL-Linear, and a location side with half the noise, which it must catch."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from attrs import evolve
+
+from privopt.attack import epsilon_lower
+from privopt.testing import conformance, run_check, subject
+from privopt.testing.efforts import effort
+from privopt_fl_linear import mechanism
+from privopt_fl_linear.kit import PROFILE
+from privopt_fl_linear.location import noisy_counts
+from privopt_fl_linear.mechanism import FLLinear
+
+test_conformance = conformance("fl-linear")
+
+
+class HalfTheNoise(FLLinear):
+    """Claims epsilon and draws for twice as much."""
+
+    def solve(self, problem, context):
+        def louder(counts, epsilon, **options):
+            return noisy_counts(counts, 2 * epsilon, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mechanism, "noisy_counts", louder)
+            return super().solve(problem, context)
+
+
+@pytest.mark.parametrize("check", ["sensitivity", "epsilon-attack"])
+def test_half_the_noise_is_caught(check):
+    from privopt.registry import registry
+
+    spec = registry().get("fl-linear").spec
+    profile = PROFILE if check == "sensitivity" else evolve(PROFILE, draws=None)
+    tried = subject(HalfTheNoise, "laplace", spec=evolve(spec, name="half-the-noise"), profile=profile)
+    found = run_check(check, tried, how=effort("dev"), seed=1)
+    assert found.status == "failed", found
+
+
+def test_location_side_at_b_and_one_more():
+    """Samples of the location's side at b and b + 1: at most epsilon, and not much less."""
+    import numpy as np
+
+    for noise in ("discrete", "continuous"):
+        samples = [noisy_counts(np.full(50_000, b), Fraction(1), noise=noise)[0] for b in (3, 4)]
+        found = epsilon_lower(*(np.floor(s) for s in samples), 0.999)
+        assert 0.5 < found <= 1.0
