@@ -1,1 +1,27 @@
 """Photo censor: which photos to delete so that a place stays hidden (AAAI 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from privopt.specs import MechanismSpec, MethodSpec, hookimpl
+
+
+@hookimpl
+def privopt_mechanisms() -> Sequence[MechanismSpec]:
+    """Register the mechanism."""
+    return [
+        MechanismSpec(
+            name="photo-censor",
+            target="privopt_photo_censor.mechanism:PhotoCensor",
+            guarantee="top-k",
+            summary="Fewest photos to delete so that the place is not among a classifier's k best guesses",
+            source="Yang, Chakrabarti, Vorobeychik: Protecting Geolocation Privacy of Photo Collections (AAAI 2020)",
+            methods=[
+                MethodSpec(name="optimal", summary="proved: branch and bound over places and photos, then the MILP"),
+                MethodSpec(name="milp", summary="the tight mixed-integer program alone, by --solver"),
+                MethodSpec(name="greedy", summary="the paper's baseline: delete the highest true-location scores"),
+                MethodSpec(name="top-1", summary="the polynomial algorithm for top_k = 1"),
+            ],
+        )
+    ]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_photo_censor.optimal import Plan, Shared, _clash
+from privopt_photo_censor.optimal import Plan, Shared, clash
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.scores import Album, Task
 
@@ -45,7 +45,7 @@ def greedy(album: Album, task: Task) -> Plan:
     if above < wanted:
         shared = Shared(album, task, None)
         if album.least and shared.cap < shared.state[1]:
-            raise InfeasibleError(_clash(shared, task))
+            raise InfeasibleError(clash(shared, task))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
     count = int(kept.sum())
     bound = count if album.hidden or count == album.photos else max(Shared(album, task, None).cap, count)

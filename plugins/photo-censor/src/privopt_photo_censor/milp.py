@@ -76,7 +76,6 @@ class MilpSearch:
         self.alone = alone
         self.shared = shared
         self.solver = solver
-        self.version = ""
         self.spent = False
         self.refused: list[Mask] = []
         self._cap = shared.cap
@@ -102,7 +101,7 @@ class MilpSearch:
                 return True
             except StoppedError:
                 return False
-            self.version = solution.solver
+            shared.solver = solution.solver
             shared.state[4] += solution.iterations
             if solution.bound is not None:
                 self._cap = min(self._cap, int(np.floor(solution.bound + 1e-6)))

@@ -20,7 +20,7 @@ from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.scores import Album, Mask, Task
 from privopt_photo_censor.single import best_for, reach
 
-__all__ = ["ENGINES", "Plan", "Shared", "solve"]
+__all__ = ["ENGINES", "Plan", "Shared", "clash", "easy", "solve"]
 
 ENGINES: Final = ("alternates", "photos", "milp")
 FIRST_TURN: Final = 5_000
@@ -40,6 +40,7 @@ class Plan:
         engine: what closed the proof; empty where nothing did.
         programs: bounds, nodes and programs evaluated.
         stopped: whether a limit or an interrupt ended it.
+        solver: name and version of the backend, where only the MILP ran.
         trajectory: (seconds, value, bound) of the incumbents.
     """
 
@@ -49,6 +50,7 @@ class Plan:
     engine: str
     programs: int = 0
     stopped: bool = False
+    solver: str = ""
     trajectory: tuple[tuple[float, int, int], ...] = ()
 
     @property
@@ -90,6 +92,7 @@ class Shared:
         self.best: Mask = np.zeros(album.photos, dtype=np.bool_)
         self.reach = reach(self.data)
         self.cap = int((self.reach >= need).sum()) if self.budget else self._kept_cap(wanted)
+        self.solver = ""
         self.trajectory: list[tuple[float, int, int]] = []
 
     def _kept_cap(self, wanted: int) -> int:
@@ -155,9 +158,9 @@ def solve(
         InfeasibleError: no set of photos will do; says what clashes.
         StoppedError: the limit came before any set was found.
     """
-    trivial = _trivial(album, task)
-    if trivial is not None:
-        return trivial
+    plan = easy(album, task)
+    if plan is not None:
+        return plan
     shared = Shared(album, task, deadline)
     if not album.least and not shared.budget:
         _delete_all(shared)
@@ -171,7 +174,7 @@ def solve(
     return _plan(shared, task, engine, stopped)
 
 
-def _trivial(album: Album, task: Task) -> Plan | None:
+def easy(album: Album, task: Task) -> Plan | None:
     """All photos may stay where some give the true location probability 0, or the task is met already."""
     everything = np.ones(album.photos, dtype=np.bool_)
     above = protected_k(album)
@@ -279,8 +282,10 @@ def _plan(shared: Shared, task: Task, engine: str, stopped: bool) -> Plan:
     if shared.value < 0:
         if stopped:
             raise StoppedError("stopped before any set of photos was found that meets the task; nothing written")
-        raise InfeasibleError(_clash(shared, task))
+        raise InfeasibleError(clash(shared, task))
     cap = shared.value if engine else max(shared.cap, shared.value)
+    if shared.budget:
+        _restore(shared)
     return Plan(
         kept=shared.best.copy(),
         protected=protected_k(shared.album, shared.best),
@@ -288,11 +293,25 @@ def _plan(shared: Shared, task: Task, engine: str, stopped: bool) -> Plan:
         engine=engine,
         programs=int(shared.state[4]),
         stopped=stopped and not engine,
+        solver=shared.solver if engine == "milp" else "",
         trajectory=tuple(shared.trajectory),
     )
 
 
-def _clash(shared: Shared, task: Task) -> str:
+def _restore(shared: Shared) -> None:
+    """Post again, one by one, photos whose deletion the protected k does not need."""
+    data, kept = shared.data, shared.best
+    sums = data.diff[:, kept].sum(axis=1)
+    for i in np.flatnonzero(~kept):
+        kept[i] = True
+        able = (sums + data.diff[:, i] >= -data.slack).sum() >= shared.value
+        if able and protected_k(shared.album, kept) >= shared.value:
+            sums += data.diff[:, i]
+        else:
+            kept[i] = False
+
+
+def clash(shared: Shared, task: Task) -> str:
     """Which constraints an infeasible album breaks on."""
     album = shared.album
     kept = np.flatnonzero(album.keep).tolist()

@@ -1,0 +1,230 @@
+"""The locations that a classifier tells apart: S2 cells, nearest centres, or boxes that hold equally many photos."""
+
+from __future__ import annotations
+
+import csv
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt_photo_censor import s2
+from privopt_photo_censor.scores import Floats, locked
+
+__all__ = ["Boxes", "Cells", "Centres", "S2Cells", "equal_count", "read_cells", "s2_partition"]
+
+
+def _floats(values: Any) -> Floats:
+    return locked(np.array(values, dtype=np.float64))
+
+
+class Cells(ABC):
+    """Locations by column of the scores."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of locations."""
+
+    @abstractmethod
+    def locate(self, latitude: float, longitude: float) -> int | None:
+        """Column of the cell that holds a point (degrees); None where none does."""
+
+    @abstractmethod
+    def rows(self) -> list[list[str]]:
+        """Header and rows of the table that :func:`read_cells` reads."""
+
+    def write(self, path: Path) -> None:
+        """Write them as CSV."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self.rows())
+        path.write_text(text.getvalue(), "utf-8")
+
+
+@frozen(kw_only=True, eq=False)
+class Centres(Cells):
+    """A point belongs to the nearest centre, on the sphere.
+
+    Attributes:
+        points: (M, 2) latitude and longitude, degrees.
+    """
+
+    points: Floats = field(converter=_floats)
+
+    def __len__(self) -> int:
+        """See :class:`Cells`."""
+        return len(self.points)
+
+    def locate(self, latitude: float, longitude: float) -> int | None:
+        """See :class:`Cells`."""
+        here = _unit(np.array([[latitude, longitude]]))[0]
+        return int(np.argmax(_unit(self.points) @ here))
+
+    def rows(self) -> list[list[str]]:
+        """See :class:`Cells`."""
+        return [["lat", "lon"], *([repr(float(a)), repr(float(b))] for a, b in self.points)]
+
+
+@frozen(kw_only=True, eq=False)
+class Boxes(Cells):
+    """Boxes of latitude and longitude that cover the globe, south and west edges included.
+
+    Attributes:
+        edges: (M, 4) south, west, north, east, degrees.
+    """
+
+    edges: Floats = field(converter=_floats)
+
+    def __len__(self) -> int:
+        """See :class:`Cells`."""
+        return len(self.edges)
+
+    def locate(self, latitude: float, longitude: float) -> int | None:
+        """See :class:`Cells`."""
+        south, west, north, east = self.edges.T
+        lon = (longitude + 180.0) % 360.0 - 180.0
+        inside = (south <= latitude) & ((latitude < north) | (north >= 90.0)) & (west <= lon) & (lon < east)
+        found = np.flatnonzero(inside)
+        return int(found[0]) if found.size else None
+
+    def rows(self) -> list[list[str]]:
+        """See :class:`Cells`."""
+        return [["south", "west", "north", "east"], *([repr(float(e)) for e in box] for box in self.edges)]
+
+
+@frozen(kw_only=True, eq=False)
+class S2Cells(Cells):
+    """S2 cells of any levels, none inside another.
+
+    Attributes:
+        ids: in the order of the scores' columns.
+    """
+
+    ids: tuple[int, ...]
+
+    def __len__(self) -> int:
+        """See :class:`Cells`."""
+        return len(self.ids)
+
+    def locate(self, latitude: float, longitude: float) -> int | None:
+        """See :class:`Cells`."""
+        leaf = s2.cell(latitude, longitude)
+        return next((place for place, outer in enumerate(self.ids) if s2.contains(outer, leaf)), None)
+
+    def rows(self) -> list[list[str]]:
+        """See :class:`Cells`."""
+        return [["s2"], *([s2.token(identifier)] for identifier in self.ids)]
+
+
+def _unit(points: Floats) -> Floats:
+    lat, lon = np.radians(points).T
+    return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
+
+
+def equal_count(latitudes: Floats, longitudes: Floats, count: int) -> Boxes:
+    """Cut the globe into boxes that hold equally many photos, but for rounding (paper, section 5: 512 cells).
+
+    A box is cut across its longer side (in km) so that the photos on either side are as the cells that go there; many
+    photos at the very same place cannot be cut apart.
+
+    Args:
+        latitudes, longitudes: geotags, degrees, shape (photos,).
+        count: number of cells.
+
+    Raises:
+        ValueError: fewer photos than cells.
+    """
+    if len(latitudes) < count:
+        raise ValueError(f"{len(latitudes)} photos cannot fill {count} cells")
+    points = np.stack([latitudes, (np.asarray(longitudes) + 180.0) % 360.0 - 180.0], axis=1)
+    boxes: list[tuple[float, ...]] = []
+    stack = [(points, count, (-90.0, -180.0, 90.0, 180.0))]
+    while stack:
+        inside, cells, (south, west, north, east) = stack.pop()
+        if cells == 1:
+            boxes.append((south, west, north, east))
+            continue
+        low = cells // 2
+        spread = np.ptp(inside, axis=0) * [1.0, np.cos(np.radians(inside[:, 0].mean()))]
+        axis = int(np.argmax(spread))
+        inside = inside[np.argsort(inside[:, axis], kind="stable")]
+        at = round(len(inside) * low / cells)
+        edge = float((inside[at - 1, axis] + inside[at, axis]) / 2)
+        at = int(np.searchsorted(inside[:, axis], edge, side="left"))
+        at = min(max(at, low), len(inside) - (cells - low))
+        if axis == 0:
+            halves = (south, west, edge, east), (edge, west, north, east)
+        else:
+            halves = (south, west, north, edge), (south, edge, north, east)
+        stack += [(inside[at:], cells - low, halves[1]), (inside[:at], low, halves[0])]
+    return Boxes(edges=boxes)
+
+
+def s2_partition(latitudes: Floats, longitudes: Floats, most: int, deepest: int = 12) -> S2Cells:
+    """S2 cells cut into four until none holds more than `most` photos; empty ones are left out."""
+    leaves = np.array([s2.cell(a, b) for a, b in zip(latitudes, longitudes, strict=True)], dtype=np.uint64)
+    found: list[int] = []
+    stack: list[tuple[int, NDArray[np.uint64]]] = [(0, leaves)]
+    while stack:
+        at, inside = stack.pop()
+        parents = np.array([s2.parent(int(leaf), at) for leaf in inside], dtype=np.uint64)
+        for identifier in np.unique(parents):
+            held = inside[parents == identifier]
+            if len(held) > most and at < deepest:
+                stack.append((at + 1, held))
+            else:
+                found.append(int(identifier))
+    return S2Cells(ids=tuple(sorted(found)))
+
+
+def read_cells(path: Path) -> Cells:
+    """Read the cells of a classifier: a CSV with columns ``s2``, or ``lat,lon``, or ``south,west,north,east``.
+
+    Raises:
+        InputError: every fault found.
+    """
+    try:
+        rows = [row for row in csv.reader(io.StringIO(path.read_text("utf-8-sig"))) if row]
+    except (OSError, UnicodeDecodeError):
+        raise InputError([Fault(path.name, "", "no readable file", "a table of cells")]) from None
+    header = [name.strip().lower() for name in rows[0]] if rows else []
+    if header == ["s2"]:
+        return S2Cells(ids=tuple(_parsed(path, rows[1:], 1, _s2_row)))
+    if header == ["lat", "lon"]:
+        return Centres(points=_parsed(path, rows[1:], 2, _numbers))
+    if header == ["south", "west", "north", "east"]:
+        return Boxes(edges=_parsed(path, rows[1:], 4, _numbers))
+    wanted = "columns s2, or lat,lon, or south,west,north,east"
+    raise InputError([Fault(path.name, "header", ",".join(header) or "nothing", wanted)])
+
+
+def _s2_row(row: Sequence[str]) -> int:
+    return s2.from_token(row[0].strip())
+
+
+def _numbers(row: Sequence[str]) -> tuple[float, ...]:
+    values = tuple(float(cell) for cell in row)
+    if not (np.isfinite(values).all() and all(abs(v) <= 180 for v in values)):
+        raise ValueError
+    return values
+
+
+def _parsed(path: Path, rows: Sequence[list[str]], width: int, parse: Callable[[Sequence[str]], Any]) -> list[Any]:
+    found, faults = [], []
+    for number, row in enumerate(rows, start=2):
+        try:
+            found.append(parse(row) if len(row) == width else None)
+        except ValueError:
+            found.append(None)
+        if found[-1] is None:
+            faults.append(Fault(path.name, f"row {number}", ",".join(row), f"{width} fields: degrees, or an S2 token"))
+    if not rows:
+        faults.append(Fault(path.name, "", "a header alone", "a row for each location"))
+    if faults:
+        raise InputError(faults[:20])
+    return found

@@ -1,0 +1,132 @@
+"""Photo censor on privopt's spine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt_photo_censor.optimal import ENGINES, Plan, solve
+from privopt_photo_censor.privacy import Deleted, ProtectedK, TopK
+from privopt_photo_censor.problem import PhotoProblem
+from privopt_photo_censor.rank import protected_k, rank
+from privopt_photo_censor.release import Deletions
+from privopt_photo_censor.scores import Album, Task
+
+__all__ = ["PhotoCensor"]
+
+
+class PhotoCensor(Mechanism):
+    """Which photos not to post, so that their classifier does not find the place."""
+
+    problem_class = PhotoProblem
+    release_class = Deletions
+    scope: ClassVar[str] = (
+        "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
+        "score differences are within it), which multiplies the photos' probabilities; nothing is hidden from who "
+        "knows more than the photos"
+    )
+
+    def privacy(self, problem: PhotoProblem, method: str) -> PrivacyConstraint:
+        """The top-k guarantee, by the same exact rank for every method."""
+        return TopK(album=problem.loaded, task=problem.task)
+
+    def utility(self, problem: PhotoProblem, method: str) -> UtilityLoss:
+        """Photos deleted, or under a budget the protected k."""
+        return Deleted() if problem.task.top_k is not None else ProtectedK(album=problem.loaded)
+
+    def solve(self, problem: PhotoProblem, context: SolveContext) -> Outcome:
+        """Choose the photos."""
+        album, task = problem.loaded, problem.task
+        if context.method == "top-1" and task.top_k != 1:
+            found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
+            raise InputError([Fault(problem.file, "privacy", found, "top_k = 1 with method top-1")])
+        with context.timed("solve"):
+            plan = self._plan(album, task, context)
+        fewer = task.top_k is not None
+        from_folder = problem.photos.folder is not None
+        release = Deletions(
+            names=problem.names,
+            kept=plan.kept,
+            scores=album.scores if from_folder else None,
+            true=album.true if from_folder else -1,
+        )
+        return Outcome(
+            release=release,
+            lower_bound=float(album.photos - plan.bound if fewer else plan.bound),
+            solver={
+                "name": plan.solver or "privopt-photo-censor",
+                "version": "" if plan.solver else version("privopt-photo-censor"),
+                "iterations": plan.programs,
+                "proof": plan.engine,
+            },
+            details={
+                "deleted": plan.deleted,
+                "rank_before": rank(album),
+                "rank_after": plan.protected + 1,
+                "protected_k": plan.protected,
+                "photos": album.photos,
+                "locations": album.locations,
+                "true_location": album.true,
+            },
+            stopped=plan.stopped,
+        )
+
+    def _plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
+        from privopt_photo_censor.greedy import greedy
+        from privopt_photo_censor.top1 import top_1
+
+        if context.method == "greedy":
+            return greedy(album, task)
+        if context.method == "top-1":
+            return top_1(album)
+
+        def report(value: int, cap: int) -> None:
+            ends = (album.photos - cap, album.photos - value) if task.top_k is not None else (value, cap)
+            context.report("search", 0, float(ends[0]), float(ends[1]))
+
+        return solve(
+            album,
+            task,
+            deadline=context.deadline,
+            engines=("milp",) if context.method == "milp" else ENGINES,
+            solver=context.solver,
+            report=report,
+        )
+
+    def verify(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> list[str]:
+        """The figures in ``details`` are those of the release."""
+        album = problem.loaded
+        above = protected_k(album, release.kept)
+        wanted = {
+            "deleted": int((~release.kept).sum()),
+            "rank_before": rank(album),
+            "rank_after": above + 1,
+            "protected_k": above,
+        }
+        details = result.get("details")
+        details = details if isinstance(details, dict) else {}
+        return [
+            f"result.json: details.{name}: claims {details.get(name)!r}, the photos kept give {value}"
+            for name, value in wanted.items()
+            if details.get(name) != value
+        ]
+
+    def audit(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""
+        scores = problem.loaded.scores[release.kept].sum(axis=0)
+        if np.isneginf(scores).all():
+            return {}
+        weights = np.exp(scores - scores.max())
+        posterior = weights / weights.sum()
+        used = posterior[posterior > 0]
+        return {
+            "bayes_error": float(1.0 - posterior.max()),
+            "entropy_bits": float(max(0.0, -(used * np.log2(used)).sum())),
+        }
+
+

@@ -1,0 +1,99 @@
+"""What a censored album claims, and how it is measured: by exact ranks from the scores alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
+from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.scores import Album, Task
+
+if TYPE_CHECKING:
+    from privopt.execution import Executor
+    from privopt_photo_censor.release import Deletions
+
+__all__ = ["Deleted", "ProtectedK", "TopK"]
+
+
+@frozen(kw_only=True, eq=False)
+class TopK(PrivacyConstraint):
+    """The true location is not among the k locations that the classifier finds most likely (paper, (3))."""
+
+    album: Album
+    task: Task
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Kind ``"top-k"``."""
+        theta = self.album.margin
+        against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
+        if self.task.top_k is not None:
+            promise = f"The true location is not among the {self.task.top_k} most likely ones"
+            extra: dict[str, Any] = {"top_k": self.task.top_k}
+        else:
+            promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
+            extra = {"deletion_budget": self.task.budget}
+        return Guarantee(
+            kind="top-k",
+            scope="margin" if theta else "this-classifier",
+            statement=f"{promise}, for {against}; ties count as protected.",
+            extra=extra | {"margin": theta},
+        )
+
+    def measure(self, release: Deletions, *, executor: Executor | None = None) -> Certificate:
+        """Count the locations at or above the true one again, by the signs of exact sums over the raw scores.
+
+        ``worst`` and ``allowed`` are locations that the true one beats (top-k), or photos deleted (budget).
+        """
+        album = self.album
+        above = protected_k(album, release.kept)
+        failures = []
+        if (album.keep & ~release.kept).any():
+            lost = np.flatnonzero(album.keep & ~release.kept).tolist()
+            failures.append(f"photos {lost} of photos.keep are deleted")
+        if release.kept.sum() < album.keep_at_least:
+            failures.append(f"{int(release.kept.sum())} photos remain, photos.keep_at_least = {album.keep_at_least}")
+        if self.task.top_k is not None:
+            worst, allowed = album.locations - 1 - above, album.locations - 1 - self.task.top_k
+            if worst > allowed:
+                failures.append(f"protected k is {above}, privacy.top_k = {self.task.top_k}")
+        else:
+            worst, allowed = int((~release.kept).sum()), int(self.task.budget or 0)
+            if worst > allowed:
+                failures.append(f"{worst} photos are deleted, privacy.deletion_budget = {allowed}")
+        return Certificate(
+            holds=not failures,
+            kind="top-k",
+            worst=float(worst),
+            allowed=float(allowed),
+            checked=album.locations - 1,
+            arithmetic="sign of one exact sum of doubles for each location",
+            notes={"protected_k": above, "rank_after": above + 1},
+            failures=tuple(failures),
+        )
+
+
+class Deleted(UtilityLoss):
+    """Photos deleted."""
+
+    unit = "photos"
+
+    def evaluate(self, release: Deletions) -> float:
+        """Count them."""
+        return float((~release.kept).sum())
+
+
+@frozen(kw_only=True, eq=False)
+class ProtectedK(UtilityLoss):
+    """Locations at or above the true one."""
+
+    album: Album
+    unit = "locations"
+    maximise = True
+
+    def evaluate(self, release: Deletions) -> float:
+        """Count them exactly."""
+        return float(protected_k(self.album, release.kept))

@@ -1,0 +1,270 @@
+"""The problem file of photo-censor, and the tables it names."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.problem import File, at_least, key, non_negative
+from privopt.problem.tables import read_array
+from privopt_photo_censor.scores import Album, Floats, Task
+
+__all__ = ["PhotoProblem", "Photos", "Privacy"]
+
+MOST_FAULTS = 20
+UNIT_SUM = 1e-5
+LARGEST = 1e100
+
+
+@frozen(kw_only=True)
+class Photos:
+    """Where the scores come from, and what must stay."""
+
+    scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
+    probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
+    folder: str | None = key(None, help="folder of JPEG, PNG or other photos, scored by the classifier")
+    classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, cell centres")
+    true_location: int | None = key(None, help="column of the true location, from 0", check=non_negative)
+    keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
+    keep_at_least: int = key(1, help="photos that must remain; 0 allows deleting all", check=non_negative)
+
+
+@frozen(kw_only=True)
+class Privacy:
+    """How well the place shall be hidden."""
+
+    top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
+    deletion_budget: int | None = key(
+        None, help="highest protected k with at most so many deletions", unit="photos", check=non_negative
+    )
+    margin: float = key(0.0, help="theta, added to the true scores for a proxy classifier", check=non_negative)
+
+
+@frozen(kw_only=True)
+class PhotoProblem:
+    """Photos taken at one place, as a classifier scores them.
+
+    Attributes:
+        names: file names of the photos, or their rows from 0.
+        album: the scores; None until :meth:`attach` where they are computed from a folder.
+    """
+
+    photos: Photos = key(help="scores, the true location, what must stay")
+    privacy: Privacy = key(help="a top-k or a deletion budget")
+    file: str = field(init=False, default="problem", eq=False, repr=False)
+    names: tuple[str, ...] = field(init=False, default=(), eq=False, repr=False)
+    album: Album | None = field(init=False, default=None, eq=False, repr=False)
+
+    def prepare(self, file: str) -> None:
+        """Load and check the scores.
+
+        Raises:
+            InputError: every fault found.
+        """
+        object.__setattr__(self, "file", file)
+        faults = list(self._choices())
+        if faults:
+            raise InputError(faults)
+        if self.photos.folder is not None:
+            self._from_folder(self.photos.folder)
+            return
+        source = self.photos.scores or self.photos.probabilities
+        assert source is not None
+        scores, names = _read(source)
+        if self.photos.probabilities is not None:
+            scores = _logarithms(source, scores)
+        assert self.photos.true_location is not None
+        self.attach(scores, names, self.photos.true_location)
+
+    @property
+    def task(self) -> Task:
+        """What is asked."""
+        return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
+
+    @property
+    def loaded(self) -> Album:
+        """The album.
+
+        Raises:
+            InputError: its folder of photos is not there.
+        """
+        if self.album is None:
+            wanted = "a folder of photos, its path relative to the problem file"
+            raise InputError([Fault(self.file, "photos.folder", f"{self.photos.folder!r}, which is no folder", wanted)])
+        return self.album
+
+    def attach(self, scores: Floats, names: Sequence[str], true: int) -> None:
+        """Take the scores, and check all that speaks of their rows and columns.
+
+        Raises:
+            InputError: every fault found.
+        """
+        faults = list(self._bounds(scores, names, true))
+        if faults:
+            raise InputError(faults)
+        keep = np.zeros(len(names), dtype=np.bool_)
+        for photo in self.photos.keep:
+            keep[self._place(photo, names)] = True
+        album = Album(
+            scores=scores,
+            true=true,
+            keep=keep,
+            keep_at_least=self.photos.keep_at_least,
+            margin=self.privacy.margin,
+        )
+        object.__setattr__(self, "names", tuple(names))
+        object.__setattr__(self, "album", album)
+
+    def _choices(self) -> Sequence[Fault]:
+        faults = []
+        given = [n for n in ("scores", "probabilities", "folder") if getattr(self.photos, n) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) or "nothing"
+            faults.append(Fault(self.file, "photos", found, "one of scores, probabilities, folder"))
+        if (self.privacy.top_k is None) == (self.privacy.deletion_budget is None):
+            found = "nothing" if self.privacy.top_k is None else "top_k and deletion_budget"
+            faults.append(Fault(self.file, "privacy", found, "one of top_k, deletion_budget"))
+        if self.photos.folder is None and self.photos.true_location is None:
+            faults.append(Fault(self.file, "photos.true_location", "nothing", "column of the true location, from 0"))
+        if (self.photos.folder is None) != (self.photos.classifier is None):
+            found = "folder alone" if self.photos.classifier is None else "classifier alone"
+            faults.append(Fault(self.file, "photos", found, "folder and classifier together"))
+        return faults
+
+    def _place(self, photo: int | str, names: Sequence[str]) -> int:
+        """Row of a photo; -1: there is none."""
+        if isinstance(photo, str):
+            return names.index(photo) if photo in names else -1
+        return photo if 0 <= photo < len(names) else -1
+
+    def _bounds(self, scores: Floats, names: Sequence[str], true: int) -> Sequence[Fault]:
+        photos, locations = scores.shape
+        faults = []
+        if not 0 <= true < locations:
+            wanted = f"a column from 0 to {locations - 1}"
+            faults.append(Fault(self.file, "photos.true_location", str(true), wanted))
+        places = [self._place(photo, names) for photo in self.photos.keep]
+        for photo, place in zip(self.photos.keep, places, strict=True):
+            if place < 0:
+                wanted = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
+                faults.append(Fault(self.file, "photos.keep", str(photo), wanted))
+            elif places.count(place) > 1:
+                faults.append(Fault(self.file, "photos.keep", f"{photo} twice", "photos that differ"))
+        if self.photos.keep_at_least > photos:
+            wanted = f"at most the {photos} photos of the album"
+            faults.append(Fault(self.file, "photos.keep_at_least", str(self.photos.keep_at_least), wanted))
+        k = self.privacy.top_k
+        if k is not None and k > locations - 1:
+            wanted = f"at most {locations - 1}, one less than the {locations} locations"
+            faults.append(Fault(self.file, "privacy.top_k", str(k), wanted))
+        return list(dict.fromkeys(faults))
+
+    def _from_folder(self, name: str) -> None:
+        """Score the photos of the folder; a DIR read back has none, and brings the scores itself."""
+        classifier = self.photos.classifier
+        assert classifier is not None
+        base = classifier.here
+        for _ in Path(classifier.name).parts:
+            base = base.parent
+        folder = base / name
+        if not folder.is_dir():
+            return
+        from privopt_photo_censor.folder import score_folder
+
+        scored = score_folder(folder, classifier.here)
+        true = self.photos.true_location if self.photos.true_location is not None else scored.true_location
+        if true is None:
+            found = "nothing, and no photo with GPS"
+            raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
+        self.attach(scored.scores, scored.names, true)
+
+
+def _read(file: File) -> tuple[Floats, list[str]]:
+    """Scores or probabilities of an .npy or .csv file, and the photos' names (rows where there are none)."""
+    if file.name.lower().endswith(".csv"):
+        values, names = _read_csv(file)
+    else:
+        values = read_array(file, (None, None), what="scores (photos, locations)", infinite=np.isneginf)
+        names = [str(row) for row in range(len(values))]
+    faults = []
+    if values.shape[0] < 1 or values.shape[1] < 2:
+        found = f"{values.shape[0]} photos and {values.shape[1]} locations"
+        faults.append(Fault(file.name, "", found, "one photo and two locations or more"))
+    with np.errstate(invalid="ignore"):
+        places = np.argwhere((np.abs(values) > LARGEST) & np.isfinite(values))
+    faults += [
+        Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"numbers below {LARGEST:g}")
+        for r, c in places[:MOST_FAULTS].tolist()
+    ]
+    if faults:
+        raise InputError(faults)
+    return values, names
+
+
+def _read_csv(file: File) -> tuple[Floats, list[str]]:
+    """A table with a header: a column a location; a first column called photo or file holds names."""
+    try:
+        text = file.here.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError([Fault(file.name, "", "bytes that are not UTF-8", "text in UTF-8")]) from None
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    if len(rows) < 2:
+        raise InputError([Fault(file.name, "", "no rows below a header", "a header, and a row for each photo")])
+    header = [name.strip() for name in rows[0]]
+    if all(_number(name) is not None for name in header):
+        raise InputError([Fault(file.name, "row 1", "numbers", "a header that names the locations")])
+    named = header[0].lower() in ("photo", "file", "name", "id")
+    values = np.zeros((len(rows) - 1, len(header) - named))
+    faults: list[Fault] = []
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            faults.append(Fault(file.name, f"row {number}", f"{len(row)} fields", f"{len(header)}, as the header has"))
+            continue
+        for column, cell in enumerate(row[named:], start=int(named)):
+            value = _number(cell)
+            if value is None or np.isnan(value) or value == np.inf:
+                where = f"row {number}, column {header[column]}"
+                faults.append(Fault(file.name, where, cell.strip() or "nothing", "a number or -inf"))
+            else:
+                values[number - 2, column - named] = value
+    names = [row[0].strip() for row in rows[1:]] if named else [str(row) for row in range(len(values))]
+    faults += [
+        Fault(file.name, f"row {number}", f"{name!r} again", "names that differ")
+        for number, name in enumerate(names, start=2)
+        if names.index(name) != number - 2
+    ]
+    if faults:
+        raise InputError(faults[:MOST_FAULTS])
+    return values, names
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _logarithms(file: File, values: Floats) -> Floats:
+    """Probabilities as scores; 0 becomes -inf."""
+    faults = [
+        Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), "a probability, at least 0")
+        for r, c in np.argwhere(values < 0)[:MOST_FAULTS].tolist()
+    ]
+    with np.errstate(invalid="ignore"):
+        sums = values.sum(axis=1)
+    if not faults:
+        faults = [
+            Fault(file.name, f"row {r} (from 0)", f"probabilities that sum to {sums[r]:.9g}", "a sum of 1")
+            for r in np.flatnonzero(~(np.abs(sums - 1.0) <= UNIT_SUM))[:MOST_FAULTS].tolist()
+        ]
+    if faults:
+        raise InputError(faults)
+    with np.errstate(divide="ignore"):
+        return np.log(values)

@@ -1,0 +1,95 @@
+"""What is written: the list of the photos not to post."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Release
+from privopt_photo_censor.scores import Floats, Mask, locked
+
+__all__ = ["Deletions"]
+
+TABLE: Final = "deletions.csv"
+SCORES: Final = "scores.npz"
+
+
+def _mask(values: Any) -> Mask:
+    return locked(np.array(values, dtype=np.bool_))
+
+
+@frozen(kw_only=True, eq=False)
+class Deletions(Release):
+    """Which photos are posted.
+
+    Attributes:
+        names: of the photos, in the album's order.
+        kept: (N,) True where the photo may be posted.
+        scores: (N, M) where they were computed from a folder, so that DIR stands alone; else None.
+        true: column of the true location, with `scores`.
+    """
+
+    names: tuple[str, ...]
+    kept: Mask = field(converter=_mask)
+    scores: Floats | None = None
+    true: int = -1
+
+    def write(self, folder: Path) -> None:
+        """Write ``deletions.csv``; and ``scores.npz`` for photos from a folder."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["photo", "deleted"])
+        rows.writerows([name, int(not kept)] for name, kept in zip(self.names, self.kept, strict=True))
+        (folder / TABLE).write_text(text.getvalue(), "utf-8")
+        if self.scores is not None:
+            np.savez(folder / SCORES, scores=self.scores, true=np.int64(self.true))
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> Deletions:
+        """Read the table back; photos and order must be those of the problem."""
+        scores, true = (None, -1) if problem.photos.folder is None else _scores(folder / SCORES)
+        names, kept = _table(folder / TABLE)
+        if scores is not None and problem.album is None:
+            if len(scores) != len(names):
+                fault = Fault(str(folder / SCORES), "", f"scores of {len(scores)} photos", f"{len(names)}")
+                raise InputError([fault])
+            problem.attach(scores, names, true)
+        if tuple(names) != problem.names:
+            fault = Fault(str(folder / TABLE), "column photo", "other photos", "the photos of the problem, in order")
+            raise InputError([fault])
+        return cls(names=tuple(names), kept=kept, scores=scores, true=true)
+
+
+def _table(path: Path) -> tuple[list[str], list[bool]]:
+    try:
+        rows = list(csv.reader(io.StringIO(path.read_text("utf-8"))))
+    except (OSError, UnicodeDecodeError):
+        raise InputError([Fault(str(path), "", "no readable file", "a table photo,deleted")]) from None
+    if not rows or rows[0] != ["photo", "deleted"]:
+        raise InputError([Fault(str(path), "header", ",".join(rows[0]) if rows else "nothing", "photo,deleted")])
+    faults = [
+        Fault(str(path), f"row {number}", ",".join(row) or "nothing", "a photo, and 0 or 1")
+        for number, row in enumerate(rows[1:], start=2)
+        if len(row) != 2 or row[1] not in ("0", "1")
+    ]
+    if faults:
+        raise InputError(faults[:20])
+    return [row[0] for row in rows[1:]], [row[1] == "0" for row in rows[1:]]
+
+
+def _scores(path: Path) -> tuple[Floats, int]:
+    wanted = "the scores that the deletions were computed from"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError([Fault(str(path), "", "no readable file", wanted)]) from None
+    if scores.ndim != 2 or np.isnan(scores).any() or (scores == np.inf).any():
+        raise InputError([Fault(str(path), "", "values that are no scores", wanted)])
+    return scores, true
