@@ -13,14 +13,14 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.exact.bound import Multipliers, lower_bound
+from privopt.exact.bound import Block, Multipliers, lower_bound
 from privopt.exact.sample import draw
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.losses import ExpectedLoss
@@ -51,13 +51,15 @@ class Matrix:
 
     Attributes:
         z: (N, K) near-feasible probabilities.
-        multipliers: of the required pairs, from which a rigorous bound is computed; None for no bound.
-            They may come as column blocks, for problems too large for two (P, K) arrays.
+        multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound. They may come
+            as column blocks, for problems too large for two (P, K) arrays.
+        over: (P,) the required pairs that the multipliers belong to; all where None.
         solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
     """
 
     z: NDArray[np.float64]
-    multipliers: Multipliers | Any | None = None
+    multipliers: Multipliers | Iterable[Block] | None = None
+    over: NDArray[np.bool_] | None = None
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False
@@ -104,10 +106,11 @@ class MetricMechanism(Mechanism):
         if found.multipliers is not None:
             context.report("bound")
             with context.timed("verify"):
+                over = slice(None) if found.over is None else found.over
                 bound = lower_bound(
                     data.weighted,
-                    data.pairs,
-                    data.distances,
+                    data.pairs[over],
+                    data.distances[over],
                     data.epsilon,
                     found.multipliers,
                     executor=context.executor,

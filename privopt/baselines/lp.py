@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privopt.dsl import Eq, Index, IndexSet, Model, total
 from privopt.exact.bound import Multipliers
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from privopt.dsl import Solution
     from privopt.problem.data import MetricData
 
-__all__ = ["multipliers_of", "optimal_model", "solve_full"]
+__all__ = ["multipliers_of", "optimal_model", "solve_full", "solve_structured"]
 
 
 def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: UtilityLoss) -> Model:
@@ -39,16 +38,12 @@ def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: Utility
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
-    """The duals of a solved model's privacy rows, as the exact bound takes them."""
+    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them."""
     if solution.duals is None:
         return None
-    forward = np.zeros((len(data.pairs), len(data.outputs)))
-    backward = np.zeros_like(forward)
-    needed = np.flatnonzero(data.needed)
-    if needed.size:
-        duals: NDArray[np.float64] = -np.asarray(solution.dual(family)).reshape(2, needed.size, len(data.outputs))
-        forward[needed], backward[needed] = duals[0], duals[1]
-    return Multipliers(forward=forward, backward=backward)
+    shape = (2, int(data.needed.sum()), len(data.outputs))
+    duals = -np.asarray(solution.dual(family)).reshape(shape) if shape[1] else np.zeros(shape)
+    return Multipliers(forward=duals[0], backward=duals[1])
 
 
 def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, context: SolveContext) -> Matrix:
@@ -66,7 +61,45 @@ def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, c
     return Matrix(
         z=solution.value("z"),
         multipliers=multipliers_of(solution, data),
+        over=data.needed,
         solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
         details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},
         stopped=solution.status != "optimal",
+    )
+
+
+def solve_structured(problem: Any, context: SolveContext) -> Matrix:
+    """One of the structured solvers, or the fastest for the problem at hand (``auto``).
+
+    Raises:
+        SolverError: the method asked for does not apply, or failed.
+        StoppedError: no method gave a mechanism in time.
+    """
+    from privopt import __version__
+    from privopt.optimal.auto import solve
+    from privopt.optimal.instance import Instance
+
+    data = problem.data
+    instance = Instance(
+        cost=data.weighted,
+        pairs=data.pairs[data.needed],
+        distances=data.distances[data.needed],
+        epsilon=float(data.epsilon),
+        coordinates=data.records.coordinates,
+    )
+    found = solve(
+        instance,
+        method=context.method,
+        gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
+        deadline=context.deadline,
+        executor=context.executor,
+        progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
+    )
+    return Matrix(
+        z=found.z,
+        multipliers=None if found.multipliers is None else found.multipliers.blocks(),
+        over=data.needed,
+        solver={"name": found.method, "version": __version__, "iterations": found.iterations},
+        details={"solve": found.details, "trajectory": found.trajectory},
+        stopped=found.status == "stopped",
     )
