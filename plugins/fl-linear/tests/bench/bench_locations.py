@@ -63,9 +63,8 @@ def main() -> None:
         peak, spent = used.ru_maxrss / 1024, used.ru_utime + used.ru_stime - before
         before += spent
         facilities = result["details"]["facilities"]
-        print(
-            f"n = {n:>9,}  {seconds:6.1f} s  cpu {spent:6.1f} s  peak {peak:7.0f} MiB  {facilities} facilities  {result['time']}"
-        )
+        line = f"n = {n:>9,}  {seconds:6.1f} s  cpu {spent:6.1f} s  peak {peak:7.0f} MiB  {facilities} facilities"
+        print(line, result["time"], flush=True)
 
 
 if __name__ == "__main__":

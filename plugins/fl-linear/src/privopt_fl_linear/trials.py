@@ -1,0 +1,124 @@
+"""One instance, many settings: what the experiments and the tests of the promise are made of.
+
+Experiments are seeded, so the noise comes from NumPy's generator: what they compute is no release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
+from privopt_fl_linear.delta import Candidate, Policy, candidates, grid, policy
+from privopt_fl_linear.margins import Kind, MarginRule, Split
+from privopt_fl_linear.metric import Floats
+from privopt_fl_linear.server import Site, capacities
+
+__all__ = ["Setting", "Trial", "draw_noise"]
+
+KINDS: tuple[Kind, ...] = ("paper", "exact")
+
+
+def draw_noise(rng: np.random.Generator, n: int, epsilon: float) -> Any:
+    """Return (n,) discrete Laplace draws of scale 1 / epsilon, seeded."""
+    success = -math.expm1(-epsilon)
+    return rng.geometric(success, n) - rng.geometric(success, n)
+
+
+@frozen(kw_only=True)
+class Setting:
+    """Privacy budget, failure probability and split of one run."""
+
+    epsilon: float = 0.1
+    alpha: float = 0.1
+    split: Split = "size"
+
+    def rule(self, n: int, kind: Kind) -> MarginRule:
+        """The margins of one kind."""
+        return MarginRule(n=n, epsilon=self.epsilon, kind=kind, split=self.split)
+
+
+@frozen(kw_only=True, eq=False)
+class Trial:
+    """An instance with its connections, ready to be priced under many settings.
+
+    Attributes:
+        site: the locations.
+        deltas: reconnection radii; None stands for Algorithm 2.
+        assignments: the connection of each.
+    """
+
+    site: Site
+    deltas: tuple[float | None, ...]
+    assignments: tuple[Assignment, ...]
+    _added: dict[Any, Floats] = field(factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, site: Site, deltas: Sequence[float | None]) -> Trial:
+        """Compute the connections."""
+        base = optimal_assignment(site.metric, site.cost, site.rank)
+        made = tuple(base if d is None else reconnect(site.metric, site.cost, site.rank, base, d) for d in deltas)
+        return cls(site=site, deltas=tuple(deltas), assignments=made)
+
+    @property
+    def base(self) -> Assignment:
+        """Algorithm 1's connection."""
+        for delta, assignment in zip(self.deltas, self.assignments, strict=True):
+            if delta is None:
+                return assignment
+        return optimal_assignment(self.site.metric, self.site.cost, self.site.rank)
+
+    def optimum(self, counts: Any) -> float:
+        """Cost of Algorithm 1 at the true counts."""
+        base = self.base
+        capacity = math.fsum(served(base, counts) * self.site.cost[base.opened])
+        return capacity + connection_cost(self.site.metric, base, counts)
+
+    def margins(self, place: int, kind: Kind, setting: Setting, level: float | None = None) -> Floats:
+        """Margins of one connection, kept."""
+        alpha = setting.alpha if level is None else level
+        key = place, kind, setting, alpha
+        if key not in self._added:
+            rule = setting.rule(self.site.size, kind)
+            self._added[key] = rule.of(self.assignments[place], self.site.cost, alpha)
+        return self._added[key]
+
+    def price(self, counts: Any, noise: Any, setting: Setting) -> Any:
+        """Price every connection with both margins.
+
+        Returns (connections, 2, 2): by margin (paper, exact) the normalised cost at the true counts and whether some
+        facility overflows.
+        """
+        optimum = self.optimum(counts)
+        out = np.empty((len(self.assignments), len(KINDS), 2))
+        for place, assignment in enumerate(self.assignments):
+            true, lost = served(assignment, counts), served(assignment, noise)
+            connection = connection_cost(self.site.metric, assignment, counts)
+            cost = self.site.cost[assignment.opened]
+            for which, kind in enumerate(KINDS):
+                capacity = capacities(true + lost, self.margins(place, kind, setting))
+                total = math.fsum(capacity * cost) + connection
+                out[place, which] = total / optimum if optimum > 0 else math.nan, (true > capacity).any()
+        return out
+
+    def auto(self, setting: Setting) -> tuple[Policy, list[Candidate]]:
+        """The rule by which ``delta = "auto"`` chooses here, with exact margins, and all its candidates."""
+        rule = setting.rule(self.site.size, "exact")
+        public = self.site.metric, self.site.cost, self.site.rank
+        choices = candidates(*public, self.base, grid(self.site.metric.extent), rule, setting.alpha)
+        return policy(choices, self.site.cost, rule, setting.alpha), choices
+
+    def price_auto(self, chooser: Policy, counts: Any, noise: Any, setting: Setting) -> tuple[float, bool]:
+        """Normalised cost and overflow of ``auto``."""
+        chosen = chooser.choose(float(counts.sum() + noise.sum()))
+        rule = setting.rule(self.site.size, "exact")
+        added = rule.of(chosen.assignment, self.site.cost, chooser.level)
+        true = served(chosen.assignment, counts)
+        capacity = capacities(true + served(chosen.assignment, noise), added)
+        total = math.fsum(capacity * self.site.cost[chosen.assignment.opened])
+        total += connection_cost(self.site.metric, chosen.assignment, counts)
+        return total / self.optimum(counts), bool((true > capacity).any())

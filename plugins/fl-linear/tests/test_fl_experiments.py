@@ -1,0 +1,66 @@
+"""The experiments' command, quick, and what its tables must show."""
+
+from __future__ import annotations
+
+import csv
+import doctest
+from importlib import import_module
+
+import pytest
+
+from privopt.testing.data import data_path
+from privopt_fl_linear.experiments import COLUMNS, main
+
+
+def table(path):
+    with path.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_chiang_mai_quick(tmp_path):
+    """Figure 7: reconnection below Laplace where the paper says, and auto at the best (10 draws of the costs)."""
+    data = data_path("flldp_chiang_mai", "chiang_mai.csv")
+    main(["--quick", "--only", "fig6", "fig7", "--out", str(tmp_path), "--data", str(data)])
+    rows = table(tmp_path / "fig7.csv")
+    assert list(rows[0]) == list(COLUMNS)
+    assert {r["quick"] for r in rows} == {"True"}
+    cost = {(r["method"], r["margin"], r["x"]): float(r["mean"]) for r in rows}
+    assert cost["laplace", "paper", ""] == pytest.approx(2.06, rel=0.05)
+    assert cost["reconnection", "paper", "0.09"] < 1.75
+    assert cost["laplace", "exact", ""] == pytest.approx(1.33, rel=0.03)
+    best = min(v for k, v in cost.items() if k[1] == "exact" and k[0] != "auto")
+    assert best == pytest.approx(1.24, rel=0.03)
+    assert cost["auto", "exact", ""] <= 1.05 * best
+    for name in ("fig6.csv", "fig6.png", "fig7.png"):
+        assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_figures_without_data_are_left_out(tmp_path, capsys):
+    main(["--quick", "--only", "fig1", "fig7", "--out", str(tmp_path)])
+    assert "fig7: left out" in capsys.readouterr().err
+    assert not (tmp_path / "fig7.csv").exists()
+    assert (tmp_path / "fig1.png").exists()
+
+
+def test_auto_over_the_mean_counts_quick(tmp_path):
+    """Figure 5: auto within 1.05 of the best of Laplace and the grid of radii (6 instances)."""
+    main(["--quick", "--only", "fig5", "--out", str(tmp_path)])
+    rows = table(tmp_path / "fig5.csv")
+    cost = {(r["method"], r["margin"], r["x"]): float(r["mean"]) for r in rows}
+    means = {r["x"] for r in rows}
+    assert len(means) == 10
+    for mean in means:
+        assert cost["auto", "exact", mean] <= 1.05 * cost["best", "exact", mean]
+
+
+def test_same_seed_same_table(tmp_path):
+    for name in ("one", "two"):
+        main(["--quick", "--only", "fig3b", "--out", str(tmp_path / name), "--seed", "5"])
+    assert (tmp_path / "one" / "fig3b.csv").read_bytes() == (tmp_path / "two" / "fig3b.csv").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["generate", "location", "margins", "metric", "milp", "quantiles"])
+def test_examples_in_docstrings(name):
+    found = doctest.testmod(import_module(f"privopt_fl_linear.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0
