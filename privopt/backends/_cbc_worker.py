@@ -67,6 +67,8 @@ def _solve(problem: dict[str, Any]) -> dict[str, Any]:
     else:
         made.load(problem)
     loaded = time.monotonic() - started
+    if "load_only" in problem:
+        return {"status": "LOADED", "loaded": loaded}
     status = made.optimise(problem)
     answer: dict[str, Any] = {"status": status, "loaded": loaded, "iterations": made.iterations()}
     is_mip = made.integers() > 0

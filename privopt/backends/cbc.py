@@ -24,10 +24,11 @@ from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, 
 from privopt.dsl.condition import Bearing, Conditioned
 from privopt.errors import SolverError
 
-__all__ = ["BEARING", "Cbc", "problem_arrays"]
+__all__ = ["BEARING", "Cbc", "problem_arrays", "solve_mps"]
 
 BEARING = Bearing(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
+ENDLESS = 1e18
 REUSED, KEPT = 200, 2
 """After so many solves a worker is replaced; so many wait for the next solve."""
 GRACE_SECONDS = 2.0
@@ -76,7 +77,10 @@ class Cbc(Backend):
         answer = run_worker(
             problem_arrays(conditioned) | solver_options(conditioned, options, attempt),
             None if options.time_limit is None else options.time_limit + GRACE_SECONDS)
-        return read_answer(answer, time.monotonic() - started, options.time_limit)
+        raw = read_answer(answer, time.monotonic() - started, options.time_limit)
+        runaway = raw.x is not None and bool((np.abs(raw.x) >= ENDLESS).any())
+        # CBC may call a point far out on an unbounded ray optimal
+        return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if runaway else raw
 
 
 def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0) -> dict[str, Any]:
@@ -91,8 +95,24 @@ def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0)
     return {
         "tolerance": tolerances[attempt], "integer_tolerance": 1e-6 if attempt == 0 else 1e-9, "gap": options.gap,
         "method": "simplex" if attempt and options.method == "auto" else options.method, "threads": options.threads,
-        "seed": options.seed, "time_limit": np.inf if options.time_limit is None else options.time_limit,
+        "seed": options.seed, "time_limit": _limit_told(options.time_limit),
     }
+
+
+def _limit_told(seconds: float | None) -> float:
+    """What CBC is told; what holds is the parent's own limit."""
+    return np.inf if seconds is None else seconds
+
+
+def solve_mps(path: Path, *, time_limit: float | None = None) -> Raw:
+    """Solve an MPS file as CBC itself reads it: the way in that needs none of its internals. Nothing is checked."""
+    started = time.monotonic()
+    problem = {
+        "mps": str(path), "tolerance": TOLERANCE, "integer_tolerance": 1e-6, "gap": 1e-6, "method": "auto",
+        "threads": 1, "seed": 0, "time_limit": _limit_told(time_limit),
+    }
+    answer = run_worker(problem, None if time_limit is None else time_limit + GRACE_SECONDS)
+    return read_answer(answer, time.monotonic() - started, time_limit)
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from privopt.backends.base import Backend
 from privopt.dsl.form import StandardForm
-from privopt.errors import UnknownNameError
+from privopt.errors import SolverError, UnknownNameError
 
 __all__ = ["explain_infeasible", "explain_unbounded", "get", "names"]
 
@@ -35,8 +35,15 @@ def get(name: str) -> Backend:
 
 
 def explain_infeasible(form: StandardForm, time_limit: float = 20.0) -> str:
-    """Why a model has no solution: the families, and rows where that is cheap, that clash."""
-    return str(import_module("privopt.backends.diagnose").clash(form, time_limit=time_limit))
+    """Why a model has no solution: the families, and rows where that is cheap, that clash.
+
+    Raises:
+        SolverError: the model has a solution after all.
+    """
+    found = import_module("privopt.backends.diagnose").clash(form, time_limit=time_limit)
+    if found.contradicted:
+        raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")
+    return str(found)
 
 
 def explain_unbounded(form: StandardForm, time_limit: float = 20.0) -> str:

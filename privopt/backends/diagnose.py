@@ -27,7 +27,8 @@ class Clash:
         rows: rows of them that clash already, where an irreducible set was cheap to find.
         bounds: columns whose bounds take part.
         irreducible: whether the families were reduced to the end in the time given.
-        confirmed: whether HiGHS finds the model infeasible too.
+        confirmed: whether HiGHS finds the model infeasible too (without costs, and in the time given).
+        contradicted: whether HiGHS finds a feasible point instead.
     """
 
     families: tuple[str, ...]
@@ -35,6 +36,7 @@ class Clash:
     bounds: tuple[str, ...] = ()
     irreducible: bool = True
     confirmed: bool = True
+    contradicted: bool = False
 
     def __str__(self) -> str:
         if not self.confirmed:
@@ -79,24 +81,27 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
     n = form.shape[1]
     if n:
         solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
-    relaxed = _infeasible(solver, deadline, integers=None, form=form)
-    if not relaxed and not (form.is_mip and _infeasible(solver, deadline, integers=True, form=form)):
-        return Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
+    relaxed = found = _outcome(solver, deadline, integers=False, form=form)
+    if relaxed is Outcome.OPTIMAL and form.is_mip:
+        found = _outcome(solver, deadline, integers=True, form=form)
+    if found is not Outcome.INFEASIBLE:
+        return Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False,
+                     contradicted=found in (Outcome.OPTIMAL, Outcome.FEASIBLE))
     kept, done = _reduce(solver, conditioned, deadline)
-    rows, bounds = _subsystem(conditioned, kept, deadline) if relaxed else ((), ())
+    rows, bounds = _subsystem(conditioned, kept, deadline) if relaxed is Outcome.INFEASIBLE else ((), ())
     return Clash(families=tuple(kept), rows=rows, bounds=bounds, irreducible=done)
 
 
-def _infeasible(solver: Any, deadline: float, *, integers: bool | None, form: StandardForm) -> bool:
-    """Whether the model as it stands in the solver is infeasible; ``integers`` None drops them first."""
+def _outcome(solver: Any, deadline: float, *, integers: bool, form: StandardForm) -> Outcome | None:
+    """Outcome of the model as it stands in the solver, with or without its integers."""
     n = form.shape[1]
     if form.is_mip:
-        kinds = np.zeros(n, np.uint8) if integers is None else form.integrality
+        kinds = form.integrality if integers else np.zeros(n, np.uint8)
         solver.changeColsIntegrality(n, np.arange(n, dtype=np.int32), kinds.astype(np.uint8))
     left = max(deadline - time.monotonic(), 0.1)
     solver.setOptionValue("time_limit", solver.getRunTime() + left)
     solver.run()
-    return outcome_of(solver) is Outcome.INFEASIBLE
+    return outcome_of(solver)
 
 
 def _reduce(solver: Any, conditioned: Conditioned, deadline: float) -> tuple[list[str], bool]:

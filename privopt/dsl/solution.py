@@ -17,6 +17,7 @@ __all__ = ["Solution", "solve_form"]
 
 # solvers stand on a floor above the language: they are found by name when one is asked for
 _BACKENDS = "privopt.backends"
+EXPLAIN_SECONDS = 20.0
 
 
 @frozen(eq=False, kw_only=True)
@@ -97,10 +98,11 @@ def solve_form(form: StandardForm, backend: Any = "cbc", *, name: str = "model",
     solver = backends.get(backend) if isinstance(backend, str) else backend
     result = solver.solve(form, **options)
     outcome = result.outcome.value
+    patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":
-        raise InfeasibleError(f"{name} has no solution: {backends.explain_infeasible(form)}")
+        raise InfeasibleError(f"{name} has no solution: {backends.explain_infeasible(form, patience)}")
     if outcome == "unbounded":
-        raise UnboundedError(f"{name} is unbounded: {backends.explain_unbounded(form)}")
+        raise UnboundedError(f"{name} is unbounded: {backends.explain_unbounded(form, patience)}")
     if outcome == "stopped":
         raise StoppedError(f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"
                            f"{f' ({result.message})' if result.message else ''}")

@@ -1,0 +1,87 @@
+"""Published instances, read into our standard form, on both solvers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import highspy
+import numpy as np
+import pytest
+
+from privopt.dsl.form import StandardForm
+from privopt.dsl.solution import solve_form
+from privopt.errors import InfeasibleError, UnboundedError
+
+# published (Netlib, MIPLIB, HiGHS' own checks), to the digits given there; 5.75 and 32 found by scipy and highspy too
+OPTIMA = {
+    "25fv47": 5501.8458883, "adlittle": 225494.96316, "afiro": -464.75314286, "avgas": -7.749999999,
+    "bell5": 8966406.49, "egout": 568.1007, "flugpl": 1201500.0, "gt2": 21166.0, "israel": -896644.82186, "lseu": 1120.0, "qap04": 32.0,
+    "rgn": 82.1999992, "sctest": 5.75, "small_mip": 3.2368421, "sp150x300d": 69.0,
+}
+INFEASIBLE = ["bgetam", "box1", "ex72a", "forest6", "galenet", "infeasible-mip0", "infeasible-mip1", "klein1",
+              "woodinfe"]
+SLOW_ON_CBC = {"bell5", "rgn", "sp150x300d"}
+
+Reader = Callable[[Path], StandardForm]
+
+
+@pytest.mark.parametrize("name", [*OPTIMA, *INFEASIBLE, "gas11"])
+def test_the_kit_reads_as_highs_does(name: str, read_mps: Reader, instances: Path) -> None:
+    form = read_mps(instances / f"{name}.mps")
+    other = highspy.Highs()
+    other.setOptionValue("output_flag", False)
+    other.readModel(str(instances / f"{name}.mps"))
+    lp = other.getLp()
+    for ours, theirs in ((form.c, lp.col_cost_), (form.col_lower, lp.col_lower_), (form.col_upper, lp.col_upper_),
+                         (form.row_lower, lp.row_lower_), (form.row_upper, lp.row_upper_)):
+        assert np.array_equal(ours, theirs)
+    assert form.c0 == lp.offset_
+
+
+@pytest.mark.parametrize("name", OPTIMA)
+def test_optima_on_highs(name: str, read_mps: Reader, instances: Path) -> None:
+    form = read_mps(instances / f"{name}.mps")
+    found = solve_form(form, "highs")
+    assert found.status == "optimal"
+    assert found.objective == pytest.approx(OPTIMA[name], rel=1e-6)
+    assert found.gap is not None
+    assert found.gap <= 1e-6
+    if not form.is_mip:
+        # complementary slackness and stationarity of the multipliers that are handed out
+        assert np.allclose(form.c - form.A.T @ found.duals, found.reduced, atol=1e-6 * (1 + np.abs(form.c).max()))
+
+
+@pytest.mark.parametrize("name", OPTIMA)
+def test_optima_on_cbc(name: str, read_mps: Reader, instances: Path) -> None:
+    found = solve_form(read_mps(instances / f"{name}.mps"), "cbc", time_limit=3.0 if name in SLOW_ON_CBC else 60.0)
+    if name in SLOW_ON_CBC:
+        assert found.bound is not None
+        assert found.bound <= OPTIMA[name] * (1 + 1e-8)
+        assert found.objective >= OPTIMA[name] * (1 - 1e-8)
+        return
+    assert found.status == "optimal"
+    assert found.objective == pytest.approx(OPTIMA[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", INFEASIBLE)
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+def test_infeasible_ones_are_so(name: str, backend: str, read_mps: Reader, instances: Path) -> None:
+    with pytest.raises(InfeasibleError, match=r"rows cannot hold|bounds of the variables"):
+        solve_form(read_mps(instances / f"{name}.mps"), backend)
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+def test_gas11_is_unbounded(backend: str, read_mps: Reader, instances: Path) -> None:
+    with pytest.raises(UnboundedError, match="improves without end as x"):
+        solve_form(read_mps(instances / "gas11.mps"), backend)
+
+
+def test_cbc_reads_mps_too(instances: Path) -> None:
+    from privopt.backends.cbc import solve_mps
+
+    found = solve_mps(instances / "afiro.mps")
+    assert found.outcome.value == "optimal"
+    assert found.bound == pytest.approx(OPTIMA["afiro"], rel=1e-9)
+    assert solve_mps(instances / "gas11.mps").outcome.value == "unbounded"
+    assert solve_mps(instances / "galenet.mps").outcome.value == "infeasible"

@@ -1,0 +1,309 @@
+"""Limit, crash, infeasible and unbounded are four outcomes; nothing unchecked gets out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from scipy import sparse
+
+from privopt.backends import Outcome, get, names
+from privopt.backends.base import Backend, Options, Raw, check_vector
+from privopt.backends.cbc import BEARING, Cbc, _idle, run_worker
+from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
+from privopt.dsl.condition import Conditioned, condition
+from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
+from privopt.dsl.sets import IndexSet as Set
+from privopt.dsl.solution import solve_form
+from privopt.errors import SolverError, StoppedError, UnknownNameError, UsageError
+
+BACKENDS = ["highs", "cbc"]
+
+
+def tiny(**changes: object) -> StandardForm:
+    given: dict[str, Any] = {
+        "c": [1, 1], "A": [[1, 2]], "row_lower": [2], "row_upper": [np.inf], "col_lower": [0, 0], "col_upper": [9, 9],
+        "integrality": [0, 0], "families": (FamilyBlock(name="row", start=0, stop=1),),
+        "variables": (VariableBlock(name="x", start=0, sets=(Set("X", ["a", "b"]),)),)}
+    return StandardForm(**(given | changes))
+
+
+def hard() -> StandardForm:
+    """A market-split problem: minutes for any solver."""
+    rng = np.random.default_rng(5)
+    a = rng.integers(0, 100, (5, 40)).astype(float)
+    slack = np.kron(np.eye(5), [1.0, -1.0])
+    side = np.floor(a.sum(axis=1) / 2)
+    return StandardForm(c=np.r_[np.zeros(40), np.ones(10)], A=np.c_[a, slack], row_lower=side, row_upper=side,
+                        col_lower=np.zeros(50), col_upper=np.r_[np.ones(40), np.full(10, np.inf)],
+                        integrality=np.r_[np.ones(40), np.zeros(10)])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_four_outcomes(name: str) -> None:
+    backend = get(name)
+    assert backend.solve(tiny()).outcome is Outcome.OPTIMAL
+    assert backend.solve(tiny(row_lower=[99])).outcome is Outcome.INFEASIBLE
+    assert backend.solve(tiny(c=[-1, 0], col_upper=[np.inf, 9])).outcome is Outcome.UNBOUNDED
+    limited = backend.solve(hard(), time_limit=1.0)
+    assert limited.outcome in (Outcome.FEASIBLE, Outcome.STOPPED)
+    assert limited.seconds < 6
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_corner_forms(name: str) -> None:
+    backend = get(name)
+    nothing = StandardForm(c=[], c0=3, A=sparse.csr_matrix((0, 0)), row_lower=[], row_upper=[], col_lower=[],
+                           col_upper=[], integrality=[])
+    assert backend.solve(nothing).objective == 3
+    rowless = tiny(A=sparse.csr_matrix((0, 2)), row_lower=[], row_upper=[], families=())
+    assert backend.solve(rowless).objective == 0
+    empty_row = tiny(A=sparse.csr_matrix((1, 2)), row_lower=[1])
+    assert backend.solve(empty_row).outcome is Outcome.INFEASIBLE
+    fixed = tiny(col_lower=[3, 1], col_upper=[3, 1], sense="max")
+    assert backend.solve(fixed).objective == 4
+    scaled = tiny(c=[1e-9, 3e-9])
+    assert backend.solve(scaled).objective == pytest.approx(2e-9, rel=1e-9)
+    assert backend.solve(scaled).duals == pytest.approx([1e-9], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_duals_of_a_maximum_have_its_sense(name: str) -> None:
+    form = tiny(c=[3, 2], sense="max", row_lower=[-np.inf], row_upper=[4])
+    found = get(name).solve(form)
+    assert found.objective == pytest.approx(12)
+    assert found.duals == pytest.approx([3.0])
+    assert found.reduced == pytest.approx([0.0, -4.0])
+    assert found.bound == pytest.approx(12)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_coefficient_of_48e20_is_an_error(name: str) -> None:
+    with pytest.raises(SolverError, match=r"row: coefficients -4\.8e\+20 of x\['b'\] and 1 of x\['a'\] are further"):
+        get(name).solve(tiny(A=[[1, -4.8e20]], row_lower=[-np.inf], row_upper=[0]))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_as_a_privacy_row_it_is_tightened_and_told(name: str) -> None:
+    X = IndexSet("X", 2)
+    i, j, k = (Index(s, X) for s in "ijk")
+    m = Model("far")
+    z = m.variable("z", X, X)
+    d = m.param("d", np.array([[0, 47.62], [47.62, 0]]))
+    m.minimize(total(d[i, k] * z[i, k], over=(i, k)))
+    m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+    m.require("geo", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=[(0, 1), (1, 0)])
+    found = m.solve(name)
+    assert found.tightening is not None
+    assert found.tightening.rows == 4
+    assert found.tightening.cost is not None
+    assert found.objective - found.tightening.cost <= 2 * 47.62 * np.exp(-47.62) <= found.objective
+    assert found.tightening.cost < 1e-6
+    assert "4 privacy rows of geo tightened from exponents up to 47.62" in str(found.tightening)
+
+
+def test_raw_huge_coefficients_kill_only_the_worker() -> None:
+    # what the check above keeps from CBC, handed to it all the same
+    rng = np.random.default_rng(0)
+    a = np.exp(rng.uniform(-40, 48, (60, 40)))
+    a[rng.random(a.shape) < 0.5] *= -1
+    columns = sparse.csc_matrix(a)
+    problem = {"start": columns.indptr.astype(np.int32), "index": columns.indices.astype(np.int32),
+               "value": columns.data, "c": rng.random(40), "col_lower": np.zeros(40), "col_upper": np.ones(40),
+               "row_lower": np.full(60, -np.inf), "row_upper": np.full(60, 1.0), "integrality": np.zeros(40, np.uint8),
+               "tolerance": 1e-9, "integer_tolerance": 1e-6, "gap": 0.0, "method": "auto", "threads": 1, "seed": 0,
+               "time_limit": 5.0}
+    try:
+        run_worker(problem, 10.0)
+    except SolverError as error:
+        assert "cbc died" in str(error)  # noqa: PT017
+    assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
+
+
+def _children() -> set[int]:
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(x) for x in (task / "children").read_text().split()}
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the worker under /proc")
+def test_a_worker_killed_in_a_solve_is_a_solver_error() -> None:
+    _idle.close()
+    before = _children()
+
+    def kill() -> None:
+        for _ in range(200):
+            time.sleep(0.05)
+            started = _children() - before
+            if started:
+                time.sleep(1.5)
+                for pid in started:
+                    os.kill(pid, signal.SIGKILL)
+                return
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(SolverError, match="cbc died by SIGKILL"):
+        get("cbc").solve(hard())
+    thread.join()
+    assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
+
+
+def test_a_worker_that_overruns_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privopt.backends.cbc.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("privopt.backends.cbc._limit_told", lambda seconds: 1e9)
+    started = time.monotonic()
+    found = Cbc().solve(hard(), time_limit=2.0)
+    assert found.outcome is Outcome.STOPPED
+    assert found.message == "killed at the time limit"
+    assert time.monotonic() - started < 5
+
+
+def test_nothing_feasible_at_the_limit_is_stopped_error() -> None:
+    class Late(Cbc):
+        def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+            return Raw(outcome=Outcome.STOPPED, seconds=1.0)
+
+    with pytest.raises(StoppedError, match=r"stopped after 1\.0 s with nothing feasible"):
+        solve_form(tiny(), Late())
+
+
+class Liar(Backend):
+    """Says what it is told to say."""
+
+    name = "liar"
+    capabilities = get("highs").capabilities
+
+    def __init__(self, x: list[float], outcome: Outcome = Outcome.OPTIMAL) -> None:
+        self.x, self.outcome = np.array(x), outcome
+
+    def version(self) -> str:
+        return "1"
+
+    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        return Raw(outcome=self.outcome, x=self.x)
+
+
+@pytest.mark.parametrize(("x", "message"), [
+    ([0.0, 0.9], "misses row by 0.2"), ([10.0, 0.0], r"x\['a'\] = 10, outside \[0, 9\]"),
+    ([np.nan, 1.0], "finite numbers"), ([1.0], "not 2 finite"), ([0.5, 1.0], r"x\['a'\] = 0.5, wanted an integer"),
+])
+def test_a_lying_vector_is_caught(x: list[float], message: str) -> None:
+    with pytest.raises(SolverError, match=message):
+        Liar(x).solve(tiny(integrality=[1, 0]))
+
+
+def test_garbage_at_a_limit_is_not_feasible() -> None:
+    assert Liar([0.0, 0.0], Outcome.FEASIBLE).solve(tiny()).outcome is Outcome.STOPPED
+    assert Liar([0.0, 1.0], Outcome.FEASIBLE).solve(tiny()).outcome is Outcome.FEASIBLE
+
+
+def test_rounded_integers_are_solved_around() -> None:
+    # 1e-5 off an integer moves a row of large entries by 1: the continuous column must follow
+    form = tiny(A=[[1e5, 1]], c=[0, 1], row_lower=[1e5 + 3], row_upper=[1e5 + 3], integrality=[1, 0])
+
+    class Loose(Liar):
+        def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+            if conditioned.form.is_mip:
+                return Raw(outcome=Outcome.OPTIMAL, x=np.array([1 + 9e-6, 2.1]), bound=2.1)
+            return get("highs")._solve(conditioned, options, attempt)
+
+    assert Loose([0, 0]).solve(form).x == pytest.approx([1.0, 3.0])
+
+
+def test_vectors_are_put_onto_bounds_and_integers() -> None:
+    conditioned = condition(tiny(integrality=[1, 0]), BEARING)
+    x, violation = check_vector(conditioned, np.array([1.0000001, 9.0000001]))
+    assert list(x) == [1.0, 9.0]
+    assert violation == 0.0
+
+
+def test_names() -> None:
+    assert names() == ("cbc", "highs")
+    with pytest.raises(UnknownNameError, match="did you mean highs"):
+        get("hihgs")
+    with pytest.raises(UsageError, match="time limit 0"):
+        get("highs").solve(tiny(), time_limit=0)
+    with pytest.raises(UsageError, match="method 'magic'"):
+        get("highs").solve(tiny(), method="magic")
+    assert evolve(get("cbc").capabilities, rays=False).isolated
+
+
+def _python(code: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False,
+                          timeout=60, **more)  # type: ignore[call-overload, no-any-return]
+
+
+def test_importing_backends_loads_no_solver() -> None:
+    done = _python("""
+        import sys
+        import privopt.backends
+        from privopt.backends import Outcome, names
+        names()
+        loaded = {m.split(".")[0] for m in sys.modules}
+        print(sorted(loaded & {"mip", "highspy", "sympy", "cbcbox"}))
+    """)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_script_without_a_main_guard_and_a_clean_stdout(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent("""
+        import numpy as np
+        from privopt.dsl import Ge, Model
+        m = Model("m")
+        x = m.variable("x", kind="integer")
+        m.minimize(x)
+        m.require("r", Ge(3 * x, 7))
+        print(m.solve("cbc").value("x"), m.solve("highs").value("x"))
+    """))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60,
+                          cwd=tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("3.0 3.0\n", "", 0)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the worker under /proc")
+def test_no_worker_outlives_a_killed_program() -> None:
+    program = subprocess.Popen([sys.executable, "-c", textwrap.dedent("""
+        from privopt.backends.cbc import _idle, _Worker
+        worker = _Worker()
+        print(worker.process.pid, flush=True)
+        import time
+        time.sleep(60)
+    """)], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    worker = int(program.stdout.readline())
+    program.kill()
+    program.wait()
+    program.stdout.close()
+    for _ in range(100):
+        state = Path(f"/proc/{worker}/stat")
+        if not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.1)
+    pytest.fail("the worker lives on")
+
+
+def test_forked_children_use_workers_of_their_own() -> None:
+    get("cbc").solve(tiny())
+    assert len(_idle.workers) >= 1
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writer, str(len(_idle.workers)).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(reader, 10) == b"0"
+    os.close(reader)
+    os.close(writer)

@@ -1,0 +1,112 @@
+"""The warm session that decomposers use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.optimize import linprog
+
+from privopt.backends import Outcome
+from privopt.backends.highs import Session
+from privopt.dsl.form import StandardForm
+
+
+def random_form(rng: np.random.Generator, m: int = 4, n: int = 5, sense: str = "min") -> StandardForm:
+    return StandardForm(
+        c=rng.integers(-5, 6, n), c0=2.0, sense=sense, A=rng.integers(-3, 4, (m, n)),  # type: ignore[arg-type]
+        row_lower=np.full(m, -np.inf), row_upper=rng.integers(0, 9, m), col_lower=np.zeros(n),
+        col_upper=rng.integers(1, 6, n), integrality=np.zeros(n))
+
+
+def reference(c: np.ndarray, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> float | None:
+    found = linprog(c, A_ub=A, b_ub=b, bounds=bounds)
+    return None if found.status == 2 else float(found.fun)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_changes_and_additions_equal_a_fresh_model(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    form = random_form(rng)
+    session = Session(form)
+    c, A, b = form.c.copy(), form.A.toarray(), form.row_upper.copy()
+    bounds = list(zip(form.col_lower, form.col_upper, strict=True))
+    for _ in range(4):
+        step = rng.integers(5)
+        if step == 0:
+            c = rng.integers(-5, 6, len(c)).astype(float)
+            session.change_costs(np.arange(len(c)), c)
+        elif step == 1:
+            b[1] = rng.integers(-2, 9)
+            session.change_row_bounds([1], [-np.inf], [b[1]])
+        elif step == 2:
+            bounds[0] = (1.0, float(rng.integers(1, 5)))
+            session.change_column_bounds([0], [1.0], [bounds[0][1]])
+        elif step == 3:
+            row = rng.integers(-2, 3, (1, len(c))).astype(float)
+            assert list(session.add_rows(sparse.csr_matrix(row), -np.inf, 5.0)) == [len(A)]
+            A, b = np.vstack([A, row]), np.append(b, 5.0)
+        else:
+            column = rng.integers(-2, 3, (len(A), 1)).astype(float)
+            assert list(session.add_columns([-1.0], 0.0, 3.0, sparse.csc_matrix(column))) == [len(c)]
+            A, c, bounds = np.hstack([A, column]), np.append(c, -1.0), [*bounds, (0.0, 3.0)]
+        found, wanted = session.solve(), reference(c, A, b, bounds)
+        if wanted is None:
+            assert found.outcome is Outcome.INFEASIBLE
+            check_farkas(found.ray, A, b, bounds)
+        else:
+            assert found.objective == pytest.approx(wanted + 2.0, abs=1e-7)
+            assert np.allclose(c - A.T @ found.duals, found.reduced, atol=1e-7)
+
+
+def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> None:
+    """y <= 0 on rows A x <= b proves infeasibility: max over the box of y A x stays below y b."""
+    assert y is not None
+    assert (y <= 1e-9).all()
+    combined = A.T @ y
+    best = sum(max(g * lo, g * hi) for g, (lo, hi) in zip(combined, bounds, strict=True))
+    assert best < y @ b - 1e-9
+
+
+def test_rays_of_infeasible_and_unbounded_models() -> None:
+    form = StandardForm(c=[-1, -1], A=[[1, -1]], row_lower=[-1], row_upper=[1], col_lower=[0, 0],
+                        col_upper=[np.inf, np.inf], integrality=[0, 0])
+    found = Session(form).solve()
+    assert found.outcome is Outcome.UNBOUNDED
+    assert found.ray is not None
+    assert (found.ray >= -1e-9).all()
+    assert found.ray @ form.c < 0
+    assert abs(found.ray @ [1, -1]) < 1e-9
+
+
+def test_deleting_rows_and_starting_from_a_basis() -> None:
+    rng = np.random.default_rng(1)
+    form = random_form(rng, m=6, n=8, sense="max")
+    session = Session(form)
+    first = session.solve()
+    basis = session.basis
+    session.change_costs(np.arange(8), -form.c)
+    session.solve()
+    session.change_costs(np.arange(8), form.c)
+    session.start_from(basis)
+    again = session.solve()
+    assert again.objective == pytest.approx(first.objective)
+    assert again.iterations == 0
+    session.delete_rows([0, 3])
+    assert session.shape == (4, 8)
+    kept = np.delete(np.arange(6), [0, 3])
+    wanted = reference(-form.c, form.A.toarray()[kept], form.row_upper[kept],
+                       list(zip(form.col_lower, form.col_upper, strict=True)))
+    assert session.solve().objective == pytest.approx(-wanted + 2.0)
+
+
+def test_a_time_limit_stops_a_session() -> None:
+    rng = np.random.default_rng(2)
+    n = 400
+    form = StandardForm(c=-rng.random(n), A=rng.random((n, n)), row_lower=np.full(n, -np.inf), row_upper=np.ones(n),
+                        col_lower=np.zeros(n), col_upper=np.ones(n), integrality=np.zeros(n))
+    found = Session(form).solve(time_limit=1e-3)
+    assert found.outcome in (Outcome.STOPPED, Outcome.FEASIBLE)

@@ -1,0 +1,140 @@
+"""Conditioning: never looser, and what it costs is bounded."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.backends import get
+from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
+from privopt.dsl.condition import Bearing, condition, dual_bound
+from privopt.dsl.form import StandardForm
+from privopt.errors import SolverError
+
+BEARINGS = [Bearing(privacy=p, log_cap=c) for p in ("plain", "symmetric") for c in (12.0, 34.0)]
+
+
+def pairs_model(logs: np.ndarray) -> StandardForm:
+    m = Model("pairs")
+    X = IndexSet("X", len(logs))
+    i = Index("i", X)
+    a, b, e = m.variable("a", X, upper=1), m.variable("b", X), m.param("e", logs)
+    m.require("geo", Le(a[i], exp(e[i]) * b[i]), forall=i)
+    return m.compile()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-900, 900), min_size=1, max_size=8), st.sampled_from(BEARINGS))
+def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bears: Bearing) -> None:
+    form = pairs_model(np.array(logs))
+    made = condition(form, bears)
+    n = len(logs)
+    mpmath.mp.dps = 60
+    for row, log in enumerate(logs):
+        entries = made.A[[row]].toarray().ravel()
+        left, right = Fraction(entries[row]), -Fraction(entries[n + row])
+        assert left > 0
+        # a <= (right / left) b with right / left <= exp(log), exactly
+        assert mpmath.mpf(right.numerator) / right.denominator <= mpmath.exp(log) * left.numerator / left.denominator
+        if abs(log) <= bears.log_cap:
+            assert float(right / left) == pytest.approx(math.exp(log), rel=1e-11)
+            assert bears.smallest < entries[row] < bears.largest
+            assert bears.smallest < -entries[n + row] < bears.largest
+    beyond = sum(abs(x) > bears.log_cap for x in logs)
+    assert (0 if made.tightening is None else made.tightening.rows) == beyond
+
+
+def grid_model(eps: float) -> tuple[Model, float]:
+    """A 3 x 3 grid, all pairs; its optimum in closed form (the star mechanism, proved optimal from eps = 1.5 on)."""
+    at = np.array([(a, b) for a in range(3) for b in range(3)], dtype=float)
+    D = np.linalg.norm(at[:, None] - at[None], axis=2)
+    W = np.exp(-eps * D)
+    star = W * np.linalg.solve(W, np.ones(9))
+    X = IndexSet("X", 9)
+    i, j, k = (Index(s, X) for s in "ijk")
+    m = Model("grid")
+    z, d = m.variable("z", X, X), m.param("d", D)
+    m.minimize(total(d[i, k] * z[i, k] / 9, over=(i, k)))
+    m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+    m.require("geo", Le(z[i, k], exp(eps * d[i, j]) * z[j, k]), forall=(i, j, k), where=np.argwhere(D > 0))
+    return m, float((star * D).sum() / 9)
+
+
+@pytest.mark.parametrize(("backend", "eps"), [("highs", 2), ("highs", 7), ("highs", 12), ("cbc", 2), ("cbc", 7)])
+def test_known_optima_far_out(backend: str, eps: float) -> None:
+    model, optimum = grid_model(eps)
+    found = model.solve(backend)
+    assert found.tightening is None
+    assert found.objective == pytest.approx(optimum, rel=1e-7)
+    assert found.bound == pytest.approx(optimum, rel=1e-6)
+    assert found.bound <= optimum * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("backend", "eps"), [("highs", 15), ("highs", 30), ("cbc", 10), ("cbc", 20)])
+def test_beyond_reach_the_cost_is_bounded(backend: str, eps: float) -> None:
+    model, optimum = grid_model(eps)
+    found = model.solve(backend)
+    report = found.tightening
+    assert report is not None
+    assert report.cost is not None
+    assert report.largest_log == pytest.approx(eps * np.sqrt(8))
+    assert optimum * (1 - 1e-6) - 1e-12 <= found.objective <= optimum + report.cost + 1e-12
+    assert report.cost <= 1e-7
+    assert found.bound is not None
+    assert found.bound <= optimum
+
+
+def wide(*entries: float, reach: float = np.inf, side: float = 1.0) -> StandardForm:
+    n = len(entries)
+    return StandardForm(c=np.ones(n), A=[entries], row_lower=[-np.inf], row_upper=[side], col_lower=np.zeros(n),
+                        col_upper=np.full(n, reach), integrality=np.zeros(n))
+
+
+def test_other_rows_are_scaled_by_powers_of_two_or_refused() -> None:
+    bears = Bearing()
+    assert condition(wide(1, 1e6), bears).row_scale[0] == 1
+    far = condition(wide(1e20, 3e20, side=2e20), bears)
+    assert np.abs(far.A.data).max() < 2
+    assert math.log2(far.row_scale[0]).is_integer()
+    assert far.row_upper[0] == 2e20 * far.row_scale[0]
+    with pytest.raises(SolverError, match=r"row 0: coefficients 1e\+20 of column 1 and 1 of column 0"):
+        condition(wide(1, 1e20), bears)
+    with pytest.raises(SolverError):
+        condition(wide(1, 1e20, reach=1), bears)
+    with pytest.raises(SolverError):
+        condition(wide(1e-20, 1), bears)
+    # here the entry cannot move the row by more than rounding does
+    assert condition(wide(1e-20, 1, reach=10), bears).A.nnz == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_any_multipliers_give_a_bound(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n = 4, 5
+    sense = "max" if rng.integers(2) else "min"
+    A = rng.integers(-3, 4, (m, n))
+    x0 = rng.integers(0, 3, n)
+    form = StandardForm(c=rng.integers(-5, 6, n), c0=1.0, sense=sense, A=A, row_lower=A @ x0 - 2.0,  # type: ignore[arg-type]
+                        row_upper=A @ x0 + rng.integers(0, 3, m), col_lower=np.zeros(n), col_upper=np.full(n, 4.0),
+                        integrality=np.zeros(n))
+    best = get("highs").solve(form)
+    assert best.objective is not None
+    assert best.duals is not None
+    flip = 1 if sense == "min" else -1
+    assert flip * dual_bound(form, rng.normal(size=m)) <= flip * best.objective + 1e-9
+    assert dual_bound(form, best.duals) == pytest.approx(best.objective, abs=1e-6)
+
+
+def test_the_bound_takes_upper_bounds_from_mass_rows() -> None:
+    model, optimum = grid_model(2)
+    form = model.compile()
+    assert np.isinf(form.col_upper).all()
+    assert np.isfinite(dual_bound(form, np.random.default_rng(0).normal(size=form.shape[0])))
+    assert dual_bound(form, np.zeros(form.shape[0])) <= optimum
