@@ -25,6 +25,7 @@ class PhotoCensor(Mechanism):
 
     problem_class = PhotoProblem
     release_class = Deletions
+    kit = "privopt_photo_censor.kit:PROFILE"
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
         "score differences are within it), which multiplies the photos' probabilities; nothing is hidden from who "

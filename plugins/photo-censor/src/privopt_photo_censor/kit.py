@@ -1,0 +1,168 @@
+"""What the conformance kit needs to try photo-censor: small albums, an oracle in rationals, brute force."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from privopt.errors import InfeasibleError, StoppedError
+from privopt.testing import GeneratedProblem, Profile, Variant, npy_bytes, to_toml
+from privopt.testing.strategies import score_matrices
+from privopt_photo_censor.greedy import greedy
+from privopt_photo_censor.scores import Album, Task
+
+__all__ = ["PROFILE", "TASKS", "problems"]
+
+SCORES = "scores.npy"
+
+
+@st.composite
+def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
+    """Up to five photos and four places, with ties, -inf, kept photos and margins.
+
+    Args:
+        draw: Hypothesis's.
+        tasks: any k and budgets too; else top_k = 1, which every method solves.
+    """
+    scores = draw(score_matrices(photos=5, places=4))
+    photos, locations = scores.shape
+    table: dict[str, Any] = {"scores": SCORES, "true_location": draw(st.integers(0, locations - 1))}
+    keep = draw(st.lists(st.integers(0, photos - 1), max_size=2, unique=True))
+    if keep:
+        table["keep"] = keep
+    table["keep_at_least"] = draw(st.integers(0, 1))
+    privacy: dict[str, Any] = {}
+    if tasks and draw(st.booleans()):
+        privacy["deletion_budget"] = draw(st.integers(0, photos))
+    else:
+        privacy["top_k"] = draw(st.integers(1, locations - 1)) if tasks else 1
+    privacy["margin"] = draw(st.sampled_from([0.0, 0.25, 0.1]))
+    made = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
+    assume(_greedy_ends(_album(made), _task(made)))
+    return made
+
+
+def _scores(problem: GeneratedProblem) -> Any:
+    return np.load(io.BytesIO(problem.files[SCORES]))
+
+
+def _album(problem: GeneratedProblem) -> Album:
+    scores = _scores(problem)
+    keep = np.zeros(len(scores), dtype=np.bool_)
+    keep[problem.get("photos.keep", [])] = True
+    return Album(
+        scores=scores,
+        true=problem.get("photos.true_location"),
+        keep=keep,
+        keep_at_least=problem.get("photos.keep_at_least", 1),
+        margin=float(problem.get("privacy.margin", 0)),
+    )
+
+
+def _task(problem: GeneratedProblem) -> Task:
+    return Task(top_k=problem.get("privacy.top_k"), budget=problem.get("privacy.deletion_budget"))
+
+
+def _greedy_ends(album: Album, task: Task) -> bool:
+    """Whether greedy deletion finds a set, or can tell that there is none."""
+    try:
+        greedy(album, task)
+    except StoppedError:
+        return False
+    except InfeasibleError:
+        return True
+    return True
+
+
+def _above(album: Album, kept: tuple[int, ...]) -> int:
+    """Locations at or above the true one, in rationals of the doubles."""
+    if not kept or any(np.isneginf(album.scores[i, album.true]) for i in kept):
+        return album.locations - 1
+    count = 0
+    for j in range(album.locations):
+        if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in kept):
+            total = sum((Fraction(album.scores[i, j]) - Fraction(album.scores[i, album.true]) for i in kept), Fraction())
+            count += total >= len(kept) * Fraction(album.margin)
+    return count
+
+
+def _best_known(loaded: Any, method: str) -> float | None:
+    """The optimum, by trying every set."""
+    album, task = loaded.loaded, loaded.task
+    fixed = set(np.flatnonzero(album.keep).tolist())
+    values = []
+    for count in range(album.keep_at_least, album.photos + 1):
+        for kept in combinations(range(album.photos), count):
+            if not fixed <= set(kept):
+                continue
+            above, deleted = _above(album, kept), album.photos - count
+            if task.top_k is not None and above >= task.top_k:
+                values.append(float(deleted))
+            elif task.budget is not None and deleted <= task.budget:
+                values.append(float(above))
+    if not values:
+        return None
+    return min(values) if task.top_k is not None else max(values)
+
+
+def _oracle(loaded: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+    album = loaded.loaded
+    above = _above(album, tuple(np.flatnonzero(release.kept).tolist()))
+    details = result["details"]
+    if details["protected_k"] != above or details["rank_after"] != above + 1:
+        yield f"protected k is {above} in rationals, result.json says {details['protected_k']}"
+    if details["rank_before"] != _above(album, tuple(range(album.photos))) + 1:
+        yield f"rank_before = {details['rank_before']} is not that of the whole album"
+    if result["method"] in ("optimal", "milp", "top-1") and result["objective"]["value"] != _best_known(loaded, ""):
+        yield f"objective {result['objective']['value']}, trying every set gives {_best_known(loaded, '')}"
+
+
+def _stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
+    k = problem.get("privacy.top_k")
+    if k is None or k + 1 >= _scores(problem).shape[1] or k == 1:
+        return None
+    return problem.with_key("privacy.top_k", k + 1)
+
+
+def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    scores = _scores(problem)
+    order = list(range(len(scores)))
+    chance.shuffle(order)
+    moved = problem.with_file(SCORES, npy_bytes(scores[order]))
+    keep = [order.index(photo) for photo in problem.get("photos.keep", [])]
+    if keep:
+        moved = moved.with_key("photos.keep", keep)
+    return Variant(problem=moved, change=f"the photos were put in the order {order}")
+
+
+def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    scores = _scores(problem)
+    order = list(range(scores.shape[1]))
+    chance.shuffle(order)
+    moved = problem.with_file(SCORES, npy_bytes(scores[:, order]))
+    true = order.index(problem.get("photos.true_location"))
+    return Variant(problem=moved.with_key("photos.true_location", true), change=f"locations in the order {order}")
+
+
+def _profile(tasks: bool) -> Profile:
+    return Profile(
+        problems=problems(tasks),
+        stricter=_stricter if tasks else None,
+        variants={"reordering": _reordered, "relabelling": _relabelled},
+        best_known=_best_known,
+        oracle=_oracle,
+    )
+
+
+PROFILE = _profile(tasks=False)
+"""For every method: top_k = 1."""
+TASKS = _profile(tasks=True)
+"""For `optimal` and `milp`: any k, and deletion budgets."""
