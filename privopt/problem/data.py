@@ -330,7 +330,7 @@ def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric
     if utility.kind == "distance":
         cost = distance_loss(metric)
     else:
-        cost = _travel(problem, records, outputs, metric)
+        cost = _travel(problem, records, outputs, metric, file)
     if cost.shape != shape:
         raise InputError(
             [Fault(file, "distance.output_matrix", "nothing", "the distances to outputs that the loss is")]
@@ -343,7 +343,7 @@ def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric
     return cost
 
 
-def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric) -> Floats:
+def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
     """Expected error in travel distance to a random target (LR-Geo section 3, mathematics G3)."""
     utility = problem.utility
     ids = np.asarray(records.ids, dtype=np.str_)
@@ -366,4 +366,11 @@ def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metr
         tables = [metric.rows(place).T]
         if problem.outputs is not None:
             tables.append(metric.to_outputs(place).T)
+    for space, table in zip((records, outputs), tables, strict=False):
+        lost = np.argwhere(~np.isfinite(table) & (weights > 0))
+        if lost.size:
+            start, target = space.ids[lost[0, 0]], targets[lost[0, 1]]
+            key = "utility.edges" if utility.edges is not None else "distance.edges"
+            found = f"no way from {start} to target {target} ({len(lost)} such)"
+            raise InputError([Fault(file, key, found, "roads that lead to every target")])
     return travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)

@@ -1,0 +1,103 @@
+"""Rome's street cells (real data, skipped where it is not at hand): published values and an independent solver."""
+
+import csv
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array
+
+from privopt.problem import load_problem
+from privopt.problem.metric import MetricProblem
+from privopt.solve import Options, solve, verify
+from privopt.testing.data import data_path
+
+CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
+
+
+def rome(folder, n, epsilon):
+    """The first n cells: haversine, every pair, uniform prior, loss = distance."""
+    with data_path(*CELLS).open() as stream:
+        rows = list(csv.DictReader(stream))[:n]
+    folder.mkdir()
+    lines = [f"{row['grid_index']},{row['y']},{row['x']}\n" for row in rows]
+    (folder / "points.csv").write_text("id,lat,lon\n" + "".join(lines))
+    (folder / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "haversine"\n'
+        f'[privacy]\nepsilon = {epsilon}\n[utility]\nkind = "distance"\n'
+    )
+    return folder / "problem.toml"
+
+
+def independent(problem):
+    """The optimum by scipy.optimize.linprog on rows written out here, sharing no code with the package."""
+    with (problem.parent / "points.csv").open() as stream:
+        points = np.radians([[float(row["lat"]), float(row["lon"])] for row in csv.DictReader(stream)])
+    lat, lon = points.T
+    half = (
+        np.sin((lat[:, None] - lat) / 2) ** 2
+        + np.cos(lat)[:, None] * np.cos(lat) * np.sin((lon[:, None] - lon) / 2) ** 2
+    )
+    d = 2 * 6371.0 * np.arcsin(np.sqrt(half))
+    n = len(d)
+    epsilon = float(problem.read_text().split("epsilon = ")[1].split()[0])
+    i, j = np.nonzero(~np.eye(n, dtype=bool))
+    rows = np.arange(i.size * n)
+    k = np.tile(np.arange(n), i.size)
+    left, right = np.repeat(i, n) * n + k, np.repeat(j, n) * n + k
+    factor = -np.exp(epsilon * np.repeat(d[i, j], n))
+    upper = csr_array(coo_array((np.r_[np.ones(rows.size), factor], (np.r_[rows, rows], np.r_[left, right]))))
+    mass = csr_array(coo_array((np.ones(n * n), (np.repeat(np.arange(n), n), np.arange(n * n)))))
+    done = linprog(d.ravel() / n, A_ub=upper, b_ub=np.zeros(rows.size), A_eq=mass, b_eq=np.ones(n), method="highs-ds")
+    assert done.status == 0
+    return done.fun
+
+
+@pytest.mark.parametrize("solver", ["cbc", "highs"])
+def test_eight_cells_give_the_published_loss(tmp_path, solver):
+    problem = rome(tmp_path / "rome", 8, "1.0")
+    solved = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver=solver))
+    assert solved.result["objective"]["value"] == pytest.approx(0.618308503, abs=2e-9)
+    assert solved.result["status"] == "optimal"
+    assert verify(tmp_path / "out")[0] == []
+
+
+@pytest.mark.parametrize("solver", ["cbc", "highs", None])
+@pytest.mark.parametrize(("n", "epsilon"), [(20, "2.0"), pytest.param(40, "1.0", marks=pytest.mark.slow)])
+def test_more_cells_equal_an_independent_solver(tmp_path, n, epsilon, solver):
+    problem = rome(tmp_path / "rome", n, epsilon)
+    options = Options() if solver is None else Options(method="full", solver=solver)
+    result = solve("optimal-lp", problem, tmp_path / "out", options).result
+    optimum = independent(problem)
+    assert result["objective"]["value"] == pytest.approx(optimum, rel=1e-6)
+    assert result["objective"]["lower_bound"] <= optimum * (1 + 1e-9)
+    assert result["certificate"]["checked"] == n * (n - 1) // 2 * n
+    assert verify(tmp_path / "out")[0] == []
+
+
+def test_travel_costs_over_the_published_cell_graph_equal_scipys(tmp_path):
+    from scipy.sparse.csgraph import shortest_path
+
+    with data_path("lrgeo_rome", "reget_rome_cost_thrhold_2.csv").open() as stream:
+        edges = [(row["u_index"], row["v_index"], float(row["length"])) for row in csv.DictReader(stream)]
+    assert len(edges) == 4764
+    names = sorted({name for edge in edges for name in edge[:2]})[:]
+    number = {name: place for place, name in enumerate(names)}
+    graph = np.full((len(names), len(names)), np.inf)
+    for u, v, km in edges:
+        a, b = number[u], number[v]
+        graph[a, b] = graph[b, a] = min(graph[a, b], km)
+    lengths = shortest_path(np.where(np.isfinite(graph), graph, 0), directed=False)
+    reached = np.flatnonzero(np.isfinite(lengths[number[edges[0][0]]]))[:60]
+    picked = [names[place] for place in reached]
+    (tmp_path / "points.csv").write_text("id\n" + "".join(f"{name}\n" for name in picked))
+    (tmp_path / "roads.csv").write_text("from,to,km\n" + "".join(f"{u},{v},{km!r}\n" for u, v, km in edges))
+    (tmp_path / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+        '[privacy]\nepsilon = 1.0\n[utility]\nkind = "travel-cost"\n'
+    )
+    data = load_problem(MetricProblem, tmp_path / "problem.toml").data
+    tc = lengths[np.ix_(reached, reached)]
+    expected = np.abs(tc[:, None, :] - tc[None, :, :]).mean(axis=2)
+    assert data.cost == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert data.metric.table() == pytest.approx(tc, rel=1e-9, abs=1e-12)
