@@ -8,10 +8,10 @@ from privopt.problem.schema import (
     describe_keys,
     files_of,
     key,
-    load_problem,
     non_negative,
     positive,
 )
+from privopt.problem.toml import load_problem
 
 __all__ = [
     "File",
