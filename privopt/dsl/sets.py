@@ -71,6 +71,8 @@ class IndexSet:
             values: an integer array (places already, checked against the size), or a sequence of labels;
                 integers are places too where no label is an integer.
         """
+        if isinstance(self.labels, range) and isinstance(values, list) and all(type(x) is int for x in values):
+            values = np.array(values, dtype=np.int64)  # here labels are places
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
             found = values.astype(np.int64)
         else:

@@ -100,7 +100,8 @@ def solve_form(form: StandardForm, backend: Any = "cbc", *, name: str = "model",
     outcome = result.outcome.value
     patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":
-        raise InfeasibleError(f"{name} has no solution: {backends.explain_infeasible(form, patience)}")
+        cut = f" (after {result.tightening.rows} privacy rows were tightened)" if result.tightening else ""
+        raise InfeasibleError(f"{name} has no solution{cut}: {backends.explain_infeasible(form, patience)}")
     if outcome == "unbounded":
         raise UnboundedError(f"{name} is unbounded: {backends.explain_unbounded(form, patience)}")
     if outcome == "stopped":

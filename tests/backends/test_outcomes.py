@@ -240,9 +240,9 @@ def test_names() -> None:
     assert evolve(get("cbc").capabilities, rays=False).isolated
 
 
-def _python(code: str, **more: object) -> subprocess.CompletedProcess[str]:
+def _python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False,
-                          timeout=60, **more)  # type: ignore[call-overload, no-any-return]
+                          timeout=60)
 
 
 def test_importing_backends_loads_no_solver() -> None:

@@ -59,6 +59,7 @@ def test_changes_and_additions_equal_a_fresh_model(seed: int) -> None:
             check_farkas(found.ray, A, b, bounds)
         else:
             assert found.objective == pytest.approx(wanted + 2.0, abs=1e-7)
+            assert found.reduced is not None
             assert np.allclose(c - A.T @ found.duals, found.reduced, atol=1e-7)
 
 
@@ -100,6 +101,7 @@ def test_deleting_rows_and_starting_from_a_basis() -> None:
     kept = np.delete(np.arange(6), [0, 3])
     wanted = reference(-form.c, form.A.toarray()[kept], form.row_upper[kept],
                        list(zip(form.col_lower, form.col_upper, strict=True)))
+    assert wanted is not None
     assert session.solve().objective == pytest.approx(-wanted + 2.0)
 
 

@@ -59,7 +59,8 @@ def cbc_load(conditioned: Any) -> None:
     started = time.perf_counter()
     answer = run_worker(problem | {"load_only": np.array(True)}, 120.0)
     assert answer is not None
-    show("cbc load", float(answer["loaded"]), f"{time.perf_counter() - started:.2f} s with the process and the transfer")
+    whole = time.perf_counter() - started
+    show("cbc load", float(answer["loaded"]), f"{whole:.2f} s with the process and the transfer")
 
 
 def main() -> None:

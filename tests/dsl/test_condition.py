@@ -72,6 +72,7 @@ def test_known_optima_far_out(backend: str, eps: float) -> None:
     found = model.solve(backend)
     assert found.tightening is None
     assert found.objective == pytest.approx(optimum, rel=1e-7)
+    assert found.bound is not None
     assert found.bound == pytest.approx(optimum, rel=1e-6)
     assert found.bound <= optimum * (1 + 1e-9)
 

@@ -101,6 +101,9 @@ def test_privacy_rows_keep_their_exponents(small: tuple[Model, np.ndarray]) -> N
     block = model.compile().family("geo-ind")
     i, j, _ = block.positions
     assert block.kind == "privacy"
+    assert block.log_ratio is not None
+    assert block.left is not None
+    assert block.right is not None
     assert np.array_equal(block.log_ratio, D[i, j])
     assert np.array_equal(block.left // 6, i)
     assert np.array_equal(block.right // 6, j)

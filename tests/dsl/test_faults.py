@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,16 +16,16 @@ X, Y = IndexSet("X", ["a", "b", "c"]), IndexSet("Y", 4)
 i, j, k = Index("i", X), Index("j", X), Index("k", Y)
 
 
-def fresh() -> tuple[Model, object, object]:
-    m = Model("m")
+def fresh() -> tuple[Any, Any, Any]:
+    m: Any = Model("m")
     return m, m.variable("z", X, Y, upper=1), m.variable("h", X, kind="binary")
 
 
-def _p(m: Model) -> object:
+def _p(m: Any) -> Any:
     return m.param("p", np.arange(3.0))
 
 
-FAULTS: list[tuple[Callable[[Model, object, object], object], str]] = [
+FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     (lambda m, z, h: m.require("f", Le(z[i, k] * z[j, k], 1), forall=(i, j, k)), "family f: the term .* not linear"),
     (lambda m, z, h: m.require("f", Le(exp(z[i, k]), 1), forall=(i, k)), "family f: the term exp.* not linear in z"),
     (lambda m, z, h: m.require("f", Le(z[i, k] ** 2, 1), forall=(i, k)), r"term z\[i, k\]\*\*2 is not linear"),
@@ -64,7 +65,7 @@ FAULTS: list[tuple[Callable[[Model, object, object], object], str]] = [
     (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=z), r"shape \(3, 3\) for 12 columns"),
     (lambda m, z, h: m.add_block("b", sparse.eye(3) * np.inf, columns=h), "a coefficient is inf"),
     (lambda m, z, h: m.add_block("b", sparse.eye(3), columns=h, labels=["x"]), "1 labels for 3 rows"),
-    (lambda m, z, h: total(h[i], over="i"), "wanted an index"),
+    (lambda m, z, h: total(h[i], over=cast(Any, "i")), "wanted an index"),
     (lambda m, z, h: m.minimize(total(h[i], over=i) * total(h[j], over=j)), "multiplies variables"),
     (lambda m, z, h: m.require("f", Le(total(_p(m)[i], over=i) * h[i], 1), forall=i), "index i of a sum in"),
     (lambda m, z, h: IndexSet("Z", ["a", "b", "a"]), "'a' stands at places 0 and 2"),
@@ -72,7 +73,7 @@ FAULTS: list[tuple[Callable[[Model, object, object], object], str]] = [
 
 
 @pytest.mark.parametrize(("make", "message"), FAULTS, ids=[m[:30] for _, m in FAULTS])
-def test_faults_are_named(make: Callable[[Model, object, object], object], message: str) -> None:
+def test_faults_are_named(make: Callable[[Any, Any, Any], Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         make(*fresh())
 
@@ -139,3 +140,24 @@ def test_what_is_asked_for_by_a_wrong_name_or_label() -> None:
         form.family("high").rows(("q",))
     with pytest.raises(ModelError, match="no variable is called 'y'"):
         form.variable("y")
+
+
+def test_numpy_numbers_enter_as_the_doubles_they_are() -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.random(20) * 10.0 ** rng.integers(-8, 9, 20)
+    m = Model("m")
+    x = m.variable("x", IndexSet("N", 20))
+    m.minimize(sum(v * x[at] for at, v in enumerate(numbers)))
+    assert np.array_equal(m.compile().c, numbers)
+
+
+def test_labels_that_are_integers() -> None:
+    N = IndexSet("N", [10, 20, 30])
+    a, b = Index("a", N), Index("b", N)
+    for pairs in ([(10, 30)], np.array([[0, 2]]), ((a, b), [(10, 30)]), ((b, a), [(30, 10)])):
+        m = Model("m")
+        x = m.variable("x", N)
+        m.require("f", Le(x[a] - x[b], 0), forall=(a, b), where=pairs)
+        assert m.compile().A.toarray().tolist() == [[1, 0, -1]]
+    with pytest.raises(ModelError, match="has no element 1"):
+        m.require("g", Le(x[a] - x[b], 0), forall=(a, b), where=[(1, 2)])

@@ -237,8 +237,8 @@ def test_ready_blocks_equal_said_families(seed: int) -> None:
         else:
             block = np.c_[matrix, -np.ones(3)]
             m.add_block("rows", block, columns=[x, y], upper=side, labels=["u", "v", "w"])
-    a, b = said.compile(), ready.compile()
-    assert np.array_equal(a.A.toarray(), b.A.toarray())
-    assert np.array_equal(a.row_upper, b.row_upper)
-    assert b.row_name(1) == "rows[row='v']"
+    one, other = said.compile(), ready.compile()
+    assert np.array_equal(one.A.toarray(), other.A.toarray())
+    assert np.array_equal(one.row_upper, other.row_upper)
+    assert other.row_name(1) == "rows[row='v']"
     same(solve(said, "highs"), solve(ready, "highs"))
