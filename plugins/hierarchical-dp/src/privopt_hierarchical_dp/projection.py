@@ -171,7 +171,7 @@ def sum_up(tree: Tree, leaves: Floats) -> list[Floats]:
 
 def project_jointly(
     tree: Tree,
-    noisy: Sequence[Ints],
+    noisy: Sequence[Ints] | Sequence[Floats],
     *,
     weights: Sequence[Floats],
     totals: Sequence[Ints],

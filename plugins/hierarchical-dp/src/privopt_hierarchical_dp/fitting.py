@@ -1,0 +1,266 @@
+"""From noisy values to a release: one function a method, all of it post-processing.
+
+Nothing here sees a true count; what comes in are noisy values, the public tree and the totals that
+are published exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import StoppedError
+from privopt_hierarchical_dp import half_prices, qip
+from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
+from privopt_hierarchical_dp.chain import Fit, fit_counts, fit_cumulative
+from privopt_hierarchical_dp.isotonic import isotonic_integers
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.projection import project_jointly, sum_up
+from privopt_hierarchical_dp.smoothing import smooth_down
+from privopt_hierarchical_dp.top_down import top_down
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = ["Task", "fit", "noise_variance", "objective_weights", "refuse_size"]
+
+Floats = NDArray[np.float64]
+_ROOT_PULL = 1e6  # weight of G in the relaxed model, beside weights of at most 1
+
+
+@frozen(kw_only=True, eq=False)
+class Task:
+    """What a method is given after the noise.
+
+    Attributes:
+        method: its name.
+        tree: the regions.
+        noisy: for each level the noisy values.
+        total: G, public.
+        totals: for each level (R_l,) region totals where they are published exactly; None otherwise.
+        weights: for each level its weight in the objective, a rational.
+        variances: for each level the variance of its noise.
+        backend: of integer programs.
+        time_limit: seconds left, for them.
+        gap: relative gap to stop at.
+        stopped: asked now and then.
+    """
+
+    method: str
+    tree: Tree
+    noisy: list[Ints]
+    total: int
+    totals: list[Ints] | None
+    weights: tuple[Fraction, ...]
+    variances: tuple[float, ...]
+    backend: str = "cbc"
+    time_limit: float | None = None
+    gap: float = 1e-4
+    stopped: Callable[[], bool] = field(default=lambda: False)
+
+    @property
+    def scaled(self) -> list[float]:
+        """Weights with largest 1."""
+        top = max(self.weights)
+        return [float(weight / top) for weight in self.weights]
+
+
+def noise_variance(budget: Fraction, delta: int) -> float:
+    """Variance of double geometric noise of scale delta / budget."""
+    from math import exp, expm1
+
+    x = float(budget / delta)
+    return 2.0 * exp(-x) / expm1(-x) ** 2
+
+
+def objective_weights(given: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Weights of the levels: as given, or the squares of their budgets (inverse variances, but for rounding)."""
+    return tuple(given) if given is not None else tuple(budget * budget for budget in budgets)
+
+
+def refuse_size(method: str, tree: Tree, sizes: int) -> None:
+    """Refuse an integer program that is too large, before any noise is drawn.
+
+    Raises:
+        UsageError: with the size.
+    """
+    instead = {
+        "hierarchical": "hierarchical-dp solves the same model exactly at any size",
+        "cumulative": "cumulative-chain and cumulative-dp take any size",
+    }
+    if method in instead:
+        qip.refuse(tree, sizes, method, instead[method])
+
+
+def fit(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    """Integers of every level from the noisy values, and the method's own details."""
+    return _FITS[task.method](task)
+
+
+def _uniform(task: Task, size: int) -> list[Floats]:
+    return [np.full(size, weight) for weight in task.scaled]
+
+
+def _known(task: Task) -> list[Ints]:
+    assert task.totals is not None  # the method publishes them
+    return task.totals
+
+
+def _smoothed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    size = task.noisy[0].shape[1]
+    variances = [np.full(size, variance) for variance in task.variances]
+    counts, squares = smooth_down(task.tree, task.noisy, variances=variances, totals=_known(task), stopped=task.stopped)
+    shown = {f"level_{level}": np.sqrt(square[:20]).round(4) for level, square in enumerate(squares, start=2)}
+    return (
+        Fit(counts=counts, lower_bound=None, iterations=0, solver="Kalman smoother, ADMM and error diffusion"),
+        {"heterogeneity": shown},
+    )
+
+
+def _chain(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    found = fit_cumulative(
+        task.tree,
+        task.noisy,
+        totals=_known(task),
+        weights=_uniform(task, task.noisy[0].shape[1]),
+        gap=task.gap,
+        backend="highs" if task.backend == "highs" else task.backend,
+        time_limit=task.time_limit,
+        stopped=task.stopped,
+    )
+    return found, {}
+
+
+def _model_1(task: Task, noisy: list[Ints]) -> Fit:
+    """The nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
+    if task.totals is not None:
+        return fit_counts(
+            task.tree,
+            noisy,
+            totals=task.totals,
+            weights=task.scaled,
+            gap=task.gap,
+            backend=task.backend,
+            time_limit=task.time_limit,
+            stopped=task.stopped,
+        )
+    weights = half_prices.integer_weights(task.weights)
+    counts = half_prices.project_counts(task.tree, noisy, total=task.total, weights=weights)
+    # in the objective's own weights; where integers had to be coarser the bound is not claimed
+    same = [Fraction(int(w), int(max(weights))) for w in weights] == [w / max(task.weights) for w in task.weights]
+    top = int(max(weights))
+    bound = float(Fraction(half_prices.objective(counts, noisy, weights), top)) if same else None
+    return Fit(counts=counts, lower_bound=bound, iterations=0, solver="half-prices", proved=same)
+
+
+def _hierarchical_dp(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    return _model_1(task, task.noisy), {}
+
+
+def _cumulative_dp(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    """Algorithm 2: every region isotonic by itself, then Model 1 on the differences."""
+    steps = []
+    for level, noisy in enumerate(task.noisy):
+        high = np.full(len(noisy), task.total) if task.totals is None else task.totals[level]
+        fitted = isotonic_integers(noisy, high=high)
+        if task.totals is not None:
+            fitted = np.concatenate([fitted, high[:, None]], axis=1)
+        steps.append(np.diff(fitted, axis=1, prepend=0))
+    found = _model_1(task, steps)
+    return Fit(
+        counts=found.counts, lower_bound=None, iterations=found.iterations, solver=f"PAVA and {found.solver}"
+    ), {}
+
+
+def _top_down(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    counts = top_down(task.tree, task.noisy, total=task.total, totals=task.totals)
+    return Fit(counts=counts, lower_bound=None, iterations=0, solver="level by level, controlled rounding"), {}
+
+
+def _hierarchical_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    weights = half_prices.integer_weights(task.weights)
+    relaxed = half_prices.relax_counts(task.tree, task.noisy, total=task.total, weights=weights)
+    counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
+    return Fit(counts=counts, lower_bound=None, iterations=0, solver="half-prices on a grid of 1/1024, rounded"), {}
+
+
+def _cumulative_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    """Model 2 without integrality, to a stated tolerance, every region rounded by itself."""
+    size = task.noisy[0].shape[1]
+    weights = _uniform(task, size)
+    noisy = [level.astype(np.float64) for level in task.noisy]
+    if task.totals is None:
+        tops = [np.full(width, task.total) for width in task.tree.widths]
+        weights[0] = weights[0].copy()
+        weights[0][-1], noisy[0][0, -1] = _ROOT_PULL, float(task.total)
+    else:
+        tops = task.totals
+    found = project_jointly(task.tree, noisy, weights=weights, totals=tops, gap=task.gap, stopped=task.stopped)
+    levels = sum_up(task.tree, found.leaves)
+    missed = abs(float(levels[0][0, -1]) - task.total) if task.totals is None else 0.0
+    counts = []
+    for level, values in enumerate(levels):
+        whole = np.floor(values + 0.5).astype(np.int64)
+        if task.totals is not None:
+            whole = np.concatenate([whole, task.totals[level][:, None]], axis=1)
+        counts.append(np.diff(whole, axis=1, prepend=0))
+    details = {"relaxed": {"gap": found.gap, "total_missed": missed}}
+    return Fit(counts=counts, lower_bound=None, iterations=found.iterations, solver="ADMM, rounded"), details
+
+
+def _published(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    fitted = fit_chain(task.tree, task.noisy, total=task.total)
+    value = float(half_prices.objective(fitted, task.noisy))
+    return Fit(counts=chain_counts(fitted), lower_bound=value, iterations=0, solver="PAVA", proved=True), {}
+
+
+def _integer_program(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    """M_H and M_c: the QIP in the modelling language, started from a fast method's integers."""
+    cumulative = METHODS[task.method].query == "cumulative"
+    quick = _cumulative_dp(task)[0] if cumulative else _model_1(task, task.noisy)
+    start, noisy = quick.counts, task.noisy
+    weights: list[Any] = list(task.scaled)
+    if cumulative:
+        start = [np.cumsum(level, axis=1) for level in start]
+        if task.totals is not None:
+            noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, task.totals, strict=True)]
+    try:
+        found = qip.solve_exactly(
+            task.tree,
+            noisy,
+            start=start,
+            total=task.total,
+            totals=task.totals,
+            weights=weights,
+            cumulative=cumulative,
+            backend=task.backend,
+            time_limit=task.time_limit,
+        )
+    except StoppedError:
+        return Fit(counts=quick.counts, lower_bound=None, iterations=0, solver=quick.solver), {"stopped": True}
+    counts = [np.diff(level, axis=1, prepend=0) for level in found.values] if cumulative else found.values
+    fitted = Fit(
+        counts=counts,
+        lower_bound=found.lower_bound,
+        iterations=found.iterations,
+        solver=found.solver,
+        proved=found.proved,
+    )
+    return fitted, {} if found.proved else {"stopped": True}
+
+
+_FITS: dict[str, Callable[[Task], tuple[Fit, Mapping[str, Any]]]] = {
+    "cumulative-smoothed": _smoothed,
+    "cumulative-chain": _chain,
+    "cumulative-dp": _cumulative_dp,
+    "cumulative": _integer_program,
+    "cumulative-relaxed": _cumulative_relaxed,
+    "hierarchical-dp": _hierarchical_dp,
+    "hierarchical": _integer_program,
+    "hierarchical-relaxed": _hierarchical_relaxed,
+    "top-down": _top_down,
+    "cumulative-chain-as-published": _published,
+}

@@ -1,0 +1,224 @@
+"""The mechanism: measure with noise, fit, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from attrs import frozen
+
+from privopt import noise
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights, refuse_size
+from privopt_hierarchical_dp.methods import METHODS, level_budgets, measured, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
+from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.release import HierarchyRelease, violations
+from privopt_hierarchical_dp.tree import Ints, Tree, add_up
+
+__all__ = ["HierarchicalDP", "PostProcessing", "draw"]
+
+
+@frozen(kw_only=True)
+class PostProcessing(UtilityLoss):
+    """The post-processing objective: weighted squared distance of the release from the noisy values.
+
+    sum over levels of w_l |x - noisy|^2, on what the method measured (counts, cumulative counts or
+    the published chain); the largest weight is 1. It says how far the noise had to be bent, not how
+    far the release is from the truth: that stands in ``private/truth.json``.
+
+    Attributes:
+        problem: what was asked.
+        method: whose objective.
+    """
+
+    problem: HierarchyProblem
+    method: str
+    unit: str = "groups squared"
+
+    def evaluate(self, release: HierarchyRelease) -> float:
+        """The objective, exact up to one rounding."""
+        depth = release.tree.depth
+        settings = self.problem.settings
+        budgets = level_budgets(self.problem.privacy.epsilon, self.method, depth, settings.budget)
+        weights = objective_weights(settings.level_weights, budgets)
+        if self.method == "cumulative-chain-as-published":
+            weights = (Fraction(1),) * depth
+        totals = release.noisy[0].shape[1] < release.counts[0].shape[1]
+        values = measured(self.method, release.counts, totals=totals)
+        top = max(weights)
+        total = Fraction(0)
+        for weight, value, target in zip(weights, values, release.noisy, strict=True):
+            total += weight / top * _square(value - target)
+        return float(total)
+
+
+def _square(difference: Ints) -> int:
+    """Sum of squares as an exact integer."""
+    largest = int(np.abs(difference).max(initial=0))
+    if largest * largest * max(1, difference.size) < 2**62:
+        return int(np.sum(difference * difference))
+    return sum(int(d) * int(d) for d in difference.ravel())
+
+
+def draw(
+    method: str,
+    counts: Sequence[Ints],
+    budgets: Sequence[Fraction],
+    *,
+    totals: bool,
+    most: int,
+    seed: int | None,
+) -> tuple[list[Ints], list[noise.NoiseRecord]]:
+    """Measure every level with noise: the only step that reads true counts.
+
+    Args:
+        method: which measurement.
+        counts: for each level (R_l, N) true counts.
+        budgets: for each level its part of epsilon.
+        totals: whether region totals are published exactly.
+        most: Q.
+        seed: for experiments only.
+    """
+    delta = sensitivity(method, most)
+    noisy, records = [], []
+    for level, (values, budget) in enumerate(zip(measured(method, counts, totals=totals), budgets, strict=True)):
+        own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
+        drawn, record = noise.discrete_laplace(values, budget / delta, seed=own)
+        noisy.append(drawn)
+        records.append(record)
+    return noisy, records
+
+
+class HierarchicalDP(Mechanism):
+    """Counts of groups by size in a hierarchy of regions, under pure differential privacy."""
+
+    problem_class: ClassVar[type] = HierarchyProblem
+    release_class = HierarchyRelease
+    scope: ClassVar[str] = statement(totals=False, most=1)
+    kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
+
+    def privacy(self, problem: HierarchyProblem, method: str) -> PrivacyConstraint:
+        """Noise on every level; the published chain claims nothing."""
+        if method == "cumulative-chain-as-published":
+            return PublishedChain(problem=problem)
+        return LevelNoise(problem=problem, method=method)
+
+    def utility(self, problem: HierarchyProblem, method: str) -> UtilityLoss:
+        """The post-processing objective at the noisy values."""
+        return PostProcessing(problem=problem, method=method)
+
+    def solve(self, problem: HierarchyProblem, context: SolveContext) -> Outcome:
+        """Measure with noise, fit, publish.
+
+        Raises:
+            UsageError: an integer program is asked for a size that it cannot take.
+            InputError: region totals are asked of a method that cannot publish them, or refused to one that must.
+        """
+        method = context.method
+        tree, sizes = problem.groups.tree, problem.hierarchy.sizes
+        _check_totals_asked(problem, method)
+        refuse_size(method, tree, sizes)
+        with context.timed("build"):
+            counts = add_up(tree, problem.groups.leaves)
+            budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, problem.settings.budget)
+            most = problem.settings.max_quantity
+            totals = with_totals(problem, method)
+            noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed)
+        delta = sensitivity(method, most)
+        region_totals = [level.sum(axis=1) for level in counts]
+        weights = objective_weights(problem.settings.level_weights, budgets)
+        task = Task(
+            method=method,
+            tree=tree,
+            noisy=noisy,
+            total=int(region_totals[0][0]),
+            totals=region_totals if totals else None,
+            weights=weights,
+            variances=tuple(noise_variance(budget, delta) for budget in budgets),
+            backend=context.solver,
+            time_limit=context.remaining,
+            gap=max(context.gap, 1e-4),
+            stopped=lambda: context.remaining == 0.0,
+        )
+        with context.timed("solve"):
+            found, own = fit(task)
+        stopped = bool(own.get("stopped")) or context.remaining == 0.0
+        release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, truth=counts)
+        bound = found.lower_bound
+        value = PostProcessing(problem=problem, method=method).evaluate(release)
+        if bound is not None:
+            bound = value if found.proved and bound > value * (1 - 1e-9) else min(bound * (1 - 1e-12), value)
+        return Outcome(
+            release=release,
+            lower_bound=bound,
+            solver={"name": found.solver, "iterations": found.iterations},
+            details={
+                "levels": [{"regions": width} for width in tree.widths],
+                "sizes": sizes,
+                "level_budgets": [str(budget) for budget in budgets],
+                "sensitivity": delta,
+                "noise": [{"engine": r.engine, "scale": float(r.scale), "draws": r.draws} for r in records],
+                "level_weights": [float(weight / max(weights)) for weight in weights],
+                "region_totals_exact": totals,
+                "constraint_violations": violations(tree, found.counts),
+                **self._chain_details(method, tree, budgets, most),
+                **own,
+            },
+            stopped=stopped,
+            seeded=any(record.seeded for record in records),
+            truth=_truth(tree, counts, found.counts, problem.groups.empty),
+        )
+
+    @staticmethod
+    def _chain_details(method: str, tree: Tree, budgets: Sequence[Fraction], most: int) -> Mapping[str, Any]:
+        if METHODS[method].query != "chain":
+            return {}
+        real = spent_on_a_neighbour(method, tree, budgets, most)
+        return {"real_epsilon": float(real), "entries_changed_by_one_individual": [most * w for w in tree.widths]}
+
+    def verify(self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> list[str]:
+        """Non-negative, and children adding up, for the methods whose releases are always valid."""
+        complaints = release.complaints()
+        method = str(result.get("method"))
+        if not METHODS[method].valid and not any("negative" in line for line in complaints):
+            return []
+        return complaints
+
+    def audit(
+        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Epsilon claimed, and what one individual's move really costs under the scales used."""
+        method = str(result.get("method"))
+        budgets = level_budgets(problem.privacy.epsilon, method, release.tree.depth, problem.settings.budget)
+        real = spent_on_a_neighbour(method, release.tree, budgets, problem.settings.max_quantity)
+        claimed = None if METHODS[method].query == "chain" else float(problem.privacy.epsilon)
+        return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
+
+
+def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:
+    asked, rule = problem.settings.region_totals, METHODS[method].totals
+    if asked is False and rule == "always":
+        found, wanted = "false", f"true, or nothing: {method} publishes every region's number of groups exactly"
+    elif asked and rule == "never":
+        found, wanted = "true", f"false, or nothing: {method} does not use region totals"
+    else:
+        return
+    raise InputError([Fault("problem", "hierarchical-dp.region_totals", found, wanted)])
+
+
+def _truth(tree: Tree, true: Sequence[Ints], released: Sequence[Ints], empty: int) -> Mapping[str, Any]:
+    """For private/truth.json: errors of the release by level, and what was left out."""
+    errors = [int(np.abs(a - b).sum()) for a, b in zip(released, true, strict=True)]
+    totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
+    return {
+        "groups": int(true[0].sum()),
+        "l1_error_by_level": errors,
+        "l1_error": sum(errors),
+        "largest_error_of_a_region_total_by_level": totals,
+        "groups_of_size_0_left_out": empty,
+        "regions_by_level": list(tree.widths),
+    }

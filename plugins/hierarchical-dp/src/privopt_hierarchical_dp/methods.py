@@ -1,0 +1,115 @@
+"""What each method measures, with which sensitivity, and how its budget is shared: the data of privacy.
+
+Neighbours (mathematics H0): one individual moves one existing group from size s to s + 1 or s - 1
+(by up to Q sizes where an individual may count for Q). On each level this touches one region, and
+there two counts by 1, or at most Q cumulative counts by 1 each. The published chain's vector runs
+over all regions of a level, so the same move touches |R_l| of its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from attrs import frozen
+
+from privopt_hierarchical_dp.as_published import chain_query
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+__all__ = ["METHODS", "Method", "default_shares", "level_budgets", "measured", "sensitivity", "true_sensitivity"]
+
+Query = Literal["counts", "cumulative", "chain"]
+
+
+@frozen(kw_only=True)
+class Method:
+    """One of the mechanism's methods, as far as privacy and its problem file care.
+
+    Attributes:
+        query: what is measured on every level.
+        totals: ``"always"`` where every region's number of groups is published exactly, ``"option"``
+            where ``region_totals`` decides, ``"never"``.
+        valid: whether a release is always consistent, with the exact total at the root.
+        shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
+    """
+
+    query: Query
+    totals: Literal["always", "option", "never"] = "option"
+    valid: bool = True
+    shares: Literal["equal", "leaves"] = "equal"
+
+
+METHODS: dict[str, Method] = {
+    "cumulative-smoothed": Method(query="cumulative", totals="always", shares="leaves"),
+    "cumulative-chain": Method(query="cumulative", totals="always", shares="leaves"),
+    "cumulative-dp": Method(query="cumulative"),
+    "cumulative": Method(query="cumulative"),
+    "cumulative-relaxed": Method(query="cumulative", valid=False),
+    "hierarchical-dp": Method(query="counts"),
+    "hierarchical": Method(query="counts"),
+    "hierarchical-relaxed": Method(query="counts", totals="never", valid=False),
+    "top-down": Method(query="counts"),
+    "cumulative-chain-as-published": Method(query="chain", totals="never", valid=False),
+}
+
+
+def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
+    """Shares of epsilon by level where the problem file gives none.
+
+    ``"leaves"``: half for the leaves, the rest in the proportion 2 : 3 : 4 ... from the root down
+    (1/5, 3/10, 1/2 for three levels; README has the measurements).
+    """
+    if depth == 1 or METHODS[method].shares == "equal":
+        return (Fraction(1, depth),) * depth
+    rising = range(2, depth + 1)
+    return (*(Fraction(step, 2 * sum(rising)) for step in rising), Fraction(1, 2))
+
+
+def sensitivity(method: str, most: int) -> int:
+    """Delta that a level's noise is scaled for: 2 for counts, Q for cumulative counts."""
+    return 2 if METHODS[method].query == "counts" else most
+
+
+def true_sensitivity(method: str, most: int, width: int) -> int:
+    """Delta that a level's measurement really has; ``width`` is its number of regions."""
+    return most * width if METHODS[method].query == "chain" else sensitivity(method, most)
+
+
+def level_budgets(
+    epsilon: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None
+) -> tuple[Fraction, ...]:
+    """Each level's part of epsilon: small-denominator rationals that add up to at most epsilon."""
+    from privopt.noise import split_budget
+
+    return split_budget(epsilon, list(shares) if shares is not None else list(default_shares(method, depth)))
+
+
+def measured(method: str, counts: Sequence[Ints], *, totals: bool) -> list[Ints]:
+    """What noise is added to: for each level (R_l, N), or (R_l, N - 1) cumulative counts where totals are known.
+
+    Args:
+        method: its name.
+        counts: for each level (R_l, N) true counts.
+        totals: whether region totals are published exactly, so that size N needs no noise.
+    """
+    query = METHODS[method].query
+    if query == "counts":
+        return [np.asarray(level, dtype=np.int64) for level in counts]
+    if query == "chain":
+        return chain_query(counts)
+    cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
+    return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
+
+
+def spent_on_a_neighbour(method: str, tree: Tree, budgets: Sequence[Fraction], most: int) -> Fraction:
+    """The real privacy loss between neighbours: sum over levels of true sensitivity over scale."""
+    delta = sensitivity(method, most)
+    return sum(
+        (
+            budget * true_sensitivity(method, most, width) / delta
+            for budget, width in zip(budgets, tree.widths, strict=True)
+        ),
+        Fraction(0),
+    )

@@ -1,0 +1,112 @@
+"""The problem file of hierarchical-dp, and the counts that it names."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.problem import File, at_least, key, positive
+
+__all__ = ["HierarchyProblem"]
+
+
+def _shares(value: Any) -> str | None:
+    return None if value and min(value) > 0 else "a list of numbers above 0, one a level"
+
+
+def _weights(value: Any) -> str | None:
+    return (
+        None if value and min(value) >= 0 and value[-1] > 0 else "numbers of at least 0, one a level, the last above 0"
+    )
+
+
+@frozen(kw_only=True)
+class HierarchyTable:
+    """Where the counts are."""
+
+    counts: File | None = key(
+        default=None,
+        secret=True,
+        help="level_1,...,level_L,size,groups: one row a leaf region and size (CSV or Parquet); absent pairs are 0",
+    )
+    units: File | None = key(
+        default=None,
+        secret=True,
+        help="instead of counts: level_1,...,level_L,unit,quantity, one row an individual, added up by unit and leaf",
+    )
+    totals: File | None = key(
+        default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
+    )
+    sizes: int = key(help="N; size N means N or more", unit="individuals", check=at_least(1))
+
+
+@frozen(kw_only=True)
+class Privacy:
+    """How much may leak."""
+
+    epsilon: Fraction = key(help="budget of one individual, over all levels", unit="1/individual", check=positive)
+
+
+@frozen(kw_only=True)
+class Settings:
+    """How the budget is spent and the noise undone."""
+
+    budget: tuple[Fraction, ...] | None = key(
+        default=None, help="shares of epsilon by level, the root's first; left out: the method's own", check=_shares
+    )
+    level_weights: tuple[Fraction, ...] | None = key(
+        default=None, help="weights of the levels in the objective; left out: inverse variances", check=_weights
+    )
+    region_totals: bool | None = key(
+        default=None, help="publish every region's number of groups exactly; left out: the method's own"
+    )
+    max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
+
+
+@frozen(kw_only=True)
+class HierarchyProblem:
+    """Counts of groups by size in a hierarchy of regions, and how much may leak of them."""
+
+    hierarchy: HierarchyTable = key(help="the regions and their groups")
+    privacy: Privacy = key(help="what is promised")
+    settings: Settings = key(name="hierarchical-dp", factory=Settings, help="the method's choices")
+    groups: Any = field(init=False, default=None, eq=False, repr=False)
+    """`privopt_hierarchical_dp.counts.Groups`, loaded; None in a published copy, which lacks the secret files."""
+
+    def prepare(self, file: str) -> None:
+        """Read the counts or units.
+
+        Raises:
+            InputError: every fault of the files; neither or both of counts and units; lists whose
+                length is not the number of levels.
+        """
+        from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
+
+        table = self.hierarchy
+        given = [source for source in (table.counts, table.units) if source is not None]
+        if len(given) != 1:
+            found = "both counts and units" if given else "neither counts nor units"
+            raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
+        if given[0].path is None:
+            return
+        if table.counts is not None:
+            groups = read_counts(table.counts.here, table.sizes, name=table.counts.name)
+        else:
+            assert table.units is not None
+            most = self.settings.max_quantity
+            groups = read_units(table.units.here, table.sizes, most=most, name=table.units.name)
+        if table.totals is not None:
+            check_totals(table.totals.here, groups, name=table.totals.name)
+        depth = groups.tree.depth
+        lists = {"budget": self.settings.budget, "level_weights": self.settings.level_weights}
+        faults = [
+            Fault(file, f"hierarchical-dp.{name}", f"{len(values)} numbers", f"{depth}, one for each level")
+            for name, values in lists.items()
+            if values is not None and len(values) != depth
+        ]
+        if faults:
+            raise InputError(faults)
+        object.__setattr__(self, "groups", groups)

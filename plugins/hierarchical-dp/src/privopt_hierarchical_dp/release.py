@@ -1,0 +1,189 @@
+"""What is published: counts of every region and size, and the noisy values that they were fitted to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Release
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.tree import Ints, Tree
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+
+__all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "violations"]
+
+ARTEFACT = "release.csv"
+NOISY = "noisy.npz"
+
+
+@frozen(kw_only=True, eq=False)
+class HierarchyRelease(Release):
+    """Counts of groups of every size in every region.
+
+    Attributes:
+        tree: the regions.
+        counts: for each level (R_l, N) groups of sizes 1 to N.
+        noisy: for each level the noisy values of what the method measured: counts (R_l, N), or
+            cumulative counts (R_l, N) or (R_l, N - 1).
+        truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
+    """
+
+    tree: Tree
+    counts: list[Ints]
+    noisy: list[Ints]
+    truth: list[Ints] | None = field(default=None, repr=False)
+
+    def write(self, folder: Path) -> None:
+        """Write release.csv and noisy.npz."""
+        _write_table(folder / ARTEFACT, self.tree, self.counts)
+        arrays: dict[str, Any] = {f"level_{level + 1}": values for level, values in enumerate(self.noisy)}
+        with (folder / NOISY).open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
+
+    def write_private(self, folder: Path) -> None:
+        """Write the true counts, in the form of the release."""
+        if self.truth is not None:
+            _write_table(folder / "counts.csv", self.tree, self.truth)
+
+    @classmethod
+    def read(cls, folder: Path, problem: HierarchyProblem) -> HierarchyRelease:
+        """Read release.csv and noisy.npz back.
+
+        Raises:
+            InputError: a file is missing or malformed, regions form no tree, a size is missing.
+        """
+        sizes = problem.hierarchy.sizes
+        tree, counts = _read_table(folder / ARTEFACT, sizes)
+        path = folder / NOISY
+        wanted = f"arrays level_1 to level_{tree.depth} of integers, one row a region"
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                noisy = [np.asarray(archive[f"level_{level + 1}"]) for level in range(tree.depth)]
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError([Fault(str(path), "", f"no such archive ({error})", wanted)]) from None
+        for level, (values, rows) in enumerate(zip(noisy, tree.widths, strict=True)):
+            if values.ndim != 2 or values.shape[0] != rows or values.dtype.kind != "i":
+                found = f"{values.dtype} of shape {values.shape}"
+                raise InputError([Fault(str(path), f"level_{level + 1}", found, f"integers, {rows} rows")])
+        return cls(tree=tree, counts=counts, noisy=[values.astype(np.int64) for values in noisy])
+
+    def shape_faults(self, method: str, totals: bool) -> list[str]:
+        """Whether as many values were measured as the method measures; one line for each that fails."""
+        width = self.counts[0].shape[1]
+        if METHODS[method].query == "cumulative" and totals:
+            width -= 1
+        return [
+            f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
+            for level, values in enumerate(self.noisy)
+            if values.shape[1] != width
+        ]
+
+    def complaints(self) -> list[str]:
+        """Conditions of a valid release that fail: non-negative, children adding up to their parent."""
+        lines = []
+        for names, level in zip(self.tree.names, self.counts, strict=True):
+            if level.min(initial=0) < 0:
+                lines.append(f"{ARTEFACT}: region {names[int(np.argmin(level.min(axis=1)))]!r} has a negative count")
+        for parent, (start, below) in enumerate(zip(self.tree.start, self.counts[1:], strict=True)):
+            wrong = np.argwhere(np.add.reduceat(below, start[:-1], axis=0) != self.counts[parent])
+            if len(wrong):
+                region, size = wrong[0].tolist()
+                lines.append(
+                    f"{ARTEFACT}: {len(wrong)} counts of level {parent + 1} are not the sums of their children, "
+                    f"the first in region {self.tree.names[parent][region]!r}, size {size + 1}"
+                )
+        return lines
+
+
+def violations(tree: Tree, counts: Sequence[Ints]) -> int:
+    """Subtrees that violate consistency (the paper's #CV): (region, size) whose children do not add up to it."""
+    return sum(
+        int(np.count_nonzero(np.add.reduceat(below, start[:-1], axis=0) != own))
+        for start, own, below in zip(tree.start, counts, counts[1:], strict=False)
+    )
+
+
+def _write_table(path: Path, tree: Tree, counts: Sequence[Ints]) -> None:
+    """``region, parent, size, groups``: level by level, regions in the order of the input."""
+    import polars as pl
+
+    sizes = counts[0].shape[1]
+    with path.open("wb") as stream:
+        for level, (names, order, values) in enumerate(zip(tree.names, tree.order, counts, strict=True)):
+            parents = [""] * len(names)
+            if level:
+                parents = [tree.names[level - 1][place] for place in tree.parents(level)]
+            region = pl.Series("region", [names[place] for place in order], dtype=pl.String)
+            parent = pl.Series("parent", [parents[place] for place in order], dtype=pl.String)
+            rows = np.repeat(np.arange(len(names)), sizes)
+            pl.DataFrame(
+                [
+                    region.gather(rows),
+                    parent.gather(rows),
+                    pl.Series("size", np.tile(np.arange(1, sizes + 1), len(names))),
+                    pl.Series("groups", values[order].ravel()),
+                ]
+            ).write_csv(stream, include_header=level == 0, quote_style="necessary", null_value="")
+
+
+def _read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
+    import polars as pl
+
+    wanted = "columns region, parent, size, groups"
+    schema = {"region": pl.String, "parent": pl.String, "size": pl.Int64, "groups": pl.Int64}
+    try:
+        table = pl.read_csv(path, schema_overrides=schema)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason})", wanted)]) from None
+    if table.columns != list(schema):
+        raise InputError([Fault(str(path), "header", ",".join(table.columns), wanted)])
+    height = table.height
+    size = table["size"].to_numpy()
+    if height == 0 or height % sizes or table["groups"].null_count() or table["size"].null_count():
+        raise InputError([Fault(str(path), "", f"{height} rows", f"{sizes} rows with numbers for each region")])
+    region = table["region"].gather(np.arange(0, height, sizes)).to_list()
+    blocks = table["region"].to_numpy().reshape(-1, sizes)
+    if (size.reshape(-1, sizes) != np.arange(1, sizes + 1)).any() or (blocks != blocks[:, :1]).any():
+        raise InputError([Fault(str(path), "", "sizes out of order", f"sizes 1 to {sizes} for each region in turn")])
+    parent = table["parent"].gather(np.arange(0, height, sizes)).fill_null("").to_list()
+    tree, place = _tree_of(region, parent, path)
+    values = table["groups"].to_numpy().reshape(-1, sizes)
+    counts = [np.ascontiguousarray(values[[place[name] for name in names]]) for names in tree.names]
+    return tree, counts
+
+
+def _tree_of(region: list[str], parent: list[str], path: Path) -> tuple[Tree, dict[str, int]]:
+    above = dict(zip(region, parent, strict=True))
+    place = {name: row for row, name in enumerate(region)}
+    if len(above) != len(region):
+        raise InputError([Fault(str(path), "region", "a region that stands twice", "each region once")])
+    inner = set(parent)
+    leaves = [name for name in region if name not in inner]
+    paths = []
+    for leaf in leaves:
+        chain = [leaf]
+        while above.get(chain[-1]):
+            chain.append(above[chain[-1]])
+            if len(chain) > len(region):
+                raise InputError([Fault(str(path), "parent", f"a circle through {leaf!r}", "a tree")])
+        paths.append(tuple(reversed(chain)))
+    tree = Tree.from_paths(paths, file=str(path))
+    missing = [name for level in tree.names for name in level if name not in place]
+    if missing or tree.regions != len(region):
+        found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
+        raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
+    return _in_file_order(tree, place), place
+
+
+def _in_file_order(tree: Tree, place: dict[str, int]) -> Tree:
+    """The same tree with ``order`` as the file has it on every level."""
+    orders = [np.argsort([place[name] for name in names], kind="stable") for names in tree.names]
+    return Tree(names=tree.names, start=tree.start, order=tuple(orders))
