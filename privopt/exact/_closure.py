@@ -20,8 +20,6 @@ __all__ = ["Graph", "close", "graph_of", "lower"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: Raises smaller than this, relative, are roundings; the slack tau covers what they leave.
-STEP = 1.0 + 2.0**-50
 _COLUMNS = 64
 
 
@@ -73,37 +71,55 @@ def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Grap
 
 
 @numba.njit(cache=True, nogil=True)
-def _pull(target, source, factor, whole):  # type: ignore[no-untyped-def]
-    """target = max(target, factor source), rounded up to integers where ``whole``; how many entries rose."""
-    raised = 0
-    if whole:
-        for k in range(target.size):
-            value = np.ceil(factor * source[k])
-            raised += value > target[k] * 1.0000000000000009
-            target[k] = max(value, target[k])
-    else:
-        for k in range(target.size):
-            value = factor * source[k]
-            raised += value > target[k] * 1.0000000000000009
-            target[k] = max(value, target[k])
-    return raised
+def _gather(top, z, rows, factors, count):  # type: ignore[no-untyped-def]
+    """top_k = max over the first ``count`` rows r of factors_r z_rk, four rows at a time."""
+    top[:] = 0.0
+    full = count - count % 4
+    for s in range(0, full, 4):
+        a, b, c, d = rows[s], rows[s + 1], rows[s + 2], rows[s + 3]
+        fa, fb, fc, fd = factors[s], factors[s + 1], factors[s + 2], factors[s + 3]
+        for k in range(top.size):
+            u, v, w, x = fa * z[a, k], fb * z[b, k], fc * z[c, k], fd * z[d, k]
+            u = u if u > v else v
+            w = w if w > x else x
+            u = u if u > w else w
+            top[k] = u if u > top[k] else top[k]
+    for s in range(full, count):
+        a, fa = rows[s], factors[s]
+        for k in range(top.size):
+            u = fa * z[a, k]
+            top[k] = u if u > top[k] else top[k]
 
 
 @numba.njit(cache=True, nogil=True)
 def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-untyped-def]
-    """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met."""
-    n = block.shape[0]
+    """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met.
+
+    A rise by less than 2**-50, relative, is a rounding and pulls nobody: the slack tau covers what it leaves.
+    """
+    n, width = block.shape
+    top = np.empty(width)
+    rows, scales = np.empty(n, dtype=np.int64), np.empty(n)
     before = np.ones(n, dtype=np.bool_)
     for sweep in range(limit):
         now = np.zeros(n, dtype=np.bool_)
         any_raised = False
         for step in range(n):
             j = step if sweep % 2 == 0 else n - 1 - step
-            raised = 0
+            count = 0
             for e in range(indptr[j], indptr[j + 1]):
-                i = indices[e]
-                if before[i] or now[i]:
-                    raised += _pull(block[j], block[i], factors[e], whole)
+                if before[indices[e]] or now[indices[e]]:
+                    rows[count], scales[count] = indices[e], factors[e]
+                    count += 1
+            if count == 0:
+                continue
+            _gather(top, block, rows, scales, count)
+            raised = 0
+            for k in range(width):
+                value = np.ceil(top[k]) if whole else top[k]
+                if value > block[j, k]:
+                    raised += value > block[j, k] * 1.0000000000000009
+                    block[j, k] = value
             if raised > 0:
                 now[j] = True
                 any_raised = True
@@ -162,11 +178,8 @@ def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untype
         left = excess[j]
         if left <= 0.0:
             continue
-        bound[:] = 0.0
-        for e in range(indptr[j], indptr[j + 1]):
-            i, f = indices[e], factors[e]
-            for k in range(width):
-                bound[k] = max(bound[k], f * z[i, k])
+        span = slice(indptr[j], indptr[j + 1])
+        _gather(bound, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
         for k in np.argsort(-cost[j]):
             room = z[j, k] - bound[k]
             if room >= left:

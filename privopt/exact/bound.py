@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from fractions import Fraction
+from typing import Protocol, runtime_checkable
 
 import numba
 import numpy as np
@@ -29,7 +30,7 @@ from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
 from privopt.execution import Executor, serial
 
-__all__ = ["Block", "Multipliers", "lower_bound"]
+__all__ = ["Block", "Blocks", "Multipliers", "lower_bound"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,6 +38,15 @@ Ints = NDArray[np.int64]
 Block = tuple[int, int, Floats, Floats]
 
 _COLUMNS = 128
+
+
+@runtime_checkable
+class Blocks(Protocol):
+    """Whatever holds multipliers and gives them in blocks."""
+
+    def blocks(self) -> Iterable[Block]:
+        """Blocks of columns, each once."""
+        ...
 
 
 @frozen(kw_only=True, eq=False)
@@ -108,7 +118,7 @@ def lower_bound(
     pairs: Ints,
     distances: Floats,
     epsilon: Fraction,
-    multipliers: Multipliers | Iterable[Block],
+    multipliers: Blocks | Iterable[Block],
     *,
     executor: Executor | None = None,
 ) -> float:
@@ -119,8 +129,8 @@ def lower_bound(
         pairs: (P, 2) required pairs.
         distances: (P,) each double the rational that it is.
         epsilon: exact: the epsilon that is promised, not the tighter one that was solved with.
-        multipliers: any; as a whole, or as blocks of columns that need not be held at once. Columns that no block
-            names have multipliers 0.
+        multipliers: any; something that gives blocks of columns, or the blocks, which need not be held at once.
+            Columns that no block names have multipliers 0.
         executor: where blocks are evaluated.
 
     Returns:
@@ -138,7 +148,7 @@ def lower_bound(
     first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     least = np.full(len(cost), np.inf)
     seen = np.zeros(cost.shape[1], dtype=bool)
-    blocks = multipliers.blocks() if isinstance(multipliers, Multipliers) else iter(multipliers)
+    blocks = multipliers.blocks() if isinstance(multipliers, Blocks) else multipliers
     pending: deque[Future[Floats]] = deque()
     where = executor or serial()
     graph = [where.hold(a) for a in (first, second, growth)]

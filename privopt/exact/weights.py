@@ -24,7 +24,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import CertificationError, SolverError, UsageError
@@ -39,8 +39,11 @@ Ints = NDArray[np.int64]
 Weights = NDArray[np.uint64]
 Progress = Callable[[str], object]
 
-#: Records nearer than this (eps d) get equal rows.
-MERGED_WITHIN = 1e-6
+#: Records nearer than this (eps d) get equal rows: the first where all goes well, the others where the noise of the
+#: matrix drowns what tells near records apart, so that too much mass would have to be moved.
+MERGED_WITHIN = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+#: Share of mass that may be moved without a second thought.
+MOVED = 1e-7
 #: Relative errors of sums and products that tau must cover, with room.
 ROUNDING = 2e-14
 _RAISE, _LARGEST_TAU = 8.0, 0.5
@@ -55,19 +58,19 @@ class Repaired:
     Attributes:
         weights: (N, K) uint64, read-only, rows summing to exactly 2**63.
         tau: the slack that certification took: the closure is at eps (1 - tau).
+        merged: records that share their row with an earlier one because they lie too near (eps d = 1e-6 as a rule).
+        measured: the certificate.
         loss_before: sum of loss times the matrix that came in (negatives cut, rows divided by their sums); None
             without a loss.
         loss_after: the same of the weights.
-        merged: records that share their row with an earlier one because they lie within eps d = 1e-6.
-        measured: the certificate.
     """
 
     weights: Weights = field(repr=False)
     tau: float
-    loss_before: float | None
-    loss_after: float | None
     merged: int
     measured: Measured
+    loss_before: float | None = None
+    loss_after: float | None = None
 
 
 def repair(
@@ -115,25 +118,48 @@ def repair(
     np.maximum(given, 0.0, out=given)
     sums = given.sum(axis=1, keepdims=True)
     loss_before = None if loss is None else float((loss * (given / np.where(sums > 0, sums, 1.0))).sum())
-    label, exponents = _merge(pairs, distances, epsilon, len(given))
+    best, least, refused = None, np.inf, None
+    for within in MERGED_WITHIN:
+        tell("repair and certificate" + (f", records nearer than {within:.0e} on one row" if best or refused else ""))
+        try:
+            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor)
+        except CertificationError as error:
+            refused = error
+            continue
+        price = moved if loss is None else float((loss * found.weights).sum() / TOTAL)
+        if best is not None and price >= least:
+            break
+        best, least = found, price
+        if moved <= MOVED:
+            break
+    if best is None:
+        raise CertificationError(*refused.args if refused else ()) from refused
+    return evolve(best, loss_before=loss_before, loss_after=None if loss is None else least)
+
+
+def _repair_within(
+    within: float,
+    given: Floats,
+    loss: Floats | None,
+    pairs: Ints,
+    distances: Floats,
+    epsilon: Fraction,
+    gap: float,
+    executor: Executor | None,
+) -> tuple[Repaired, float]:
+    """The repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
+    label, exponents = _merge(pairs, distances, epsilon, len(given), within)
     start, graph, cost = _quotient(given, loss, pairs, exponents, label)
     tau = _first_tau(graph, gap)
     while tau <= _LARGEST_TAU:
-        tell(f"repair at tau = {tau:.1e}")
-        small = _to_integers(_to_sum_one(start.copy(), cost, graph, tau, executor), graph, tau, executor)
+        rows, moved = _to_sum_one(start.copy(), cost, graph, tau, executor)
+        small = _to_integers(rows, graph, tau, executor)
         weights = small[label]
-        tell("certificate")
         measured = certify(weights, pairs, distances, epsilon, executor=executor)
         if measured.holds:
             weights.setflags(write=False)
-            return Repaired(
-                weights=weights,
-                tau=tau,
-                loss_before=loss_before,
-                loss_after=None if loss is None else float((loss * weights).sum() / TOTAL),
-                merged=len(given) - len(small),
-                measured=measured,
-            )
+            merged = len(given) - len(small)
+            return Repaired(weights=weights, tau=tau, merged=merged, measured=measured), moved
         tau *= _RAISE
     raise CertificationError(
         f"no slack up to {_LARGEST_TAU} made the repaired matrix certify: {measured.failed} of {len(pairs)} pairs fail"
@@ -146,7 +172,7 @@ def _first_tau(graph: Graph, gap: float) -> float:
     return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING / shortest))
 
 
-def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int) -> tuple[Ints, Floats]:
+def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, within: float) -> tuple[Ints, Floats]:
     """Class of each record, numbered by first appearance, and eps d of each pair in doubles.
 
     Classes are the connected components of the near pairs, so a pair between two classes is never nearer than the
@@ -156,11 +182,11 @@ def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int) -> t
     exponents = distances * float(epsilon)
     label = np.zeros(records, dtype=np.int64)
     active = np.ones(records, dtype=bool)
-    threshold = MERGED_WITHIN
+    threshold = within
     while True:
         near = (exponents < threshold) & active[pairs[:, 0]] & active[pairs[:, 1]]
         near |= (distances == 0) & active[pairs[:, 0]]
-        fresh, far = _classes(pairs[near], exponents[near], records)
+        fresh, far = _classes(pairs[near], exponents[near], records, 5 * within)
         stretched = active & far if threshold > 1e-9 else np.zeros(records, dtype=bool)
         settled = active & ~stretched
         label[settled] = fresh[settled] + label.max() + 1
@@ -173,8 +199,8 @@ def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int) -> t
     return rank[inverse], exponents
 
 
-def _classes(pairs: Ints, exponents: Floats, records: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Components of the near pairs, and which records lie in one that stretches beyond ten times the threshold."""
+def _classes(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
+    """Components of the near pairs, and which records lie in one with members beyond ``reach`` of its first."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components, dijkstra
 
@@ -189,9 +215,9 @@ def _classes(pairs: Ints, exponents: Floats, records: int) -> tuple[Ints, NDArra
         first = np.full(count, -1, dtype=np.int64)
         first[labels[::-1]] = np.arange(records)[::-1]
         for component in np.unique(labels[suspects]):
-            reach = dijkstra(adjacency, directed=False, indices=first[component])
+            away = dijkstra(adjacency, directed=False, indices=first[component])
             members = labels == component
-            far[members] = reach[members].max() > 5 * MERGED_WITHIN
+            far[members] = away[members].max() > reach
     return labels.astype(np.int64), far
 
 
@@ -227,8 +253,8 @@ def _drift(sums: Floats, graph: Graph) -> float:
     return float((np.abs(logs[graph.first] - logs[graph.second]) / graph.exponents).max())
 
 
-def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> Floats:
-    """A closed matrix with rows that sum to 1, up to a drift that tau covers."""
+def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> tuple[Floats, float]:
+    """A closed matrix with rows that sum to 1, up to a drift that tau covers; and the share of mass moved."""
     for _ in range(_COARSE):
         close(z, graph, tau, whole=False, executor=executor)
         _fill_empty(z, graph)
@@ -239,7 +265,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Exe
     for _ in range(2):
         sums = z.sum(axis=1)
         if _drift(sums, graph) <= tau / 4:
-            return _over(z, sums)
+            return _over(z, sums), 0.0
         z /= _least(sums, graph)[:, None]  # one factor a component: stays in the cone
         lower(z, z.sum(axis=1) - 1.0, cost, graph, tau)
     return _share_deficits(z, cost, graph, tau)
@@ -266,11 +292,11 @@ def _fill_empty(z: Floats, graph: Graph) -> None:
     z[mass[graph.labels] == 0] = 1.0
 
 
-def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> Floats:
+def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Bring sums to 1 by adding to each component one output in amounts that are in the cone (third fact above)."""
     sums = z.sum(axis=1)
     if _drift(sums, graph) <= tau / 4:
-        return _over(z, sums)
+        return _over(z, sums), 0.0
     steps = np.expm1((1.0 - tau) * graph.exponents)
     i, j = graph.first, graph.second
     wanted = np.maximum(sums[j] + (sums[j] - sums[i]) / steps, sums[i] + (sums[i] - sums[j]) / steps)
@@ -281,7 +307,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> Floats
     priced = np.zeros((graph.components, z.shape[1]))
     np.add.at(priced, graph.labels, cost * deficits[:, None])
     z[np.arange(len(z)), priced.argmin(axis=1)[graph.labels]] += deficits
-    return _over(z, z.sum(axis=1))
+    return _over(z, z.sum(axis=1)), float((deficits / scale[graph.labels]).max())
 
 
 def _to_integers(z: Floats, graph: Graph, tau: float, executor: Executor | None) -> Weights:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -136,12 +135,3 @@ def optimum() -> Callable[..., tuple[Fraction, np.ndarray, Any, Any]]:
 @pytest.fixture(scope="session")
 def exp60() -> Callable[..., Fraction]:
     return exponential
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """A nightly run: PRIVOPT_NIGHTLY=1 makes every property test here try 10,000 examples."""
-    from hypothesis import settings
-
-    settings.register_profile("exact-nightly", max_examples=10_000, deadline=None)
-    if os.environ.get("PRIVOPT_NIGHTLY"):
-        settings.load_profile("exact-nightly")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +12,9 @@ from hypothesis import strategies as st
 from privopt.errors import UsageError
 from privopt.exact import Multipliers, lower_bound
 from privopt.execution import threads
+
+#: A nightly run sets PRIVOPT_EXAMPLES=10000.
+EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "80"))
 
 
 def small(seed, largest=4):
@@ -24,7 +29,7 @@ def small(seed, largest=4):
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_exact_multipliers_give_the_optimum(optimum, seed):
     cost, pairs, lengths, epsilon, _ = small(seed)
     best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)
@@ -34,7 +39,7 @@ def test_exact_multipliers_give_the_optimum(optimum, seed):
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["noise", "random", "huge", "negative", "nan", "mixed"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
     cost, pairs, lengths, epsilon, rng = small(seed)
     best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)
