@@ -144,6 +144,18 @@ def test_relabelling_changes_nothing(case, delta, random):
     assert (order[other] == one[order]).all()
 
 
+def test_sphere_and_its_matrix_reconnect_alike(rng):
+    degrees = np.column_stack([41 + rng.random(150), 12 + rng.random(150)])
+    cost, rank = rng.uniform(1, 8, 150), rng.permutation(150)
+    distances = np.array([[haversine(a, b) for b in degrees] for a in degrees])
+    plans = []
+    for metric in (Sphere(degrees), Matrix(np.maximum(distances, distances.T))):
+        base = optimal_assignment(metric, cost, rank)
+        plans.append([base.facility] + [reconnect(metric, cost, rank, base, d).facility for d in (0.5, 2.0, 9.0, 40.0)])
+        assert metric.extent > 30
+    assert all((a == b).all() for a, b in zip(*plans, strict=True))
+
+
 def test_other_independent_sets_break_theorem_6():
     """A maximal set that is not greedy by cost: the excess reaches nearly 2 delta where delta is claimed."""
     delta = 1.0

@@ -60,7 +60,7 @@ def test_published_figures():
     assert paper.tolist() == paper_margin(SIZES, 1000, 0.1, 0.1).tolist()
 
 
-@given(st.integers(1, 200), st.floats(1e-12, 0.4))
+@given(st.integers(1, 200) | st.integers(201, 5000), st.floats(1e-12, 0.4))
 @settings(max_examples=40)
 def test_continuous_quantile(k, beta):
     t = upper_quantile(k, beta, 1.0, "continuous")
@@ -83,6 +83,15 @@ def test_continuous_tail_against_an_integral():
 
         tail = quantiles._race_tail(2, t, m, special.betainc(2.0, 2 - m, 0.5))
         assert tail == pytest.approx((2 + t) * math.exp(-t) / 4, rel=1e-8)
+
+
+def test_extreme_budgets():
+    for epsilon in (1e-12, 1e-6, 30.0, 1000.0):
+        for k in (1, 2, 1000):
+            discrete, real = (upper_quantile(k, 0.01, epsilon, noise) for noise in ("discrete", "continuous"))
+            assert 0 <= discrete <= real + k
+            if epsilon < 1e-3:
+                assert discrete >= real * (1 - 1e-9) - k
 
 
 def test_quantile_grows_with_k_and_shrinks_with_beta():

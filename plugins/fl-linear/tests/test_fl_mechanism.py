@@ -224,6 +224,25 @@ def test_bad_tables(problem, change, where):
         run(problem(5, **change))
 
 
+def test_fractions_cannot_come_of_discrete_noise(problem):
+    path = problem(5, counts=(), noisy_clients=[1, 2.5, 3, 4, 5], settings='noise = "discrete"')
+    with pytest.raises(InputError, match="row 3, column noisy_clients"):
+        run(path)
+
+
+def test_audit(problem):
+    from privopt.solve import load_release
+
+    out, result, _ = run(problem(settings="delta = 0.1", epsilon="1.0"))
+    _, mechanism, loaded, release, read = load_release(out)
+    found = mechanism.audit(loaded, release, read)
+    assert found["epsilon"] == {"claimed": 1.0, "achieved": result["certificate"]["worst"]}
+    assert 0.5 < found["statistical"]["epsilon_lower"] <= 1.0
+    again, _, _ = run(out / "problem" / "problem.toml")
+    _, mechanism, loaded, release, read = load_release(again)
+    assert mechanism.audit(loaded, release, read)["statistical"] is None
+
+
 @pytest.mark.parametrize("settings", ["delta = -1", 'delta = "some"', 'margin = "small"', "mean_clients = -2"])
 def test_bad_settings(problem, settings):
     with pytest.raises(InputError, match=settings.split()[0]):

@@ -22,6 +22,7 @@ from privopt_fl_linear.theory import assumption_5, bounds, values
 
 __all__ = ["FLLinear"]
 
+AUDIT_DRAWS, CONFIDENCE = 50_000, 0.95
 RERUN = 100_000
 """Locations up to which ``verify`` also lets ``auto`` choose again."""
 
@@ -83,7 +84,7 @@ class FLLinear(Mechanism):
         method, details = str(result["method"]), result.get("details", {})
         noisy = problem.data.noisy
         if method == "optimal":
-            return []
+            return _verify_openly(problem, release)
         if noisy is None:
             return ["problem: no noisy_clients, so the server's side cannot be run again"]
         delta, level = details.get("delta"), details.get("failure_probability", {}).get("level")
@@ -114,11 +115,37 @@ class FLLinear(Mechanism):
         return [f"result.json: details: auto gives delta {plan.delta!r} at level {plan.level!r}"]
 
     def audit(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The noise leaks exactly epsilon: neighbouring counts shift the Laplace by one scale."""
+        """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
+
+        ``statistical`` attacks fresh reports of this location side at counts 0 and 1; there is none where the noise was
+        drawn elsewhere.
+        """
         if result.get("method") == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
         certificate = self.privacy(problem, str(result["method"])).measure(release)
-        return {"epsilon": {"claimed": float(problem.privacy.epsilon), "achieved": certificate.worst}}
+        found: dict[str, Any] = {
+            "epsilon": {"claimed": float(problem.privacy.epsilon), "achieved": certificate.worst},
+            "statistical": None,
+        }
+        if result.get("certificate", {}).get("arithmetic") != "declared":
+            from privopt.attack import epsilon_lower
+
+            none, one = (
+                np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), problem.privacy.epsilon, noise=problem.noise)[0])
+                for b in (0, 1)
+            )
+            lower = epsilon_lower(none, one, CONFIDENCE)
+            found["statistical"] = {"epsilon_lower": lower, "confidence": CONFIDENCE, "draws": AUDIT_DRAWS}
+        return found
+
+
+def _verify_openly(problem: FLProblem, release: FLRelease) -> list[str]:
+    """Connections need no counts unless opening costs something; capacities are not determined by what is public."""
+    if problem.data.site.opening is not None:
+        return []
+    again = _base(problem, None)[0]
+    same = np.array_equal(again.facility, release.assignment.facility)
+    return [] if same else ["connections.csv: not the cheapest facility of each location"]
 
 
 def _alpha(problem: FLProblem) -> float:

@@ -120,6 +120,11 @@ class FLProblem:
             InputError: every fault of the files.
         """
         object.__setattr__(self, "data", _load(self.locations))
+        noisy = self.data.noisy
+        if self.settings.noise == "discrete" and noisy is not None and bool((noisy != np.rint(noisy)).any()):
+            row = int(np.argmax(noisy != np.rint(noisy)))
+            fault = f"row {row + 2}, column noisy_clients", str(noisy[row]), 'a whole number, for noise = "discrete"'
+            raise InputError([Fault(self.locations.points.name, *fault)])
 
     @property
     def noise(self) -> Noise:

@@ -13,6 +13,8 @@ integers, and t is then an integer. How P(S > t) is evaluated:
   terms, relatively accurate.
 * continuous: P(S > t/epsilon) = sum_{m < k} Poisson(m; t) P(Binomial(2k - 1 - m, 1/2) >= k): m of the k arrivals of one
   unit Poisson process fall before t, and the rest lose the race against the k arrivals of another. Positive terms.
+  For more than 200 draws the same Fourier sum on a circle of reals: 1/2 - t/N - sum_j phi(theta_j)^k sin(theta_j t) /
+  (pi j), phi(theta) = 1 / (1 + (theta/epsilon)^2).
 * beyond the ranges where these are cheap: Chernoff, min over s of [ln(1/beta) + k ln M(s)] / s, valid at every s.
 """
 
@@ -28,10 +30,12 @@ from privopt_fl_linear.kernels import compiled
 __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quantiles"]
 
 Noise = Literal["discrete", "continuous"]
-FOURIER_TERMS = 2_000_000
-SUM_TERMS = 2_000_000
+FOURIER_TERMS = 50_000
+SUM_TERMS = 200_000
+RACE_LIMIT = 200
 CONTINUOUS_LIMIT = 100_000_000
 SMALL_BETA = 1e-9
+LARGE_EPSILON = 100.0
 _cache: dict[tuple[str, float, int, float], float] = {}
 CACHE_LIMIT = 500_000
 
@@ -98,6 +102,8 @@ def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> f
 @compiled
 def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: float) -> Any:
     """Return P(S > t) at many t of either sign, each within ``slack`` (>= 1e-11) of the truth."""
+    if discrete:
+        epsilon = min(epsilon, 600.0)  # beyond, sinh leaves the doubles and so does every tail
     half = _chernoff(discrete, epsilon, k, slack * 0.25)
     period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
     most = math.ceil(half) if discrete else 10_000_000
@@ -131,6 +137,30 @@ def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: f
             total += weight[j] * math.sin(2.0 * math.pi * (turns - math.floor(turns)))
         out[i] = 0.5 - t / period - total
     return out
+
+
+@compiled
+def _continuous_fourier(k: int, beta: float) -> float:
+    """Return the quantile of k unit Laplace draws from the wrapped tail, for k large enough that few terms matter."""
+    period = 2.0 * _chernoff(False, 1.0, k, beta * 1e-6)
+    terms = int(math.sqrt(math.expm1(46.0 / k)) * period / (2.0 * math.pi)) + 1
+    weight = np.empty(terms)
+    for j in range(terms):
+        power = math.exp(-k * math.log1p((2.0 * math.pi * (j + 1) / period) ** 2))
+        weight[j] = power / (math.pi * (j + 1))
+    allowed = beta * (1.0 - 1e-6) - 1e-12
+    low, high = 0.0, _chernoff(False, 1.0, k, beta)
+    while high - low > 1e-10 * high:
+        t = 0.5 * (low + high)
+        total = 0.0
+        for j in range(terms):
+            turns = (j + 1) * (t / period)
+            total += weight[j] * math.sin(2.0 * math.pi * (turns - math.floor(turns)))
+        if 0.5 - t / period - total <= allowed:
+            high = t
+        else:
+            low = t
+    return high
 
 
 def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9) -> Any:
@@ -177,6 +207,8 @@ def _race_tail(k: int, t: float, m: Any, lost: Any) -> float:
 
 def _continuous_quantile(k: int, beta: float) -> float:
     """Return the quantile at unit scale, by bisection to 1e-10 relative; the upper end is returned."""
+    if k > RACE_LIMIT and beta >= SMALL_BETA:
+        return float(_continuous_fourier(k, beta))
     from scipy import special
 
     high = _chernoff(False, 1.0, k, beta)
@@ -193,20 +225,34 @@ def _continuous_quantile(k: int, beta: float) -> float:
 
 
 def _discrete_sum_quantile(epsilon: float, k: int, beta: float) -> float:
-    low, high = -1, int(chernoff_quantile(k, beta, epsilon, "discrete"))
+    """Return the least integer whose tail holds, searched outwards from the continuous quantile."""
+
+    def holds(t: int) -> bool:
+        return t >= 0 and _binomial_sum_tail(epsilon, k, t) <= beta
+
+    high = max(0, round(_continuous_quantile(k, beta) / epsilon))
+    step = 1
+    while not holds(high):
+        high += step
+        step *= 2
+    low, step = high - 1, 1
+    while holds(low):
+        high, low = low, low - step
+        step *= 2
     while high - low > 1:
         t = (low + high) // 2
-        if _binomial_sum_tail(epsilon, k, t) <= beta:
+        if holds(t):
             high = t
         else:
             low = t
-    return float(max(high, 0))
+    return float(high)
 
 
 def _discrete_quantile(epsilon: float, k: int, beta: float) -> float:
     if k == 1:  # P(X > t) = exp(-epsilon (t + 1)) / (1 + exp(-epsilon))
         exact = (-math.log(beta) - math.log1p(math.exp(-epsilon))) / epsilon
         return float(max(0, math.ceil(exact * (1.0 + 1e-12)) - 1))
+    epsilon = min(epsilon, LARGE_EPSILON)  # less of it only widens the noise
     if beta >= SMALL_BETA:
         found = _fourier_quantile(epsilon, k, beta, FOURIER_TERMS)
         if found >= 0.0:
@@ -221,6 +267,8 @@ def _discrete_quantile(epsilon: float, k: int, beta: float) -> float:
 
 def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
     """Return a rigorous upper bound on the quantile, an integer for discrete noise; cheap at every size."""
+    if noise == "discrete":
+        epsilon = min(epsilon, LARGE_EPSILON)
     bound = _chernoff(noise == "discrete", epsilon, k, beta)
     return float(max(0, math.ceil(bound) - 1)) if noise == "discrete" else float(bound)
 
