@@ -117,7 +117,7 @@ def _write_table(path: Path, tree: Tree, counts: Sequence[Ints]) -> None:
     sizes = counts[0].shape[1]
     with path.open("wb") as stream:
         for level, (names, order, values) in enumerate(zip(tree.names, tree.order, counts, strict=True)):
-            parents = [""] * len(names)
+            parents: list[str | None] = [None] * len(names)
             if level:
                 parents = [tree.names[level - 1][place] for place in tree.parents(level)]
             region = pl.Series("region", [names[place] for place in order], dtype=pl.String)

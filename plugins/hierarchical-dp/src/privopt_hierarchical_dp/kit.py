@@ -1,0 +1,155 @@
+"""What the conformance kit needs to try hierarchical-dp: small problems, neighbours, measurements, an oracle."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
+from privopt.testing.noise import recorded
+from privopt_hierarchical_dp.half_prices import integer_weights, objective
+from privopt_hierarchical_dp.mechanism import draw
+from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.tables import tree_tables
+from privopt_hierarchical_dp.tree import add_up
+
+__all__ = ["PROFILE", "neighbours", "problems"]
+
+COUNTS = "counts.csv"
+PLANTED = 10**6
+_SMALL = 40
+
+
+@st.composite
+def problems(draw_from: st.DrawFn) -> GeneratedProblem:
+    """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long."""
+    depth = draw_from(st.integers(1, 3))
+    paths: list[tuple[str, ...]] = [("all",)]
+    for level in range(1, depth):
+        children = [draw_from(st.integers(1, 2)) for _ in paths]
+        paths = [
+            (*path, f"{path[-1]} {chr(96 + level)}{child}")
+            for path, number in zip(paths, children, strict=True)
+            for child in range(number)
+        ]
+    sizes = draw_from(st.integers(2, 4))
+    planted = draw_from(st.booleans())
+    rows: list[list[Any]] = []
+    secrets: list[bytes] = []
+    for path in paths:
+        groups = draw_from(st.lists(st.integers(0, 4), min_size=sizes, max_size=sizes))
+        if planted:  # two of them, so that a region's total, which may be public, is neither
+            groups[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
+            secrets += [str(number).encode() for number in groups[:2]]
+        rows += [[*path, size, number] for size, number in enumerate(groups, start=1)]
+    header = [*(f"level_{level + 1}" for level in range(depth)), "size", "groups"]
+    tables: dict[str, Any] = {
+        "hierarchy": {"counts": COUNTS, "sizes": sizes},
+        "privacy": {"epsilon": draw_from(st.sampled_from([1.0, 0.5, 0.1]))},
+    }
+    if draw_from(st.booleans()):
+        tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
+    totals = [sum(int(row[-1]) for row in rows if row[depth - 1] == path[-1]) for path in paths]
+    kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
+    return GeneratedProblem(toml=to_toml(tables), files={COUNTS: csv_bytes(header, rows)}, secrets=kept)
+
+
+def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
+    header, *rows = csv.reader(io.StringIO(problem.files[COUNTS].decode()))
+    return header, rows
+
+
+def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
+    """One individual moves one group of a leaf region from a size to the next or the one before."""
+    header, rows = _rows(problem)
+    where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
+    for (path, size), index in where.items():
+        for step in (1, -1):
+            other = where.get((path, size + step))
+            if other is None or int(rows[index][-1]) == 0:
+                continue
+            moved = [list(row) for row in rows]
+            moved[index][-1] = str(int(moved[index][-1]) - 1)
+            moved[other][-1] = str(int(moved[other][-1]) + 1)
+            yield problem.with_file(COUNTS, csv_bytes(header, moved))
+
+
+def _queries(problem: Any, method: str) -> Sequence[Query]:
+    """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
+    most = problem.settings.max_quantity
+    tree = problem.groups.tree
+    counts = add_up(tree, problem.groups.leaves)
+    budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, problem.settings.budget)
+    totals = with_totals(problem, method)
+    with recorded() as calls:
+        draw(method, counts, budgets, totals=totals, most=most, seed=None)
+    delta = sensitivity(method, most)
+    return [
+        Query(name=f"level {level}", values=call.values, scale=call.scale, sensitivity=delta)
+        for level, call in enumerate(calls, start=1)
+    ]
+
+
+def _draws(problem: Any, method: str, count: int) -> NDArray[Any]:
+    """Noisy values of all levels, ``count`` times: everything that a release is made of."""
+    from privopt import noise
+
+    columns = []
+    for query in _queries(problem, method):
+        many = np.tile(np.asarray(query.values, dtype=np.int64), (count, 1))
+        columns.append(noise.discrete_laplace(many, 1 / query.scale)[0])
+    return np.concatenate(columns, axis=1)
+
+
+def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    header, rows = _rows(problem)
+    depth = len(header) - 2
+    names = sorted({name for row in rows for name in row[:depth]})
+    fresh = [f"place {index}" for index in range(len(names))]
+    chance.shuffle(fresh)
+    table = dict(zip(names, fresh, strict=True))
+    renamed = [[*(table[name] for name in row[:depth]), *row[depth:]] for row in rows]
+    return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, renamed)), change="regions were renamed")
+
+
+def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    header, rows = _rows(problem)
+    chance.shuffle(rows)
+    return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, rows)), change="rows were shuffled")
+
+
+def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+    """Valid releases are consistent with the true total; Model 1 is solved again by the paper's cost tables."""
+    method = str(result["method"])
+    if not METHODS[method].valid:
+        return
+    yield from release.complaints()
+    total = int(problem.groups.leaves.sum())
+    if int(release.counts[0].sum()) != total:
+        yield f"the root's groups add up to {int(release.counts[0].sum())}, the input's to {total}"
+    if method in ("hierarchical-dp", "hierarchical") and total <= _SMALL and not problem.settings.region_totals:
+        budgets = level_budgets(problem.privacy.epsilon, method, release.tree.depth, problem.settings.budget)
+        weights = integer_weights([budget * budget for budget in budgets])
+        best = tree_tables(release.tree, release.noisy, total=total, weights=weights.tolist())
+        found, least = (objective(values, release.noisy, weights) for values in (release.counts, best))
+        if found != least:
+            yield f"Model 1's objective is {found}; the cost tables reach {least}"
+
+
+PROFILE = Profile(
+    problems=problems(),
+    neighbours=neighbours,
+    queries=_queries,
+    draws=_draws,
+    variants={"relabelling": _relabelled, "reordering": _reordered},
+    oracle=_oracle,
+    claims={"cumulative-chain-as-published": "pure-dp"},
+)

@@ -1,0 +1,89 @@
+"""The conformance kit on every method with a guarantee, and on the published chain, which must fail it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privopt.testing import conformance, run_check, subject
+from privopt.testing.efforts import effort
+from privopt_hierarchical_dp.as_published import chain_query
+from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity, spent_on_a_neighbour, true_sensitivity
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+FAST = ["cumulative-smoothed", "cumulative-chain", "cumulative-dp", "hierarchical-dp", "top-down"]
+
+test_hierarchical_dp = conformance("hierarchical-dp", methods=FAST, how="dev")
+
+
+@pytest.mark.parametrize("method", ["cumulative", "cumulative-relaxed", "hierarchical", "hierarchical-relaxed"])
+def test_sensitivity_of_the_other_methods(method):
+    result = run_check("sensitivity", subject("hierarchical-dp", method), how=effort("dev"))
+    assert result.status == "passed", result.reason
+
+
+def test_the_published_chain_fails_the_kit():
+    result = run_check("sensitivity", subject("hierarchical-dp", "cumulative-chain-as-published"), how=effort("dev"))
+    assert result.status == "failed"
+    assert "times the epsilon" in result.reason
+
+
+def _moves(leaves):
+    """Every neighbour: one group of one leaf region from a size to the next or the one before."""
+    for region, size in np.argwhere(leaves > 0):
+        for step in (1, -1):
+            if 0 <= size + step < leaves.shape[1]:
+                moved = leaves.copy()
+                moved[region, size] -= 1
+                moved[region, size + step] += 1
+                yield moved
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_sensitivity_by_search_is_1_or_2_or_the_number_of_regions(method, random_tree):
+    rng = np.random.default_rng(8)
+    worst = [0] * 3
+    for _ in range(40):
+        tree = random_tree(rng, 3)
+        leaves = rng.integers(0, 3, size=(tree.widths[-1], 4))
+        before = measured(method, add_up(tree, leaves), totals=False)
+        most = [0] * 3
+        for moved in _moves(leaves):
+            after = measured(method, add_up(tree, moved), totals=False)
+            change = [int(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True)]
+            most = [max(pair) for pair in zip(most, change, strict=True)]
+        if leaves.sum():
+            for level, width in enumerate(tree.widths):
+                assert most[level] <= true_sensitivity(method, 1, width)
+                worst[level] = max(worst[level], most[level])
+                if METHODS[method].query == "chain":
+                    assert most[level] == width
+    if METHODS[method].query != "chain":
+        assert worst == [sensitivity(method, 1)] * 3
+
+
+def test_the_running_example_costs_one_and_a_half_epsilon_and_the_census_1066(paper):
+    tree, counts = paper
+    moved = [level.copy() for level in counts]
+    for level in (0, 1):  # person 05 joins household C of GA: from size 1 to size 2
+        moved[level][0, 0] -= 1
+        moved[level][0, 1] += 1
+    change = [int(np.abs(a - b).sum()) for a, b in zip(chain_query(moved), chain_query(counts), strict=True)]
+    assert change == [1, 2]
+    budgets = (Fraction(1, 2), Fraction(1, 2))
+    assert spent_on_a_neighbour("cumulative-chain-as-published", tree, budgets, 1) == Fraction(3, 2)
+    assert spent_on_a_neighbour("cumulative-chain", tree, budgets, 1) == 1
+    nation = Tree.from_paths([("US", f"s{c % 52}", f"c{c}") for c in range(3144)])
+    third = (Fraction(1, 3),) * 3
+    assert round(float(spent_on_a_neighbour("cumulative-chain-as-published", nation, third, 1))) == 1066
+
+
+def test_a_quantity_of_q_moves_q_cumulative_entries():
+    tree = Tree.from_paths([("r", "a"), ("r", "b")])
+    before, after = np.array([[1, 0, 0, 0], [0, 0, 0, 0]]), np.array([[0, 0, 0, 1], [0, 0, 0, 0]])
+    for method, wanted in (("cumulative-dp", 3), ("hierarchical-dp", 2)):
+        one, two = (measured(method, add_up(tree, leaves), totals=False) for leaves in (before, after))
+        assert [int(np.abs(a - b).sum()) for a, b in zip(one, two, strict=True)] == [wanted, wanted]
+        assert sensitivity(method, 3) == wanted

@@ -1,0 +1,207 @@
+"""From the problem file to DIR and back, on the paper's running example and on bad input."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from privopt.errors import InputError, UsageError
+from privopt.solve import Options, solve, verify
+from privopt_hierarchical_dp.counts import read_counts, read_units
+from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets
+
+COUNTS = """level_1,level_2,size,groups
+US,NY,1,1
+US,NY,2,1
+US,NY,3,1
+US,GA,1,2
+US,GA,3,1
+"""
+
+
+def _problem(folder: Path, counts: str = COUNTS, more: str = "", hierarchy: str = "", epsilon: str = "0.1") -> Path:
+    (folder / "counts.csv").write_text(counts)
+    path = folder / "problem.toml"
+    path.write_text(
+        f'[hierarchy]\ncounts = "counts.csv"\nsizes = 5\n{hierarchy}[privacy]\nepsilon = {epsilon}\n'
+        f"[hierarchical-dp]\n{more}"
+    )
+    return path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_solves_and_verifies(tmp_path, method):
+    done = solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out", Options(method=method, allow_unsafe=True))
+    assert verify(tmp_path / "out")[0] == []
+    table = pl.read_csv(tmp_path / "out" / "release.csv")
+    assert table["region"].to_list() == ["US"] * 5 + ["NY"] * 5 + ["GA"] * 5
+    assert table["parent"].fill_null("").to_list() == [""] * 5 + ["US"] * 10
+    assert table["size"].to_list() == [1, 2, 3, 4, 5] * 3
+    counts = table["groups"].to_numpy().reshape(3, 5)
+    if METHODS[method].valid:
+        assert counts.min() >= 0
+        assert counts[0].sum() == 6
+        np.testing.assert_array_equal(counts[0], counts[1] + counts[2])
+        assert done.result["guarantee"]["kind"] == "pure-dp"
+        assert done.result["certificate"]["worst"] <= 0.1
+    if METHODS[method].totals == "always":
+        assert counts[1:].sum(axis=1).tolist() == [3, 3]
+    public = {p.relative_to(tmp_path / "out").parts[0] for p in (tmp_path / "out").rglob("*") if p.is_file()}
+    assert public == {"release.csv", "noisy.npz", "result.json", "SHA256SUMS", "problem", "private"}
+    assert not (tmp_path / "out" / "problem" / "counts.csv").exists()
+    truth = json.loads((tmp_path / "out" / "private" / "truth.json").read_text())
+    assert truth["groups"] == 6
+    assert len(truth["l1_error_by_level"]) == 2
+
+
+def test_objective_bound_and_status_of_the_exact_methods(tmp_path):
+    problem = _problem(tmp_path)
+    for method in ("hierarchical-dp", "cumulative-chain", "hierarchical", "cumulative"):
+        result = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method)).result
+        assert result["status"] == "optimal", method
+        assert result["objective"]["gap"] <= 1e-6
+
+
+def test_a_stated_epsilon_is_spent_exactly_and_seeds_are_told(tmp_path):
+    done = solve("hierarchical-dp", _problem(tmp_path, more="budget = [0.2, 0.8]\n"), tmp_path / "out", Options(seed=4))
+    assert done.result["details"]["level_budgets"] == ["1/50", "2/25"]
+    assert done.result["guarantee"]["seeded"] is True
+    again = solve("hierarchical-dp", tmp_path / "problem.toml", tmp_path / "again", Options(seed=4))
+    assert (tmp_path / "out/release.csv").read_bytes() == (tmp_path / "again/release.csv").read_bytes()
+    assert again.result["details"]["noise"][0]["engine"] == "seeded"
+
+
+def test_region_totals_as_an_option_and_in_the_guarantee(tmp_path):
+    for method in ("cumulative-dp", "hierarchical-dp", "top-down"):
+        problem = _problem(tmp_path, more="region_totals = true\n")
+        result = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method)).result
+        table = pl.read_csv(tmp_path / method / "release.csv").group_by("region", maintain_order=True)
+        assert table.agg(pl.col("groups").sum())["groups"].to_list() == [6, 3, 3]
+        assert "Every region's number" in result["guarantee"]["statement"]
+        assert verify(tmp_path / method)[0] == []
+    with pytest.raises(InputError, match="publishes every region"):
+        solve("hierarchical-dp", _problem(tmp_path, more="region_totals = false\n"), tmp_path / "x", Options())
+
+
+def test_unit_records_give_the_counts_of_the_running_example(tmp_path):
+    rows = ["01,A,GA", "02,B,GA", "03,A,GA", "04,A,GA", "05,C,GA", "06,D,NY", "07,E,NY", "08,D,NY", "09,D,NY"]
+    rows += ["10,F,NY", "11,F,NY"]
+    text = "level_1,level_2,unit,quantity\n" + "".join(f"US,{r.split(',')[2]},{r.split(',')[1]},1\n" for r in rows)
+    (tmp_path / "units.csv").write_text(text)
+    groups = read_units(tmp_path / "units.csv", 5)
+    assert groups.tree.names[1] == ("GA", "NY")
+    assert groups.leaves.tolist() == [[2, 0, 1, 0, 0], [1, 1, 1, 0, 0]]
+    pl.read_csv(text.encode()).write_parquet(tmp_path / "units.parquet")
+    np.testing.assert_array_equal(read_units(tmp_path / "units.parquet", 5).leaves, groups.leaves)
+    capped = read_units(tmp_path / "units.csv", 2)
+    assert capped.leaves.tolist() == [[2, 1], [1, 2]]
+    problem = tmp_path / "units.toml"
+    problem.write_text('[hierarchy]\nunits = "units.csv"\nsizes = 5\n[privacy]\nepsilon = 1\n')
+    solve("hierarchical-dp", problem, tmp_path / "out", Options())
+    assert verify(tmp_path / "out")[0] == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (COUNTS.replace("GA,3,1", "GA,3,-1"), ("row 6, column groups", "-1")),
+        (COUNTS.replace("GA,3,1", "GA,3,1.5"), ("row 6, column groups", "1.5")),
+        (COUNTS.replace("GA,3,1", "GA,9,1"), ("row 6, column size", "from 1 to 5")),
+        (COUNTS.replace("GA,3,1", "GA,1,1"), ("'GA', size 1", "2 rows")),
+        (COUNTS + "UK,NY,4,1\n", ("'NY' under 'US' and under 'UK'",)),
+        (COUNTS + "US,,4,1\n", ("levels deep",)),
+        (COUNTS.replace("groups", "number"), ("no column 'groups'",)),
+        (COUNTS.replace("level_1", "level_3"), ("no column 'level_1'",)),
+        ("level_1,size,groups\n", ("a header alone",)),
+        ("", ("counts.csv",)),
+        (COUNTS + "US,GA,4,1,7\n", ("counts.csv",)),
+    ],
+)
+def test_faults_of_the_counts_are_named(tmp_path, counts, words):
+    with pytest.raises(InputError) as raised:
+        solve("hierarchical-dp", _problem(tmp_path, counts), tmp_path / "out", Options())
+    for word in words:
+        assert word in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_totals_that_contradict_the_leaves_are_refused_with_the_figure(tmp_path):
+    problem = _problem(tmp_path, hierarchy='totals = "totals.csv"\n')
+    (tmp_path / "totals.csv").write_text("region,total\nUS,6\nGA,3\nNY,3\n")
+    solve("hierarchical-dp", problem, tmp_path / "out", Options())
+    (tmp_path / "totals.csv").write_text("region,total\nUS,6228\nGA,2\nKY,3\nGA,3\n")
+    with pytest.raises(InputError) as raised:
+        solve("hierarchical-dp", problem, tmp_path / "no", Options())
+    lines = str(raised.value).splitlines()
+    assert "6222 short" in lines[0]
+    assert "1 more" in lines[1]
+    assert "'KY'" in lines[2]
+    assert "again" in lines[3]
+
+
+def test_quantities_above_the_stated_maximum_are_refused(tmp_path):
+    (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,a,2\nr,b,0\n")
+    with pytest.raises(InputError, match="row 2, column quantity"):
+        read_units(tmp_path / "u.csv", 5)
+    assert read_units(tmp_path / "u.csv", 5, most=2).empty == 1
+    (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,,1\n")
+    with pytest.raises(InputError, match="column unit"):
+        read_units(tmp_path / "u.csv", 5)
+
+
+def test_lists_of_the_wrong_length_and_both_inputs_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"hierarchical-dp.budget: found 3 numbers, wanted 2"):
+        solve("hierarchical-dp", _problem(tmp_path, more="budget = [1, 1, 1]\n"), tmp_path / "out", Options())
+    problem = _problem(tmp_path, hierarchy='units = "counts.csv"\n')
+    with pytest.raises(InputError, match="both counts and units"):
+        solve("hierarchical-dp", problem, tmp_path / "out", Options())
+
+
+def test_integer_programs_refuse_large_inputs_with_the_size(tmp_path):
+    rows = "".join(f"US,R{r},{s},1\n" for r in range(600) for s in (1, 2))
+    problem = _problem(tmp_path, "level_1,level_2,size,groups\n" + rows)
+    for method in ("hierarchical", "cumulative"):
+        with pytest.raises(UsageError, match=r"601 regions x 5 sizes = 3,005"):
+            solve("hierarchical-dp", problem, tmp_path / "out", Options(method=method))
+
+
+def test_names_with_commas_and_quotes_come_back(tmp_path):
+    counts = 'level_1,level_2,size,groups\nUS,"Doña Ana, ""NM""",1,5\nUS,007,2,3\n'
+    solve("hierarchical-dp", _problem(tmp_path, counts), tmp_path / "out", Options())
+    assert verify(tmp_path / "out")[0] == []
+    names = pl.read_csv(tmp_path / "out" / "release.csv", schema_overrides={"region": pl.String})["region"].unique()
+    assert set(names) == {"US", 'Doña Ana, "NM"', "007"}
+
+
+def test_a_changed_count_is_found_out(tmp_path):
+    solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out", Options())
+    path = tmp_path / "out" / "release.csv"
+    lines = path.read_text().splitlines()
+    lines[1] = lines[1].rsplit(",", 1)[0] + ",77"
+    path.write_text("\n".join(lines) + "\n")
+    sums = tmp_path / "out" / "SHA256SUMS"
+    from privopt.files import sums_text
+
+    sums.write_text(sums_text(tmp_path / "out"))
+    complaints = verify(tmp_path / "out")[0]
+    assert any("sums of their children" in line for line in complaints)
+
+
+def test_wide_parquet_counts_and_absent_pairs(tmp_path):
+    frame = pl.DataFrame({"level_1": ["r", "r"], "level_2": ["b", "a"], "size": [2, 1], "groups": [4.0, 7.0]})
+    frame.write_parquet(tmp_path / "c.parquet")
+    groups = read_counts(tmp_path / "c.parquet", 3)
+    assert groups.leaves.tolist() == [[0, 4, 0], [7, 0, 0]]
+
+
+def test_default_shares_are_exact_and_whole():
+    assert default_shares("cumulative-smoothed", 3) == (Fraction(1, 5), Fraction(3, 10), Fraction(1, 2))
+    assert default_shares("cumulative-dp", 3) == (Fraction(1, 3),) * 3
+    for depth in range(1, 8):
+        assert sum(default_shares("cumulative-chain", depth)) == 1
+        assert sum(level_budgets(Fraction(1, 10), "cumulative-chain", depth, None)) <= Fraction(1, 10)
