@@ -20,6 +20,8 @@ __all__ = ["Graph", "close", "graph_of", "lower"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+#: Pairs times outputs below which an executor is left alone: workers would take longer to start.
+WORTH_SENDING = 50_000_000
 _COLUMNS = 64
 
 
@@ -155,7 +157,7 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
     # rounded up, by more than exp can be wrong: the closure may only be too high
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     starts = range(0, z.shape[1], _COLUMNS)
-    if executor is None or executor.jobs == 1:
+    if executor is None or executor.jobs == 1 or len(graph.first) * z.shape[1] < WORTH_SENDING:
         for start in starts:
             part = slice(start, start + _COLUMNS)
             z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)

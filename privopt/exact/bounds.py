@@ -26,8 +26,6 @@ Floats = NDArray[np.float64]
 
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
 KERNEL_ERROR = 2.0**-80
-#: Beyond this exponent exp(x) exceeds 2**64, more than any ratio of positive weights: bounds stop growing there.
-SATURATION = 45.0
 
 _TERMS = 24
 
@@ -121,8 +119,8 @@ def _exp_dd(eps_head: float, eps_tail: float, d: float, head: float, mid: float,
     for index in range(coefficients.shape[0] - 2, -1, -1):
         sh, sl = _dd_mul(sh, sl, rh, rl)
         sh, sl = _dd_add(sh, sl, coefficients[index, 0], coefficients[index, 1])
-    scale = 2.0**n
-    return sh * scale, sl * scale
+    power = int(n)
+    return math.ldexp(sh, power), math.ldexp(sl, power)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -139,7 +137,8 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
             distance = 45.0 / eps_head if saturated else d[p]
             h, t = _exp_dd(eps_head, eps_tail, distance, head, mid, tail, coefficients)
             if saturated:
-                # a quotient rounded up could lie an ulp above 45 / eps, but never above d
+                # exp(45) > 2**64 is more than any ratio of weights: the bound stops growing there; the quotient and
+                # the comparison are off by an ulp or two of 45, which 2**-40 covers many times
                 lower[p] = h * (1.0 - 2.0**-40)
                 upper[p] = np.inf
             else:
@@ -177,7 +176,7 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
         exponent = epsilon * Fraction(float(distance))
         if exponent == 0:
             upper[p] = 1.0
-        elif exponent > SATURATION:
+        elif exponent > 45:
             lower[p] = 2.0**64
         else:
             low, high = exp_fixed(exponent, 80)

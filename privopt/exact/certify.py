@@ -33,6 +33,8 @@ TOTAL = 1 << 63
 ROOM = 1.0 + 2.0**-50
 #: Stands for weight 0 in the doubles: 0 against 0 gives 1, 0 against positive more than any exp that is compared.
 ZERO = 2.0**-200
+#: Pairs times outputs below which an executor is left alone: workers would take longer to start.
+WORTH_SENDING = 50_000_000
 _COLUMNS = 64
 _SHOWN = 8
 #: Pairs whose log ratio is evaluated exactly, in search of the worst.
@@ -297,7 +299,7 @@ def _oriented(weights: Weights, i: int, j: int, k: int) -> Failure:
 
 def _measure(weights: Weights, pairs: Ints, executor: Executor | None, block: int) -> Floats:
     first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
-    if executor is None:
+    if executor is None or len(pairs) * weights.shape[1] < WORTH_SENDING:
         return _ratios_of_block(weights, first, second)
     held = executor.hold(weights)
     parts = spans(len(pairs), block, executor.jobs)
