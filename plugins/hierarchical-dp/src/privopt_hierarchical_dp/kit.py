@@ -151,5 +151,6 @@ PROFILE = Profile(
     draws=_draws,
     variants={"relabelling": _relabelled, "reordering": _reordered},
     oracle=_oracle,
+    skip={"backends-agree": "each run draws its own noise; test_qip.py compares the backends on the same noisy values"},
     claims={"cumulative-chain-as-published": "pure-dp"},
 )

@@ -147,7 +147,8 @@ class HierarchicalDP(Mechanism):
         with context.timed("solve"):
             found, own = fit(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
-        release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, truth=counts)
+        public = region_totals if totals else region_totals[:1]
+        release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, totals=public, truth=counts)
         bound = found.lower_bound
         value = PostProcessing(problem=problem, method=method).evaluate(release)
         if bound is not None:

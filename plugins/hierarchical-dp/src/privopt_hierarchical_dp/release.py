@@ -32,18 +32,21 @@ class HierarchyRelease(Release):
         counts: for each level (R_l, N) groups of sizes 1 to N.
         noisy: for each level the noisy values of what the method measured: counts (R_l, N), or
             cumulative counts (R_l, N) or (R_l, N - 1).
+        totals: exact totals that are published: for each level (R_l,), or the root's alone.
         truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
     """
 
     tree: Tree
     counts: list[Ints]
     noisy: list[Ints]
+    totals: list[Ints]
     truth: list[Ints] | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
         """Write release.csv and noisy.npz."""
         _write_table(folder / ARTEFACT, self.tree, self.counts)
-        arrays: dict[str, Any] = {f"level_{level + 1}": values for level, values in enumerate(self.noisy)}
+        arrays: dict[str, Any] = {f"level_{level}": values for level, values in enumerate(self.noisy, start=1)}
+        arrays |= {f"totals_{level}": values for level, values in enumerate(self.totals, start=1)}
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -62,35 +65,60 @@ class HierarchyRelease(Release):
         sizes = problem.hierarchy.sizes
         tree, counts = _read_table(folder / ARTEFACT, sizes)
         path = folder / NOISY
-        wanted = f"arrays level_1 to level_{tree.depth} of integers, one row a region"
+        wanted = f"arrays level_1 to level_{tree.depth} and totals_1 of integers, one row a region"
         try:
             with np.load(path, allow_pickle=False) as archive:
-                noisy = [np.asarray(archive[f"level_{level + 1}"]) for level in range(tree.depth)]
-        except (OSError, ValueError, KeyError) as error:
+                arrays = {name: np.asarray(archive[name]) for name in archive.files}
+        except (OSError, ValueError) as error:
             raise InputError([Fault(str(path), "", f"no such archive ({error})", wanted)]) from None
-        for level, (values, rows) in enumerate(zip(noisy, tree.widths, strict=True)):
-            if values.ndim != 2 or values.shape[0] != rows or values.dtype.kind != "i":
-                found = f"{values.dtype} of shape {values.shape}"
-                raise InputError([Fault(str(path), f"level_{level + 1}", found, f"integers, {rows} rows")])
-        return cls(tree=tree, counts=counts, noisy=[values.astype(np.int64) for values in noisy])
+        known = tree.depth if "totals_2" in arrays else 1
+        shapes = {f"level_{level + 1}": (2, level) for level in range(tree.depth)}
+        shapes |= {f"totals_{level + 1}": (1, level) for level in range(known)}
+        faults = []
+        for name, (axes, level) in shapes.items():
+            found = arrays.get(name)
+            if found is None:
+                faults.append(Fault(str(path), name, "no such array", wanted))
+            elif found.ndim != axes or found.shape[0] != tree.widths[level] or found.dtype.kind != "i":
+                what = f"{found.dtype} of shape {found.shape}"
+                faults.append(Fault(str(path), name, what, f"integers, {tree.widths[level]} rows"))
+        if faults:
+            raise InputError(faults)
+        return cls(
+            tree=tree,
+            counts=counts,
+            noisy=[arrays[f"level_{level + 1}"].astype(np.int64) for level in range(tree.depth)],
+            totals=[arrays[f"totals_{level + 1}"].astype(np.int64) for level in range(known)],
+        )
 
     def shape_faults(self, method: str, totals: bool) -> list[str]:
         """Whether as many values were measured as the method measures; one line for each that fails."""
         width = self.counts[0].shape[1]
         if METHODS[method].query == "cumulative" and totals:
             width -= 1
-        return [
+        lines = []
+        if totals and len(self.totals) != self.tree.depth:
+            lines.append(f"{NOISY}: totals of {len(self.totals)} levels; the method publishes all {self.tree.depth}")
+        return lines + [
             f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
             for level, values in enumerate(self.noisy)
             if values.shape[1] != width
         ]
 
     def complaints(self) -> list[str]:
-        """Conditions of a valid release that fail: non-negative, children adding up to their parent."""
+        """Conditions of a valid release that fail: non-negative, children adding up, exact totals met."""
         lines = []
         for names, level in zip(self.tree.names, self.counts, strict=True):
             if level.min(initial=0) < 0:
                 lines.append(f"{ARTEFACT}: region {names[int(np.argmin(level.min(axis=1)))]!r} has a negative count")
+        for names, level, totals in zip(self.tree.names, self.counts, self.totals, strict=False):
+            off = np.flatnonzero(level.sum(axis=1) != totals)
+            if off.size:
+                region = int(off[0])
+                lines.append(
+                    f"{ARTEFACT}: region {names[region]!r} has {int(level[region].sum())} groups; the total published "
+                    f"is {int(totals[region])}"
+                )
         for parent, (start, below) in enumerate(zip(self.tree.start, self.counts[1:], strict=True)):
             wrong = np.argwhere(np.add.reduceat(below, start[:-1], axis=0) != self.counts[parent])
             if len(wrong):

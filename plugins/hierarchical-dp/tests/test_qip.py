@@ -1,0 +1,56 @@
+"""The integer programs against the fast exact methods, on CBC and HiGHS."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from privopt_hierarchical_dp.half_prices import objective, project_counts
+from privopt_hierarchical_dp.qip import build, solve_exactly
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+
+@pytest.mark.parametrize("backend", ["cbc", "highs"])
+def test_model_1_by_the_integer_program_is_model_1_by_half_prices(random_tree, backend):
+    rng = np.random.default_rng(12)
+    for _ in range(4):
+        tree = random_tree(rng, 3, 2)
+        noisy = [rng.integers(-6, 12, size=(width, 3)) for width in tree.widths]
+        best = project_counts(tree, noisy, total=11)
+        # a start far from the optimum: the bends have to follow
+        start = [np.zeros_like(level) for level in noisy]
+        found = solve_exactly(tree, noisy, start=start, total=11, backend=backend)
+        assert found.proved
+        assert objective(found.values, noisy) == objective(best, noisy)
+        assert found.lower_bound == pytest.approx(objective(best, noisy), abs=1e-6)
+        np.testing.assert_array_equal(found.values[0], add_up(tree, found.values[-1])[0])
+
+
+@pytest.mark.parametrize("backend", ["cbc", "highs"])
+def test_model_2_by_the_integer_program_is_brute_force(backend):
+    rng = np.random.default_rng(13)
+    tree = Tree.from_paths([("r", "a"), ("r", "b")])
+    for _ in range(4):
+        noisy = [rng.integers(-2, 7, size=(width, 3)) for width in tree.widths]
+        total, best = 4, 10**9
+        chains = [c for c in itertools.product(range(total + 1), repeat=3) if list(c) == sorted(c)]
+        for one, two in itertools.product(chains, chains):
+            if one[-1] + two[-1] == total:
+                best = min(best, objective(add_up(tree, np.array([one, two])), noisy))
+        start = [np.zeros_like(level) for level in noisy]
+        found = solve_exactly(tree, noisy, start=start, total=total, cumulative=True, backend=backend)
+        assert objective(found.values, noisy) == best
+        assert (np.diff(found.values[1], axis=1) >= 0).all()
+
+
+def test_the_model_reads_as_the_paper_writes_it():
+    tree = Tree.from_paths([("US", "GA"), ("US", "NY")])
+    noisy = [np.array([[2, 1]]), np.array([[3, 0], [0, 1]])]
+    flat = {"bends": noisy, "reach": 1, "total": 4, "totals": None, "weights": [1, 1], "integer": True}
+    text = str(build(tree, noisy, cumulative=False, **flat)[0])
+    assert "faithful" in text
+    assert "consistent" in text
+    text = str(build(tree, noisy, cumulative=True, **flat)[0])
+    assert "rising: x[r, s] <= x[r, s + 1]" in text
