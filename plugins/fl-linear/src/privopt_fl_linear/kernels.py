@@ -268,12 +268,20 @@ def balls(sphere: bool, tree: Any, boxed: Any, exact: Any, centres: Any, rank: A
 
 @compiled
 def crowded(sphere: bool, tree: Any, boxed: Any, exact: Any, radius: float, wanted: float) -> Any:
-    """Return for each query whether at least ``wanted`` points of the tree lie within ``radius`` of it."""
-    _, t_exact, _, _, _, low, high, _, _, start, end = tree
+    """Return for each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
+
+    A node whose box is no wider than the radius and that holds enough answers for all its points at once.
+    """
+    _, t_exact, _, _, t_index, low, high, _, _, start, end = tree
     nodes = len(start)
     answer = np.zeros(len(boxed), np.bool_)
+    for node in range(nodes):
+        if end[node] - start[node] >= wanted and box_reach(sphere, low, high, node, low, node) <= radius:
+            answer[t_index[start[node] : end[node]]] = True
     stack = np.empty(128, np.int64)
-    for query in range(len(boxed)):
+    for query in t_index:
+        if answer[query]:
+            continue
         found = 0
         stack[0] = 0
         top = 1
