@@ -19,7 +19,8 @@ class Effort:
     Attributes:
         name: dev, ci or nightly.
         examples: problems that each check draws at most.
-        seconds: after which a check draws no further problem; one is always drawn.
+        seconds: for all checks of all methods of a mechanism together, beside what their first examples take: each
+            check has its share, and draws no further problem after it, three at least.
         shrinking: seconds for finding a smaller example of a failure.
         draws: samples of each side for the statistical attack.
     """
@@ -48,9 +49,9 @@ class Effort:
 EFFORTS: Final = {
     made.name: made
     for made in (
-        Effort(name="dev", examples=6, seconds=0.5, shrinking=4.0, draws=2_000),
-        Effort(name="ci", examples=25, seconds=1.5, shrinking=8.0, draws=6_000),
-        Effort(name="nightly", examples=400, seconds=60.0, shrinking=60.0, draws=200_000),
+        Effort(name="dev", examples=6, seconds=8.0, shrinking=4.0, draws=2_000),
+        Effort(name="ci", examples=25, seconds=24.0, shrinking=8.0, draws=6_000),
+        Effort(name="nightly", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
     )
 }
 

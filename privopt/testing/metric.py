@@ -83,7 +83,8 @@ class MetricCase:
             tables["outputs"] = self._places(range(self.records, len(self.space)), "outputs.csv", files)
         if self.space.kind == "graph":
             rows = [(self.ids[one], self.ids[two], length) for one, two, length in self.space.edges]
-            rows = rows or [(self.ids[0], self.ids[0], 0.0)]
+            joined = {end for one, two, _ in self.space.edges for end in (one, two)}
+            rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
             files["roads.csv"] = csv_bytes(["from", "to", "km"], rows)
         if self.space.kind == "matrix":

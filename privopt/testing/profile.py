@@ -84,6 +84,8 @@ class Profile:
         claims: method -> guarantee kind that its paper claims, for methods of kind ``"none"``: what they are held
             against when named.
         epsilon: ``(problem) -> epsilon`` where it is not ``privacy.epsilon``.
+        room: relative difference that two losses which ought to be equal may have beyond the gap asked for, for
+            methods that find no optimum and say so.
         skip: check -> reason, for checks that make no sense of this mechanism.
         expected_failures: check, or ``"method:check"``, -> reason; strict: one that passes is a failure.
     """
@@ -99,6 +101,7 @@ class Profile:
     oracle: Callable[[Any, Any, Mapping[str, Any]], Iterable[str]] | None = None
     claims: Mapping[str, str] = field(factory=dict)
     epsilon: Callable[[Any], Fraction] = _epsilon
+    room: float = 0.0
     skip: Mapping[str, str] = field(factory=dict)
     expected_failures: Mapping[str, str] = field(factory=dict)
 

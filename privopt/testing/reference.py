@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["best_loss"]
+__all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: Any) -> float:
@@ -31,7 +31,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
     from privopt.exact.certify import certify
     from privopt.exact.weights import repair
 
-    z = _optimum(weighted, np.asarray(data.pairs), np.asarray(data.distances), float(data.epsilon))
+    z = optimum(weighted, np.asarray(data.pairs), np.asarray(data.distances), float(data.epsilon))
     if z is None:
         return None
     try:
@@ -45,9 +45,17 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
     return float(total / 2**63)
 
 
-def _optimum(
+def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
+    """(N, K) optimum of the whole LP to SciPy's tolerance; None where SciPy finds none.
+
+    Args:
+        weighted: (N, K) prior times cost.
+        pairs: (P, 2) required pairs.
+        distances: (P,) their distances; factors above e^30 are cut to it, which is stricter.
+        epsilon: per unit of distance.
+    """
     from scipy.optimize import linprog
     from scipy.sparse import coo_matrix
 

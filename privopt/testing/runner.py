@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import hypothesis
 from attrs import define, evolve, field, frozen
@@ -18,6 +18,9 @@ from privopt.testing.efforts import Effort, effort
 from privopt.testing.under_trial import Subject, told
 
 __all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
+
+LEAST: Final = 3
+"""Problems that every check draws, however long they take: the first is the simplest there is."""
 
 Status = Literal["passed", "failed", "expected-failure", "skipped"]
 
@@ -66,20 +69,31 @@ class _State:
     known: set[Any] = field(factory=set)
     once: dict[str, Any] = field(factory=dict)
 
+    def passed(self) -> None:
+        """Count an example; the clock starts after the first one, which pays for imports and compilation."""
+        if self.failed_at is None:
+            self.examples += 1
+            self.start = time.monotonic() if self.examples == 1 else self.start
+
+    def fail(self) -> None:
+        """Count the example that failed first."""
+        if self.failed_at is None:
+            self.examples += 1
+            self.failed_at = time.monotonic()
+
 
 def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) -> None:
     now = time.monotonic()
     if state.failed_at is None:
-        late = state.examples > 0 and now - state.start > how.seconds
-        state.examples += not late
+        late = state.examples >= LEAST and now - state.start > how.seconds
     else:
         late = now - state.failed_at > how.shrinking
-    trial = Trial(subject=subject, data=data, effort=how, late=late, known=state.known, once=state.once)
+    trial = Trial(subject=subject, data=data, effort=how, late=late, known=state.known, once=state.once, number=state.examples)
     try:
         check.function(trial)
     except CheckFailedError as error:
         state.failure = error
-        state.failed_at = state.failed_at or time.monotonic()
+        state.fail()
         raise
     except EnoughError:
         return
@@ -87,9 +101,11 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         raise
     except Exception as error:
         # what a mechanism's own code raises while it is asked about its release is a finding
-        state.failed_at = state.failed_at or time.monotonic()
         state.failure = CheckFailedError(f"the check could not be done, for the mechanism raised {told(error)}", None)
+        state.fail()
         raise state.failure from error
+    else:
+        state.passed()
 
 
 def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: int = 0) -> CheckResult:
@@ -111,8 +127,10 @@ def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: i
     reason = check.reason_to_skip(subject)
     if reason is not None:
         return evolve(made, status="skipped", reason=reason)
-    how = evolve(how, examples=max(1, round(how.examples * check.share)))
-    state = _State(time.monotonic())
+    share = how.seconds / (len(CHECKS) * subject.siblings)
+    how = evolve(how, examples=max(1, round(how.examples * check.share)), seconds=share)
+    start = time.monotonic()
+    state = _State(start)
 
     def body(data: Any) -> None:
         _one(check, subject, how, state, data)
@@ -129,7 +147,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: i
     except (Flaky, ExceptionGroup) as error:
         status = "failed"
         reason = str(state.failure) if state.failure is not None else f"differs from run to run: {told(error)}"
-    seconds = time.monotonic() - state.start
+    seconds = time.monotonic() - start
     return evolve(made, status=status, reason=reason, seconds=seconds, examples=state.examples)
 
 

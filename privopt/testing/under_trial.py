@@ -152,6 +152,7 @@ class Subject:
         profile: how to try it.
         kind: guarantee that it is held against: the claimed one, or its paper's where it claims none.
         private: whether ``kind`` is what the release itself claims.
+        siblings: methods of the mechanism that share the time there is.
     """
 
     spec: MechanismSpec
@@ -160,6 +161,7 @@ class Subject:
     profile: Profile
     kind: str
     private: bool
+    siblings: int = 1
     plugin: str = "under trial"
     version: str = "0"
     _folder: Path | None = field(default=None, init=False)
@@ -303,7 +305,9 @@ def subject(
     profile = profile or profile_of(cls())
     kind = spec.kind_of(chosen)
     private = kind != "none"
+    guaranteed = sum(spec.kind_of(m) != "none" for m in spec.methods)
     return Subject(
+        siblings=max(1, guaranteed),
         spec=spec,
         mechanism_class=cls,
         method=chosen,

@@ -16,7 +16,7 @@ from privopt.errors import PrivoptError
 from privopt.interfaces import SolveContext
 from privopt.testing.checks.base import NOISE, Trial, check
 from privopt.testing.checks.matrix import CONFIDENCE, METRIC, required
-from privopt.testing.noise import recorded
+from privopt.testing.noise import recorded, same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject
@@ -157,21 +157,22 @@ def _attack_matrix(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _attack_noise(trial: Trial, problem: GeneratedProblem) -> None:
-    if problem.get("privacy.epsilon") is not None:
-        problem = problem.with_key("privacy.epsilon", 1)  # where an attack needs the fewest draws
     neighbours = _neighbours(trial, problem)
     if not neighbours:
         return
-    neighbour = trial.chance(problem).choice(neighbours)
-    loaded = [trial.load(each) for each in (problem, neighbour)]
+    pair = [problem, trial.chance(problem).choice(neighbours)]
+    if problem.get("privacy.epsilon") is not None:
+        pair = [each.with_key("privacy.epsilon", 1) for each in pair]  # where an attack needs the fewest draws
+    loaded = [trial.load(each) for each in pair]
     epsilon = float(trial.subject.epsilon(loaded[0]))
-    one, two = (_draws(trial, each) for each in loaded)
+    with same_measurements():
+        one, two = (_draws(trial, each) for each in loaded)
     found = _best_attack(one, two)
     if found > epsilon * (1 + 1e-12):
         trial.fail(
             f"from {len(one)} releases each, this problem and a neighbour of it differ by a log ratio of at least "
-            f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{_news(problem, neighbour)}",
-            problem,
+            f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{_news(*pair)}",
+            pair[0],
         )
 
 
@@ -181,7 +182,7 @@ def _draws(trial: Trial, loaded: Any) -> NDArray[Any]:
         return _columns(subject.profile.draws(loaded, subject.method.name, trial.effort.draws))
     assert subject.profile.observed is not None  # needs
     mechanism, seen = subject.mechanism, []
-    for _ in range(max(1000, trial.effort.draws // 4)):
+    for _ in range(trial.effort.draws // 2):
         outcome = mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
         seen.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _columns(seen)

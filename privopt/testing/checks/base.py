@@ -124,6 +124,7 @@ class Trial:
         late: True when the time is over: only what is known to fail goes on, after the same draws as ever.
         known: what is known to fail.
         once: which example took each step that is too dear for all.
+        number: of the example, from 0.
     """
 
     subject: Subject
@@ -132,6 +133,7 @@ class Trial:
     late: bool = False
     known: set[Any] = field(factory=set)
     once: dict[str, Any] = field(factory=dict)
+    number: int = 0
     _drawn: list[Any] = field(factory=list, init=False)
     _asked: set[Any] = field(factory=set, init=False)
 
@@ -147,11 +149,13 @@ class Trial:
         self._drawn.append(repr(drawn))
         return drawn  # type: ignore[no-any-return]
 
-    def first(self, what: str) -> bool:
-        """True for the first example that gets to a step that is too dear for all.
+    def once_only(self, what: str) -> bool:
+        """True for one example alone, at a step that is too dear for all: not the simplest ones, but an early one.
 
         An example that failed such a step does it again.
         """
+        if self.number < 2:
+            return False
         mine = (what, self._key())
         if what in self.once and self.once[what] != mine:
             return False

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
 import numpy as np
 
 from privopt.errors import PrivoptError
+from privopt.files import SUMS, sums_text
+from privopt.matrix import ARTEFACT
 from privopt.solve import load_release, verify
 from privopt.testing.checks.base import Trial, check
-from privopt.testing.under_trial import Subject, told
+from privopt.testing.checks.matrix import required
+from privopt.testing.under_trial import Run, Subject, told
 
 __all__ = ["fields_that_differ"]
 
@@ -77,11 +82,11 @@ def fields_that_differ(one: Any, two: Any) -> Iterator[str]:
             yield f"{name} was {left!r}, now {right!r}"
 
 
-def _is_private(subject: Subject) -> str | None:
+def _has_oracle(subject: Subject) -> str | None:
     return None if subject.profile.oracle is not None else "the profile has no `oracle`"
 
 
-@check("oracle", needs=_is_private)
+@check("oracle", needs=_has_oracle)
 def oracle(trial: Trial) -> None:
     """The release meets what the profile reckons independently."""
     problem = trial.problem()
@@ -92,50 +97,59 @@ def oracle(trial: Trial) -> None:
         trial.fail(complaint, problem)
 
 
-@check("verify-catches", share=0.2)
+@check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Verify complains of a DIR in which one byte of the artefact was changed, or a claim was made better."""
-    import json
-    import shutil
-
+    """Verify complains of an artefact that was changed and summed again: one that cannot be what was certified."""
     problem = trial.problem()
     run = trial.run(problem)
     changed = trial.subject.new_folder() / "changed"
     shutil.copytree(run.folder, changed)
-    artefact = next(p for p in sorted(changed.iterdir()) if p.is_file() and p.suffix in (".npz", ".csv"))
-    raw = bytearray(artefact.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    artefact.write_bytes(bytes(raw))
+    what = _spoil_matrix(run, changed) if (changed / ARTEFACT).is_file() else _spoil_table(changed)
+    if what is None:
+        return
+    (changed / SUMS).write_text(sums_text(changed), "utf-8")
     with trial.subject.registered():
-        if not _complains(changed):
-            trial.fail(f"verify did not notice that a byte of {artefact.name} was changed", problem)
-        shutil.rmtree(changed)
-        shutil.copytree(run.folder, changed)
-        result = json.loads((changed / "result.json").read_text("utf-8"))
-        result["objective"]["value"] = (result["objective"]["value"] or 0.0) - 1.0
-        (changed / "result.json").write_text(json.dumps(result), "utf-8")
-        _sum_again(changed)
-        if _determined(trial, run) and not _complains(changed):
-            trial.fail("verify did not notice that objective.value was lowered by 1", problem)
+        try:
+            complaints, _ = verify(changed)
+        except PrivoptError:
+            return
+    if not complaints:
+        trial.fail(f"verify does not notice that {what} (with SHA256SUMS made to fit)", problem)
 
 
-def _determined(trial: Trial, run: Any) -> bool:
-    """Whether DIR alone determines the objective."""
-    with trial.subject.registered():
-        _, mechanism, problem, release, _ = load_release(run.folder)
-        return mechanism.utility(problem, trial.subject.method.name).evaluate(release) is not None
+def _spoil_matrix(run: Run, folder: Path) -> str | None:
+    """Give one record an output for certain, where others that must be like it do not have the same."""
+    pairs, distances = required(run)
+    near = pairs[np.isfinite(distances)]
+    if not len(near):
+        return None
+    row = int(near[0, 0])
+    with np.load(folder / ARTEFACT, allow_pickle=False) as archive:
+        parts = {name: archive[name] for name in archive}
+    weights = parts["weights"].copy()
+    if weights.shape[1] < 2 or row >= len(weights):
+        return None
+    output = int(np.argmin(weights[row]))
+    weights[row] = 0
+    weights[row, output] = 2**63
+    if (weights[near[0, 1]] == weights[row]).all():
+        return None
+    np.savez(folder / ARTEFACT, **{**parts, "weights": weights})
+    return f"record {parts['records'][row]} was given output {parts['outputs'][output]} with probability 1"
 
 
-def _sum_again(folder: Any) -> None:
-    from privopt.files import SUMS, sums_text
-
-    (folder / SUMS).write_text(sums_text(folder), "utf-8")
-
-
-def _complains(folder: Any) -> bool:
-    try:
-        return bool(verify(folder)[0])
-    except PrivoptError:
-        return True
-
-
+def _spoil_table(folder: Path) -> str | None:
+    """Raise the last number of the last row of a table by a thousand."""
+    for path in sorted(folder.glob("*.csv")):
+        *lines, last = path.read_text("utf-8").splitlines()
+        cells = last.split(",")
+        for place in reversed(range(len(cells))):
+            try:
+                number = float(cells[place])
+            except ValueError:
+                continue
+            raised = str(int(number) + 1000) if number.is_integer() and "." not in cells[place] else repr(number + 1000)
+            row = ",".join([*cells[:place], raised, *cells[place + 1 :]])
+            path.write_text("\n".join([*lines, row]) + "\n", "utf-8")
+            return f"the last number of {path.name} went from {cells[place]} to {raised}"
+    return None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import attrs
 from attrs import NOTHING, frozen
@@ -18,6 +18,9 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import told
 
 __all__ = ["Wrong", "wrongs"]
+
+SOME: Final = 25
+"""Faults tried on one problem; nightly tries all."""
 
 
 @frozen(kw_only=True)
@@ -44,7 +47,7 @@ def bad_input(trial: Trial) -> None:
     trial.run(problem)
     cases = list(wrongs(problem, trial.subject.mechanism_class.problem_class))
     if trial.effort.name != "nightly":
-        cases = trial.chance(problem).sample(cases, min(len(cases), 12))
+        cases = trial.chance(problem).sample(cases, min(len(cases), SOME))
     for wrong in cases:
         _refused(trial, wrong)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from privopt.testing.checks.base import Trial, check
 from privopt.testing.reference import best_loss
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["excused"]
+__all__ = ["room"]
 
 NEAR: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
@@ -96,13 +95,9 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
     return best_loss(data), "a certified release that the kit found by its own linear program"
 
 
-def excused(run: Run) -> float:
-    """How much of a loss the run's own stated gap explains; the gap asked for where it states no bound."""
-    stated = _objective(run)
-    value, bound = float(stated["value"]), stated["lower_bound"]
-    if isinstance(bound, (int, float)) and math.isfinite(bound):
-        return abs(value - bound) + NEAR * max(1.0, abs(value))
-    return 1e-6 * abs(value) + NEAR
+def room(subject: Subject, *values: float) -> float:
+    """How far two losses may lie apart that ought to be equal: the gap asked for, or what the profile allows."""
+    return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + NEAR
 
 
 def _has_stricter(subject: Subject) -> str | None:
@@ -124,7 +119,7 @@ def loss_monotone(trial: Trial) -> None:
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
     easy, hard = (float(_objective(run)["value"]) for run in (loose, tight))
     worse = hard - easy if maximise else easy - hard
-    if worse > excused(loose):
+    if worse > room(trial.subject, easy, hard):
         trial.fail(
             f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for "
             f"({_difference(problem, stricter)}); wanted no higher loss for less privacy",

@@ -17,8 +17,8 @@ __all__ = ["CONFIDENCE", "greatest_log_ratio", "required"]
 
 METRIC: Final = frozenset({"metric-dp"})
 UNIT: Final = 2**63
-CONFIDENCE: Final = 1 - 1e-9
-"""Of one statistical attack: a right mechanism is blamed once in a thousand million tries."""
+CONFIDENCE: Final = 1 - 1e-7
+"""Of one statistical verdict: a right mechanism is blamed once in ten million tries, or less."""
 
 
 def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int]]]:
@@ -137,7 +137,7 @@ def sampler(trial: Trial) -> None:
         if 0 < hits < count:
             spread = math.sqrt((count - hits) * (count + 1) / (12 * hits))
             off = abs(float(places.mean()) - (count - 1) / 2) / spread
-            if off > 8 and count >= 100:
+            if off > 7 and count >= 100:
                 trial.fail(
                     f"output {output} stands at place {places.mean():.0f} of {count} samples of record {record} on "
                     f"average; independent samples have it near {count / 2:.0f}: the order tells something",

@@ -7,7 +7,7 @@ from typing import Any
 
 from privopt.interfaces import SolveContext
 from privopt.testing.checks.base import Trial, check
-from privopt.testing.checks.loss import excused
+from privopt.testing.checks.loss import room
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
@@ -29,16 +29,17 @@ def _agree(trial: Trial, name: str) -> None:
         return
     if trial.subject.noisy:
         one, two = (_quiet_loss(trial, each) for each in (problem, variant.problem))
-        room = 1e-6 * abs(one)
     else:
         first, second = trial.run(problem), trial.attempt(variant.problem)
         if second.error is not None:
             trial.fail(f"{variant.change}, and then it was not solved: {second.error}", problem)
         one, two = _value(first), _value(second)
-        room = max(excused(first), excused(second) / variant.factor)
-    if abs(two / variant.factor - one) > room + 1e-9 * max(1.0, abs(one)):
+    two /= variant.factor
+    if abs(two - one) > room(trial.subject, one, two):
         trial.fail(
-            f"{variant.change}: the objective went from {one!r} to {two!r}; wanted {one * variant.factor!r}", problem
+            f"{variant.change}: the objective went from {one!r} to {two * variant.factor!r}; wanted "
+            f"{one * variant.factor!r}",
+            problem,
         )
 
 
@@ -77,7 +78,7 @@ def units(trial: Trial) -> None:
 
 @check("backends-agree")
 def backends_agree(trial: Trial) -> None:
-    """CBC and HiGHS find the same objective, each within its own gap."""
+    """CBC and HiGHS find the same objective, within the gap asked for."""
     problem = trial.problem()
     first = trial.run(problem, solver="cbc")
     assert first.result is not None
@@ -87,5 +88,5 @@ def backends_agree(trial: Trial) -> None:
     if second.error is not None:
         trial.fail(f"CBC solves it, HiGHS does not: {second.error}", problem)
     one, two = _value(first), _value(second)
-    if abs(one - two) > max(excused(first), excused(second)):
+    if abs(one - two) > room(trial.subject, one, two):
         trial.fail(f"the objective is {one!r} by CBC and {two!r} by HiGHS", problem)

@@ -1,0 +1,334 @@
+"""Metric mechanisms, one right and the others with one fault each."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.baselines.lp import solve_full
+from privopt.exact.bound import Multipliers
+from privopt.exact.weights import repair
+from privopt.interfaces import Certificate, Outcome
+from privopt.losses import ExpectedLoss
+from privopt.matrix import ARTEFACT, MatrixRelease
+from privopt.mechanisms import Matrix, MetricMechanism
+from privopt.privacy import MetricDP
+from privopt.problem.metric import MetricProblem
+from privopt.testing.reference import optimum
+
+UNIT = 2**63
+
+
+class RightMatrix(MetricMechanism):
+    """The optimal mechanism by SciPy, with the trivial bound."""
+
+    def matrix(self, problem: Any, context: Any) -> Matrix:
+        data = problem.data
+        z = self.found(data)
+        nothing = np.zeros((len(data.pairs), data.shape[1]))
+        return Matrix(z=z, multipliers=Multipliers(forward=nothing, backward=nothing), solver={"name": "scipy"})
+
+    def found(self, data: Any) -> Any:
+        z = optimum(data.weighted, data.pairs, data.distances, self.used(data))
+        return np.full(data.shape, 1 / data.shape[1]) if z is None else z
+
+    def used(self, data: Any) -> float:
+        return float(data.epsilon)
+
+
+class _Blind(MetricDP):
+    """A constraint that calls everything certified."""
+
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return Certificate(
+            holds=True,
+            kind="metric-dp",
+            worst=float(self.epsilon),
+            allowed=float(self.epsilon),
+            checked=1,
+            arithmetic="none",
+        )
+
+
+class _Unchecked(RightMatrix):
+    """Certifies nothing, and spoils its release after the repair."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        data = problem.data
+        return _Blind(epsilon=data.epsilon, unit=f"per {data.unit}", scope=MetricDP.of(data).scope, within=data.within)
+
+    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
+        return release
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        release = self.spoil(outcome.release, problem.data)
+        value = self.utility(problem, "").evaluate(release)
+        bound = None if outcome.lower_bound is None else min(outcome.lower_bound, value)
+        return evolve(outcome, release=release, lower_bound=bound)
+
+
+class RowSumOff(_Unchecked):
+    """A unit of weight is lost from one row: rounding without care for the sum."""
+
+    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
+        weights = release.weights.copy()
+        weights[-1, int(np.argmax(weights[-1]))] -= np.uint64(1)
+        return evolve(release, weights=weights)
+
+
+class EpsilonOnePercent(_Unchecked):
+    """Solved and repaired for an epsilon 1 % too large."""
+
+    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
+        wrong = data.epsilon * Fraction(101, 100)
+        z = optimum(data.weighted, data.pairs, data.distances, float(wrong))
+        if z is None:
+            return release
+        return evolve(release, weights=repair(z, data.pairs, data.distances, wrong, loss=data.weighted).weights)
+
+
+class HonestOnePercent(RightMatrix):
+    """The same, under a constraint that measures: the pipeline refuses it."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return evolve(outcome, release=EpsilonOnePercent().spoil(outcome.release, problem.data))
+
+
+class ZeroOnOneSide(_Unchecked):
+    """One record never gives an output that others give."""
+
+    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
+        weights = release.weights.copy()
+        least = int(np.argmin(weights[-1]))
+        most = int(np.argmax(weights[-1]))
+        if least != most:
+            weights[-1, most] += weights[-1, least]
+            weights[-1, least] = 0
+        return evolve(release, weights=weights)
+
+
+@frozen(kw_only=True, eq=False)
+class _LeakyRelease(MatrixRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        drawn = super().sample(input_id, count)
+        return sorted(drawn, key=lambda output: output != input_id)
+
+
+class TrueRecordFirst(RightMatrix):
+    """Right probabilities, but samples are ordered: the true record comes first."""
+
+    release_class = _LeakyRelease
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        release = outcome.release
+        names = ("weights", "records", "outputs", "pairs", "distances")
+        return evolve(outcome, release=_LeakyRelease(**{name: getattr(release, name) for name in names}))
+
+
+@frozen(kw_only=True, eq=False)
+class _FaithlessRelease(MatrixRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        honest = super().sample(input_id, count)
+        return [input_id if input_id in self.outputs and n % 2 else output for n, output in enumerate(honest)]
+
+
+class TruthHalfTheTime(TrueRecordFirst):
+    """Certified weights, but every second sample is the true record."""
+
+    release_class = _FaithlessRelease
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = RightMatrix.solve(self, problem, context)
+        release = outcome.release
+        names = ("weights", "records", "outputs", "pairs", "distances")
+        return evolve(outcome, release=_FaithlessRelease(**{name: getattr(release, name) for name in names}))
+
+
+class SortedRecords(RightMatrix):
+    """The artefact's records are sorted by id, whatever the input's order."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        release = outcome.release
+        order = np.argsort([str(name)[::-1] for name in release.records])[::-1]
+        pairs = np.argsort(order)[release.pairs]
+        changed = evolve(release, records=release.records[order], weights=release.weights[order], pairs=pairs)
+        return evolve(outcome, release=changed, lower_bound=None)
+
+
+class ObjectiveMisreported(RightMatrix):
+    """Reports the loss without the prior."""
+
+    def utility(self, problem: Any, method: str) -> Any:
+        data = problem.data
+        return ExpectedLoss(weighted=data.cost / len(data.records), unit=data.loss_unit)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        return evolve(super().solve(problem, context), lower_bound=None)
+
+
+class BoundTooHigh(RightMatrix):
+    """A lower bound from a worse mechanism's loss: feasible is not dual."""
+
+    def found(self, data: Any) -> Any:
+        best = super().found(data)
+        return 0.5 * best + 0.5 / data.shape[1]
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        value = self.utility(problem, "").evaluate(outcome.release)
+        return evolve(outcome, lower_bound=value * 0.999)
+
+
+class SeedIgnored(RightMatrix):
+    """Starts from the operating system's entropy, seed or not."""
+
+    def found(self, data: Any) -> Any:
+        share = 0.1 + os.urandom(1)[0] / 2560
+        return (1 - share) * super().found(data) + share / data.shape[1]
+
+
+class WorkerDependent(RightMatrix):
+    """Depends on the order of a set of text, which differs from process to process."""
+
+    def found(self, data: Any) -> Any:
+        first = next(iter({f"share {n}" for n in range(50)}))
+        share = 0.1 + int(first.split()[1]) / 1000
+        return (1 - share) * super().found(data) + share / data.shape[1]
+
+
+class Mutates(RightMatrix):
+    """Normalises the cost in place."""
+
+    def found(self, data: Any) -> Any:
+        best = super().found(data)
+        cost = data.cost
+        cost.setflags(write=True)
+        cost *= 2.0
+        cost.setflags(write=False)
+        return best
+
+
+class LossRises(RightMatrix):
+    """Uses less of its budget the more it gets."""
+
+    def used(self, data: Any) -> float:
+        epsilon = float(data.epsilon)
+        return min(epsilon, 0.25 / epsilon)
+
+
+class WrongUnit(RightMatrix):
+    """Takes distances for metres where they are kilometres: caps them at 1 of the file's unit."""
+
+    def found(self, data: Any) -> Any:
+        nothing = np.full(data.shape, 1 / data.shape[1])
+        z = optimum(data.weighted, data.pairs, np.minimum(data.distances, 1.0), float(data.epsilon))
+        return nothing if z is None else z
+
+
+@frozen(kw_only=True, eq=False)
+class _RoundedRelease(MatrixRelease):
+    def write(self, folder: Path) -> None:
+        weights = self.weights & ~np.uint64(0xFFFFFFFF)
+        for row in weights:
+            row[int(np.argmax(row))] += np.uint64(UNIT - sum(map(int, row)))
+        names = ("records", "outputs", "pairs", "distances")
+        np.savez(folder / ARTEFACT, weights=weights, **{name: getattr(self, name) for name in names})
+
+
+class ChangesOnTheWay(RightMatrix):
+    """Writes fewer digits than it certified."""
+
+    release_class = _RoundedRelease
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        names = ("weights", "records", "outputs", "pairs", "distances")
+        return evolve(outcome, release=_RoundedRelease(**{name: getattr(outcome.release, name) for name in names}))
+
+
+class Crashes(RightMatrix):
+    """Looks for the nearest other record, which a single one does not have."""
+
+    def found(self, data: Any) -> Any:
+        np.partition(data.metric.table(), 1, axis=1)
+        return super().found(data)
+
+
+class ById(RightMatrix):
+    """Prefers the output whose id, read backwards, comes first in the alphabet."""
+
+    def found(self, data: Any) -> Any:
+        favourite = min(range(data.shape[1]), key=lambda k: str(data.outputs.ids[k])[::-1])
+        z = 0.5 * super().found(data)
+        z[:, favourite] += 0.5
+        return z
+
+
+class FirstRecord(RightMatrix):
+    """Always half of the first output, wherever that stands."""
+
+    def found(self, data: Any) -> Any:
+        z = 0.5 * super().found(data)
+        z[:, 0] += 0.5
+        return z
+
+
+class SolversDiffer(RightMatrix):
+    """Right by CBC; by HiGHS it takes an answer that is far from optimal."""
+
+    def matrix(self, problem: Any, context: Any) -> Matrix:
+        made = solve_full(problem, self.privacy(problem, ""), self.utility(problem, ""), context)
+        if context.solver == "highs":
+            return Matrix(z=np.full(problem.data.shape, 1 / problem.data.shape[1]), solver=made.solver)
+        return evolve(made, multipliers=None)
+
+
+class GuaranteeMisstated(RightMatrix):
+    """Keeps epsilon and states twice as much privacy."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _Boasting.of(problem.data)
+
+
+class _Boasting(MetricDP):
+    @property
+    def guarantee(self) -> Any:
+        honest = MetricDP.guarantee.fget(self)  # type: ignore[attr-defined]
+        return evolve(honest, epsilon=self.epsilon / 2)
+
+
+class NeverMeasures(_Unchecked):
+    """A right release, but what is read back is never measured."""
+
+    def utility(self, problem: Any, method: str) -> Any:
+        return _FirstSeen.of(problem.data)
+
+
+class _FirstSeen(ExpectedLoss):
+    def evaluate(self, release: MatrixRelease) -> Any:
+        return None if release.repaired is None else ExpectedLoss.evaluate(self, release)
+
+
+@frozen(kw_only=True)
+class CarelessProblem(MetricProblem):
+    """Looks at a file before it is known to be one."""
+
+    def prepare(self, file: str) -> None:
+        if self.utility.cost is not None:
+            np.load(self.utility.cost.here).sum()
+        super().prepare(file)
+
+
+class InputUnchecked(RightMatrix):
+    """Trusts its input."""
+
+    problem_class = CarelessProblem

@@ -1,0 +1,222 @@
+"""Deletion of photos until a place is protected: right, and with one fault each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from hypothesis import strategies as st
+
+from privopt.errors import Fault, InfeasibleError, InputError
+from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
+from privopt.problem import File, key
+from privopt.problem.schema import at_least
+from privopt.problem.tables import read_array
+from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, to_toml
+from privopt.testing.strategies import score_matrices
+
+
+@frozen(kw_only=True)
+class RankProblem:
+    """Photos that must not give away a place."""
+
+    scores: File = key(help=".npy (photos, places)")
+    place: int = key(help="column", check=at_least(0))
+    k: int = key(help="places that must rank as high", check=at_least(1))
+    table: Any = field(init=False, default=None, eq=False, repr=False)
+
+    def prepare(self, file: str) -> None:
+        table = read_array(self.scores, (None, None), what="scores")
+        if not self.place < table.shape[1]:
+            raise InputError([Fault(file, "place", str(self.place), f"a column below {table.shape[1]}")])
+        if not self.k < table.shape[1]:
+            raise InputError([Fault(file, "k", str(self.k), f"a number below {table.shape[1]}")])
+        object.__setattr__(self, "table", table)
+
+
+@frozen(kw_only=True, eq=False)
+class Deletions(Release):
+    """Which photos go."""
+
+    deleted: tuple[int, ...]
+
+    def write(self, folder: Path) -> None:
+        (folder / "deletions.csv").write_bytes(csv_bytes(["photo", "deleted"], list(enumerate(self.deleted))))
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> Deletions:
+        with (folder / "deletions.csv").open() as stream:
+            return cls(deleted=tuple(int(row[1]) for row in list(csv.reader(stream))[1:]))
+
+
+def protected(table: Any, place: int, kept: Any) -> int:
+    """Other places whose exact score is at least the true one's over the kept photos."""
+    sums = [sum((Fraction(float(x)) for x in table[list(kept), j]), Fraction(0)) for j in range(table.shape[1])]
+    return sum(score >= sums[place] for j, score in enumerate(sums) if j != place)
+
+
+@frozen(kw_only=True)
+class TopK(PrivacyConstraint):
+    """At least k other places rank as high."""
+
+    problem: Any
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(kind="top-k", scope="top-k", statement=f"{self.problem.k} other places rank as high.")
+
+    def measure(self, release: Deletions, *, executor: Any = None) -> Certificate:
+        whole = len(release.deleted) == len(self.problem.table) and set(release.deleted) <= {0, 1}
+        kept = [n for n, gone in enumerate(release.deleted) if not gone] if whole else []
+        rank = protected(self.problem.table, self.problem.place, kept) if kept else 0
+        return Certificate(
+            holds=rank >= self.problem.k,
+            kind="top-k",
+            worst=rank,
+            allowed=self.problem.k,
+            checked=self.problem.table.shape[1],
+            arithmetic="rationals",
+        )
+
+
+@frozen(kw_only=True)
+class Deleted(UtilityLoss):
+    """Photos deleted."""
+
+    unit: str = "photos"
+
+    def evaluate(self, release: Deletions) -> float:
+        return float(sum(release.deleted))
+
+
+class RightRanks(Mechanism):
+    """Fewest deletions, by trying all."""
+
+    problem_class = RankProblem
+    release_class = Deletions
+    kit = "faults.ranks:RANKS"
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        return TopK(problem=problem)
+
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        return Deleted()
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        fewest = fewest_deletions(problem)
+        if fewest is None:
+            raise InfeasibleError("no photos left protect the place")
+        gone = tuple(int(n in fewest) for n in range(len(problem.table)))
+        return Outcome(release=Deletions(deleted=gone), lower_bound=self.bound(len(fewest)))
+
+    def bound(self, fewest: int) -> float:
+        return float(fewest)
+
+
+class BoundOneTooHigh(RightRanks):
+    """Deletes one photo too many where that also protects, and calls it the fewest."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        fewest = fewest_deletions(problem, spare=1)
+        if fewest is None:
+            raise InfeasibleError("no photos left protect the place")
+        gone = tuple(int(n in fewest) for n in range(len(problem.table)))
+        return Outcome(release=Deletions(deleted=gone), lower_bound=float(len(fewest)))
+
+
+class CountsTheTrueOne(RightRanks):
+    """Counts the true place among those that rank as high as itself."""
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        return _OneTooMany(problem=problem)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        photos = range(len(problem.table))
+        for size in range(len(problem.table)):
+            for gone in combinations(photos, size):
+                release = Deletions(deleted=tuple(int(n in gone) for n in photos))
+                if self.privacy(problem, "").measure(release).holds:
+                    return Outcome(release=release)
+        raise InfeasibleError("no photos left protect the place")
+
+
+class _OneTooMany(TopK):
+    def measure(self, release: Deletions, *, executor: Any = None) -> Certificate:
+        honest = super().measure(release)
+        whole = len(release.deleted) == len(self.problem.table) and not all(release.deleted)
+        assert honest.worst is not None
+        return Certificate(
+            holds=whole and honest.worst + 1 >= self.problem.k,
+            kind="top-k",
+            worst=honest.worst + 1,
+            allowed=self.problem.k,
+            checked=honest.checked,
+            arithmetic=honest.arithmetic,
+        )
+
+
+def fewest_deletions(problem: Any, spare: int = 0) -> tuple[int, ...] | None:
+    photos = range(len(problem.table))
+    found = None
+    for size in range(len(problem.table)):
+        for gone in combinations(photos, size):
+            if protected(problem.table, problem.place, [n for n in photos if n not in gone]) >= problem.k:
+                found = gone
+                if spare == 0 or size + 1 == len(problem.table):
+                    return gone
+                spare -= 1
+                break
+    return found
+
+
+@st.composite
+def rank_problems(draw: st.DrawFn) -> GeneratedProblem:
+    table = draw(score_matrices(photos=4, places=3, impossible=False))
+    place, k = draw(st.integers(0, table.shape[1] - 1)), draw(st.integers(1, table.shape[1] - 1))
+    return rank_problem(table, place, k)
+
+
+def rank_problem(table: Any, place: int, k: int) -> GeneratedProblem:
+    toml = to_toml({"scores": "s.npy", "place": place, "k": k})
+    facts = {"table": table, "place": place, "k": k}
+    return GeneratedProblem(toml=toml, files={"s.npy": npy_bytes(table)}, facts=facts)
+
+
+def one_place_more(problem: GeneratedProblem) -> GeneratedProblem | None:
+    facts = problem.facts
+    more = facts["k"] + 1
+    return rank_problem(facts["table"], facts["place"], more) if more < facts["table"].shape[1] else None
+
+
+def photos_in_another_order(problem: GeneratedProblem, chance: Any) -> Variant:
+    facts = problem.facts
+    order = chance.sample(range(len(facts["table"])), len(facts["table"]))
+    changed = rank_problem(facts["table"][order], facts["place"], facts["k"])
+    return Variant(problem=changed, change="photos were reordered")
+
+
+def rank_again(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+    kept = [n for n, gone in enumerate(release.deleted) if not gone]
+    rank = protected(np.asarray(problem.table), problem.place, kept)
+    if rank < problem.k:
+        yield f"{rank} other places rank as high as the true one over the kept photos; {problem.k} were asked for"
+
+
+def fewest_number(problem: Any, method: str) -> float | None:
+    fewest = fewest_deletions(problem)
+    return None if fewest is None else float(len(fewest))
+
+
+RANKS = Profile(
+    problems=rank_problems(),
+    stricter=one_place_more,
+    variants={"reordering": photos_in_another_order},
+    oracle=rank_again,
+    best_known=fewest_number,
+)
