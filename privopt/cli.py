@@ -233,6 +233,21 @@ def audit(folder: Path, as_json: bool) -> None:
     click.echo(dump_json(found) if as_json else table(found), nl=False)
 
 
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Also SVG and PNG files there.")
+@click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
+@guarded
+def report(folder: Path, figures: Path | None, truth: bool) -> None:
+    """Write DIR/report.html: one file, works offline."""
+    from privopt.reporting import write_figures, write_report
+
+    click.echo(str(write_report(folder, truth=truth)))
+    if figures is not None:
+        for path in write_figures(folder, figures):
+            click.echo(str(path))
+
+
 def main() -> None:
     """Entry point of ``privopt`` and ``python -m privopt``."""
     cli(prog_name="privopt")

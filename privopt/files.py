@@ -29,6 +29,7 @@ from privopt.problem import File, files_of
 __all__ = [
     "PRIVATE",
     "PROBLEM",
+    "REPORT",
     "RESULT",
     "SUMS",
     "check_sums",
@@ -47,6 +48,7 @@ SUMS: Final = "SHA256SUMS"
 PROBLEM: Final = "problem"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
+"""In DIR or in private/: made after the fact, so no sum covers it."""
 
 
 def jsonable(value: Any) -> Any:
@@ -81,12 +83,11 @@ def sha256(path: Path) -> str:
 
 
 def _summed(folder: Path, *, private: bool) -> list[Path]:
-    skipped = {SUMS} if private else {SUMS, REPORT}
     return [
         path
         for path in sorted(folder.rglob("*"), key=lambda p: p.relative_to(folder).as_posix())
         if (path.is_file() or path.is_symlink())
-        and (relative := path.relative_to(folder)).as_posix() not in skipped
+        and (relative := path.relative_to(folder)).as_posix() not in {SUMS, REPORT}
         and (private or relative.parts[0] != PRIVATE)
     ]
 

@@ -22,9 +22,11 @@ from attrs import Factory, define, evolve, field, frozen
 from privopt.errors import ModelError, StoppedError, UsageError
 
 if TYPE_CHECKING:
-    from privopt.dsl import Model
-    from privopt.dsl.compile import StandardForm
+    from matplotlib.figure import Figure
+
+    from privopt.dsl import Model, StandardForm
     from privopt.execution import Executor
+    from privopt.report.page import Section
 
 __all__ = [
     "Certificate",
@@ -388,4 +390,16 @@ class Mechanism(ABC):
 
     def audit(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
+        return {}
+
+    def report(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Sequence[Section]:
+        """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
+        return ()
+
+    def report_truth(self, problem: Any, release: Any, result: Mapping[str, Any], private: Path) -> Sequence[Section]:
+        """Sections that compare the release with the secrets in ``private``; they are written there only."""
+        return ()
+
+    def figures(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """The report's figures by file name, without ending."""
         return {}

@@ -13,7 +13,7 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -30,7 +30,10 @@ from privopt.problem.metric import MetricProblem
 from privopt.problem.pairs import not_implied
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from privopt.problem.data import MetricData
+    from privopt.report.page import Section
 
 __all__ = ["Matrix", "MetricMechanism", "audit_matrix"]
 
@@ -138,6 +141,18 @@ class MetricMechanism(Mechanism):
     def audit(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
         return audit_matrix(release, problem.data)
+
+    def report(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+        """A map to explore, losses, worst pairs, baselines, convergence."""
+        from privopt.report.metric import metric_sections
+
+        return metric_sections(release, problem.data, result)
+
+    def figures(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """Loss over the map, privacy spent, one record's spread, convergence."""
+        from privopt.report.metric import metric_figures
+
+        return metric_figures(release, problem.data, result)
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData) -> dict[str, Any]:

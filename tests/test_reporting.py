@@ -1,0 +1,60 @@
+"""Reports: self-contained, without secrets, under their size, and no part of what the sums cover."""
+
+import re
+import shutil
+
+import pytest
+
+from privopt.errors import InputError, UsageError
+from privopt.reporting import write_figures, write_report
+from privopt.solve import verify
+
+
+@pytest.fixture
+def folder(solved_toy, tmp_path):
+    shutil.copytree(solved_toy, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_a_report_is_one_file_that_needs_no_network(folder):
+    path = write_report(folder)
+    text = path.read_text("utf-8")
+    assert path == folder / "report.html"
+    assert path.stat().st_size < 6e6
+    assert not re.search(r'(?:src|href)="(?!data:|#)', text)
+    assert "http" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", text)
+    for word in ("certified", "Certificate", "Loss and bound", "privopt verify", "metric-dp", "exponential mechanism"):
+        assert word in text
+    assert verify(folder)[0] == []
+
+
+def test_every_section_is_named_and_every_id_is_used_once(folder):
+    text = write_report(folder).read_text("utf-8")
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert text.count("<section") == text.count("<h2")
+    assert '<html lang="en">' in text
+    for reference in re.findall(r"url\(#([^)]+)\)", text):
+        assert reference in ids
+
+
+def test_figures_come_as_svg_and_png(folder, tmp_path):
+    written = write_figures(folder, tmp_path / "deep" / "figures")
+    assert {path.suffix for path in written} == {".svg", ".png"}
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_text_from_files_is_escaped(folder):
+    from privopt.report import table_section
+
+    assert "<script>" not in table_section("t", ("a",), [("<script>alert(1)</script>",)]).html
+
+
+def test_a_release_without_secrets_has_nothing_to_compare(folder):
+    with pytest.raises(UsageError, match="private"):
+        write_report(folder, truth=True)
+
+
+def test_a_folder_that_is_none_is_an_input_error(tmp_path):
+    with pytest.raises(InputError):
+        write_report(tmp_path)
