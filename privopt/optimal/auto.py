@@ -72,11 +72,12 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
             plan = plan[:1] if large else plan
         if answer is not None:
             best = _better(best, answer)
-            if best.gap <= gap or answer.status == "stopped":
+            if instance.reached(best.objective, best.lower_bound, gap) or answer.status == "stopped":
                 break
     if best is None:
         raise StoppedError(f"no method gave a mechanism: {'; '.join(tried)}")
-    status = "optimal" if best.gap <= gap else "stopped" if best.status == "stopped" else "feasible"
+    done = instance.reached(best.objective, best.lower_bound, gap)
+    status = "optimal" if done else "stopped" if best.status == "stopped" else "feasible"
     return evolve(best, status=status, details={**best.details, "path": ", ".join(tried)})
 
 

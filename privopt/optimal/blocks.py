@@ -15,7 +15,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.optimal.arrays import Arrays
-from privopt.optimal.instance import Array, Instance
+from privopt.optimal.instance import Instance
 
 __all__ = ["Factors", "Layout", "factorise", "make_layout"]
 
@@ -74,8 +74,9 @@ def _candidate_orders(instance: Instance) -> list[Index]:
     if instance.coordinates is not None and instance.coordinates.shape[1] >= 2:
         centred = instance.coordinates - instance.coordinates.mean(axis=0)
         axes = np.linalg.svd(centred, full_matrices=False)[2][:2]
-        for angle in np.arange(0, np.pi, np.pi / 12):
-            orders.append(np.argsort(centred @ (np.cos(angle) * axes[0] + np.sin(angle) * axes[1]), kind="stable"))
+        angles = np.arange(0, np.pi, np.pi / 12)
+        along = centred @ (axes.T @ np.stack([np.cos(angles), np.sin(angles)]))
+        orders.extend(np.argsort(along, axis=0, kind="stable").T)
     return orders
 
 

@@ -103,7 +103,7 @@ class _Master:
         self.rays = np.concatenate([self.rays, rays])
         self.serves = np.concatenate([self.serves, serves])
         self.costs = np.concatenate([self.costs, costs])
-        return m
+        return len(rays)
 
     def rows(self, rays: Array) -> Array:
         """What rays add to each row of the master: their means over the orbits of records."""
@@ -215,7 +215,7 @@ def _generate(
         trajectory.append((time.monotonic() - began, best.lower, best.upper))
         if progress is not None:
             progress(best.lower, best.upper, master.rounds, "column generation")
-        if best.upper - best.lower <= gap * abs(best.upper):
+        if whole.reached(best.upper, best.lower, gap):
             return "optimal", trajectory
         if not added and not better:
             return "feasible", trajectory

@@ -23,17 +23,24 @@ Array = NDArray[np.float64]
 Progress = Callable[[float, float, int, str], None]
 
 
-def _frozen_array(dtype: type) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        if value is None:
-            return None
-        array = np.ascontiguousarray(value, dtype=dtype)
-        if array is value and array.flags.writeable:
-            array = array.view()
-        array.flags.writeable = False
-        return array
+def _fixed(value: Any, dtype: type) -> Any:
+    array: Any = np.ascontiguousarray(value, dtype=dtype)
+    if array is value and array.flags.writeable:
+        array = array.view()
+    array.flags.writeable = False
+    return array
 
-    return convert
+
+def _floats(value: Any) -> Array:
+    return np.asarray(_fixed(value, np.float64))
+
+
+def _optional_floats(value: Any) -> Array | None:
+    return None if value is None else _floats(value)
+
+
+def _integers(value: Any) -> NDArray[np.int64]:
+    return np.asarray(_fixed(value, np.int64))
 
 
 @frozen(kw_only=True, eq=False)
@@ -51,11 +58,11 @@ class Instance:
         InputError: sizes that do not fit, indices out of range, numbers that are not finite.
     """
 
-    cost: Array = field(converter=_frozen_array(np.float64))
-    pairs: NDArray[np.int64] = field(converter=_frozen_array(np.int64))
-    distances: Array = field(converter=_frozen_array(np.float64))
+    cost: Array = field(converter=_floats)
+    pairs: NDArray[np.int64] = field(converter=_integers)
+    distances: Array = field(converter=_floats)
     epsilon: float = field(converter=float)
-    coordinates: Array | None = field(default=None, converter=_frozen_array(np.float64))
+    coordinates: Array | None = field(default=None, converter=_optional_floats)
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._faults())
@@ -72,8 +79,8 @@ class Instance:
         if not np.isfinite(self.cost).all():
             yield fault("cost", "NaN or infinity", "finite numbers")
         if self.pairs.size == 0 and self.distances.size == 0:
-            object.__setattr__(self, "pairs", _frozen_array(np.int64)(np.zeros((0, 2), dtype=np.int64)))
-            object.__setattr__(self, "distances", _frozen_array(np.float64)(np.zeros(0)))
+            object.__setattr__(self, "pairs", _integers(np.zeros((0, 2))))
+            object.__setattr__(self, "distances", _floats(np.zeros(0)))
         elif self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.distances.shape != (len(self.pairs),):
             yield fault("pairs", f"shapes {self.pairs.shape} and {self.distances.shape}", "(P, 2) and (P,)")
             return
@@ -104,6 +111,11 @@ class Instance:
     def lengths(self) -> Array:
         """Log-ratios allowed on the pairs: ``epsilon * distances``."""
         return self.epsilon * self.distances
+
+    def reached(self, loss: float, bound: float, gap: float) -> bool:
+        """Whether a relative gap is reached, or the difference is lost in the costs' own rounding errors."""
+        noise = 1e-14 * self.records * float(np.abs(self.cost).max())
+        return loss - bound <= max(gap * abs(loss), noise)
 
     def loss(self, z: Array) -> float:
         """Expected loss of a mechanism ``z`` of the shape of ``cost``."""

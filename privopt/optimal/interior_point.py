@@ -29,7 +29,7 @@ from privopt.optimal.symmetry import Symmetry, find_symmetry
 __all__ = ["solve_interior_point"]
 
 WEIGHTS = (1.0, 0.75, 0.5, 0.3, 0.1)
-CORRECTORS = 2
+CORRECTORS = 4
 LAST_ITERATION = 150
 
 
@@ -125,11 +125,12 @@ def _start(instance: Instance, symmetry: Symmetry, arrays: Arrays, threads: int)
         share = columns
     spread = csr_array((1 / size[symmetry.orbit], (np.arange(n), symmetry.orbit)), shape=(n, orbits))
     total = 2 * len(instance.pairs) * columns
-    mu = max(float(np.abs(cost).sum()) / columns / scale, 1e-12) / total
+    times = np.bincount(symmetry.origin()[0])
+    mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / total
     chunks = []
     for k in range(0, columns, share):
         part = arrays.put(cost[:, k : k + share] / scale)
-        z = arrays.put(np.full((n, part.shape[1]), 1 / columns))
+        z = arrays.put(np.repeat(times[None, k : k + share] / instance.outputs, n, axis=0))
         s = rows.forward @ z
         chunks.append(_Chunk(cost=part, z=z, s=s, f=mu / s))
     return _State(
@@ -221,7 +222,8 @@ def _correct(state: _State, factor: Any) -> Array:
     prices = state.row_values(dy)
 
     def second(chunk: _Chunk) -> None:
-        assert chunk.factors is not None and chunk.extra is not None
+        assert chunk.factors is not None
+        assert chunk.extra is not None
         dz = chunk.factors.solve(chunk.extra[0] + prices)
         ds = state.rows.forward @ dz
         chunk.extra = (dz, ds, chunk.rc - chunk.w * ds)
@@ -280,7 +282,7 @@ def _direction(state: _State, factor: Any, priced: Array, mu: float) -> tuple[Ar
     for _ in range(CORRECTORS):
         if min(tp, td) > 0.95:
             break
-        aim_p, aim_d = min(1.0, 1.3 * tp + 0.1), min(1.0, 1.3 * td + 0.1)
+        aim_p, aim_d = min(1.0, tp + 0.3), min(1.0, td + 0.3)
 
         def centre(chunk: _Chunk, aim_p: float = aim_p, aim_d: float = aim_d) -> None:
             v = (chunk.f + aim_d * chunk.df) * (chunk.s + aim_p * chunk.ds)
@@ -352,7 +354,9 @@ def _solution(state: _State, status: str, iterations: int, trajectory: list[tupl
 def _iterate(
     state: _State, gap: float, deadline: float | None, progress: Progress | None
 ) -> tuple[str, int, list[tuple[float, float, float]]]:
-    began, trajectory, iteration = time.monotonic(), [], 0
+    trajectory: list[tuple[float, float, float]] = []
+    began, iteration = time.monotonic(), 0
+    factor: Any = None
     best = -np.inf
     try:
         for iteration in range(LAST_ITERATION):
@@ -363,8 +367,8 @@ def _iterate(
             trajectory.append((time.monotonic() - began, best * state.scale, loss * state.scale))
             if progress is not None:
                 progress(best * state.scale, loss * state.scale, iteration, "interior point")
-            if loss - bound <= gap * abs(loss):
-                if iteration:
+            if state.instance.reached(loss * state.scale, bound * state.scale, gap):
+                if factor is not None:
                     _restore_sums(state, factor)
                 return "optimal", iteration, trajectory
             if deadline is not None and time.monotonic() >= deadline:

@@ -101,10 +101,10 @@ class Merged:
 def _spanning_trees(merged: Merged) -> list[tuple[int, int, int]]:
     """Edges (child, parent, pair) of a spanning tree of each group, leaves first."""
     neighbours: dict[int, list[tuple[int, int]]] = {}
-    for p in np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW)):
+    for p in map(int, np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))):
         a, b = map(int, merged.original.pairs[p])
-        neighbours.setdefault(a, []).append((b, int(p)))
-        neighbours.setdefault(b, []).append((a, int(p)))
+        neighbours.setdefault(a, []).append((b, p))
+        neighbours.setdefault(b, []).append((a, p))
     seen: set[int] = set()
     edges: list[tuple[int, int, int]] = []
     for root in sorted(neighbours):
@@ -205,16 +205,23 @@ def _scatter(multipliers: Multipliers, rows: Index, pairs: int) -> Multipliers:
     return Multipliers(blocks=blocks)
 
 
-def _single(instance: Instance) -> Solution:
-    """One record alone: all mass on its cheapest output."""
-    best = int(instance.cost[0].argmin())
-    z = np.zeros((1, instance.outputs))
-    z[0, best] = 1
-    loss = float(instance.cost[0, best])
-    empty = np.zeros((0, instance.outputs))
-    return Solution(
-        z=z, objective=loss, lower_bound=loss, multipliers=Multipliers.whole(empty, empty), method="single"
-    )
+def _shared_best(instance: Instance) -> Solution | None:
+    """The answer where one output is the cheapest for every record: it alone, and the proof needs no row."""
+    least = instance.cost.min(axis=1)
+    best = int(instance.cost.sum(axis=0).argmin())
+    if (instance.cost[:, best] > least).any():
+        return None
+    z = np.zeros(instance.cost.shape)
+    z[:, best] = 1
+
+    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+        step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
+        for k0 in range(0, instance.outputs, step):
+            zero = np.zeros((len(instance.pairs), min(step, instance.outputs - k0)))
+            yield k0, k0 + zero.shape[1], zero, zero
+
+    loss = float(least.sum())
+    return Solution(z=z, objective=loss, lower_bound=loss, multipliers=Multipliers(blocks=blocks), method="constant")
 
 
 def _join(instance: Instance, label: Index, rows: list[Index], parts: list[Solution]) -> Solution:
@@ -268,9 +275,10 @@ def _component(instance: Instance, label: Index, c: int) -> tuple[Instance, Inde
 
 
 def solve_by_component(instance: Instance, solver: Solver) -> Solution:
-    """Reduce `instance`, give each connected part with two records or more to `solver`, put together.
+    """Reduce `instance`, give each connected part to `solver`, put together.
 
-    What `solver` sees is connected, has no implied pair and no pair at distance 0.
+    What `solver` sees is connected, has no implied pair, no pair at distance 0, and no output that is the
+    cheapest for every record (so at least two records and two outputs).
     """
     merged = merge_records(instance)
     if merged is not None:
@@ -279,10 +287,10 @@ def solve_by_component(instance: Instance, solver: Solver) -> Solution:
     label = _labels(kept.records, kept.pairs)
     components = int(label.max()) + 1
     if components == 1:
-        answer = solver(kept) if kept.records > 1 else _single(kept)
+        answer = _shared_best(kept) or solver(kept)
     else:
         parts = [_component(kept, label, c) for c in range(components)]
-        answers = [solver(part) if part.records > 1 else _single(part) for part, _ in parts]
+        answers = [_shared_best(part) or solver(part) for part, _ in parts]
         answer = _join(kept, label, [number for _, number in parts], answers)
     if answer.multipliers is not None and len(rows) < len(instance.pairs):
         answer = evolve(answer, multipliers=_scatter(answer.multipliers, rows, len(instance.pairs)))

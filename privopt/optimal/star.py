@@ -43,7 +43,7 @@ class Star:
         weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that there is no star.
         serves: ``(N,)`` output that column s serves.
         prices: ``(N,)`` the dual candidate y.
-        anchors: ``(K,)`` record whose column comes nearest to pricing out for each output.
+        anchors: ``(R,)`` record whose column comes nearest to pricing out for each representative output.
     """
 
     graph: Graph
@@ -87,7 +87,8 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Array:
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(part: NDArray[np.int64]) -> Array:
-        return np.exp(-np.minimum(shortest_paths(graph, rows[part])[0], DEEPEST))
+        length = shortest_paths(graph, rows[part])[0]
+        return np.asarray(np.exp(-np.minimum(length, DEEPEST)))
 
     few: Array = np.concatenate(_parallel(rays, len(rows)))
     if symmetry.order == 1:
@@ -123,7 +124,7 @@ def _solver(kernel: Array) -> Callable[[Array], Array]:
 
         def iterative(right: Array) -> Array:
             answer = gradients(right)
-            return np.linalg.solve(kernel, right) if answer is None else answer
+            return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
         return iterative
     try:
@@ -150,25 +151,44 @@ def make_star(instance: Instance, symmetry: Symmetry) -> Star:
     one = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(one)
-        for _ in range(2):
-            weights = weights + solve(one - weights @ kernel)
-        if not (np.abs(weights @ kernel - 1).max() < 1e-11):
+        for _ in range(3):
+            residual = one - weights @ kernel
+            if np.abs(residual).max() < 1e-14:
+                break
+            weights = weights + solve(residual)
+        if not (np.abs(one - weights @ kernel).max() < 1e-11):
             raise SolverError("the star's kernel is singular here; take interior-point or column-generation")
-        best = np.empty(instance.records)
-        serves = np.empty(instance.records, dtype=np.int64)
-        step = max(1, 40_000_000 // instance.outputs)
-        values: list[tuple[Array, NDArray[np.int64]]] = []
-        for s in range(0, instance.records, step):
-            part = kernel[s : s + step] @ instance.cost
-            serves[s : s + step] = part.argmin(axis=1)
-            best[s : s + step] = part.min(axis=1)
-            part -= best[s : s + step, None]
-            at = part.argmin(axis=0)
-            values.append((part[at, np.arange(instance.outputs)], at + s))
-    table = np.stack([v[0] for v in values])
-    anchors = np.stack([v[1] for v in values])[table.argmin(axis=0), np.arange(instance.outputs)]
-    prices = solve(best)
+        best, serves, anchors = _serve(instance, symmetry, kernel)
+        prices = solve(best)
+        prices = prices + solve(best - kernel @ prices)
     return Star(graph=graph, kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
+
+
+def _serve(instance: Instance, symmetry: Symmetry, kernel: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Cheapest cost and output of each column, and the anchors; one column of each orbit is looked at."""
+    rows = np.unique(symmetry.records.min(axis=0))
+    number = np.arange(instance.outputs)
+    least, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
+    best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
+    step = max(1, 40_000_000 // instance.outputs)
+    for a in range(0, len(rows), step):
+        here = rows[a : a + step]
+        part = kernel[here] @ instance.cost
+        serves[here], best[here] = part.argmin(axis=1), part.min(axis=1)
+        part -= best[here, None]
+        at = part.argmin(axis=0)
+        value = part[at, number]
+        closer = value < least
+        least[closer], nearest[closer] = value[closer], here[at[closer]]
+    for records, outputs in zip(symmetry.records, symmetry.outputs, strict=True):
+        best[records[rows]] = best[rows]
+        serves[records[rows]] = outputs[serves[rows]]
+    place, member = symmetry.origin()
+    order = np.lexsort((least, place))
+    first = order[np.unique(place[order], return_index=True)[1]]
+    back = np.argsort(symmetry.records[member[first]], axis=1)
+    anchors = np.take_along_axis(back, nearest[first][:, None], axis=1)[:, 0]
+    return best, serves, anchors
 
 
 def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
@@ -228,13 +248,13 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
     objective = instance.loss(z)
     few = symmetry.reduced(instance)
     y = symmetry.average(star.prices)
-    trees = star_trees(star.graph, star.anchors[symmetry.representatives])
+    trees = star_trees(star.graph, star.anchors)
     priced = price_all(star.graph, few, y, trees)
     bound = anchored_bound(symmetry, y, priced)
     if progress is not None:
         progress(bound, objective, 1, "star")
     late = deadline is not None and time.monotonic() >= deadline
-    reached = objective - bound <= gap * abs(objective)
+    reached = instance.reached(objective, bound, gap)
     return Solution(
         z=z,
         objective=objective,

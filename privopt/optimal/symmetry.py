@@ -237,7 +237,7 @@ def _verified(instance: Instance, images: list[Index]) -> list[tuple[Index, Inde
                 continue
             known.add(a[0].tobytes())
             members.append(a)
-            for b in list(members):
+            for b in tuple(members):
                 fresh += [(a[0][b[0]], a[1][b[1]]), (b[0][a[0]], b[1][a[1]])]
     return members
 
@@ -259,6 +259,4 @@ def find_symmetry(instance: Instance) -> Symmetry:
 
 def _is_group(members: list[tuple[Index, Index]]) -> bool:
     known = {records.tobytes() + outputs.tobytes() for records, outputs in members}
-    return all(
-        first[0][second[0]].tobytes() + first[1][second[1]].tobytes() in known for first in members for second in members
-    )
+    return all(a[0][b[0]].tobytes() + a[1][b[1]].tobytes() in known for a in members for b in members)

@@ -23,7 +23,11 @@ def instances(draw) -> Instance:
     distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
     keep = rng.random((n, n)) < draw(st.sampled_from([0.3, 0.7, 1.0]))
     i, j = np.nonzero(np.triu(keep, 1))
-    cost = rng.random((n, k)) if draw(st.booleans()) else np.hypot(*(points[:, None] - points[rng.integers(0, n, k)][None]).transpose(2, 0, 1))
+    cost = (
+        rng.random((n, k))
+        if draw(st.booleans())
+        else np.hypot(*(points[:, None] - points[rng.integers(0, n, k)][None]).transpose(2, 0, 1))
+    )
     prior = rng.dirichlet(np.ones(n))
     if draw(st.booleans()):
         prior[rng.integers(0, n)] = 0.0
@@ -87,7 +91,9 @@ def test_no_pairs_means_the_cheapest_output():
     answer = solve(small(cost=[[3.0, 1.0], [2.0, 5.0], [0.0, 0.0]], pairs=[], distances=[]))
     assert answer.objective == 3.0
     assert answer.lower_bound == 3.0
-    assert dual_bound(small(cost=[[3.0, 1.0], [2.0, 5.0], [0.0, 0.0]], pairs=[], distances=[]), answer.multipliers)[0] == 3
+    assert (
+        dual_bound(small(cost=[[3.0, 1.0], [2.0, 5.0], [0.0, 0.0]], pairs=[], distances=[]), answer.multipliers)[0] == 3
+    )
 
 
 def test_records_at_distance_zero_get_equal_rows():

@@ -39,7 +39,9 @@ def test_each_method_reaches_the_published_optimum(grid_instance, method, side, 
     assert answer.lower_bound <= optimum * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("side", "pairs", "epsilon"), [(5, "8nb", 0.7), (5, "all", 0.5), (6, "8nb", 0.2), (4, "all", 2)])
+@pytest.mark.parametrize(
+    ("side", "pairs", "epsilon"), [(5, "8nb", 0.7), (5, "all", 0.5), (6, "8nb", 0.2), (4, "all", 2)]
+)
 def test_optimum_equals_the_whole_lp(grid_instance, full_optimum, side, pairs, epsilon):
     instance = grid_instance(side, pairs, epsilon)
     reference = full_optimum(instance)
