@@ -69,7 +69,7 @@ def planar_laplace(records: _Places, outputs: _Places, epsilon: float) -> FloatA
         faults.append(Fault(outputs.source, "", f"{outputs.kind} outputs", f"{records.kind} ones, as the records"))
     if faults:
         raise InputError(faults)
-    x, y = np.asarray(records.coordinates), np.asarray(outputs.coordinates)
+    x, y = np.array(records.coordinates), np.array(outputs.coordinates)
     if records.kind == "geographic":
         both = project(np.concatenate([x, y]))
         x, y = both[: len(x)], both[len(x) :]
@@ -148,19 +148,16 @@ def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cov
     A corner is solved from the two lines that meet there, never interpolated along a long side, so it is
     as exact as its own neighbourhood lets it be.
     """
-    room = 64
-    corner = np.empty((room, 2))
-    line = np.empty((room, 3))  # side m runs from corner m to corner m + 1 along a x + b y = c
-    corner[0, 0], corner[0, 1] = far, -far
-    corner[1, 0], corner[1, 1] = far, far
-    corner[2, 0], corner[2, 1] = -far, far
-    corner[3, 0], corner[3, 1] = -far, -far
-    for m in range(4):
-        line[m, 0], line[m, 1], line[m, 2] = (1.0, 0.0, -1.0, 0.0)[m], (0.0, 1.0, 0.0, -1.0)[m], far
-    count = 4
+    room = len(ranked) + 4  # a cut adds one corner at most
+    corner, line = np.empty((room, 2)), np.empty((room, 3))  # side m leads from corner m along a x + b y = c
+    fresh, lines = np.empty((room, 2)), np.empty((room, 3))
     side = np.empty(room)
-    closed = False
-    for other in ranked:
+    for m in range(4):
+        corner[m, 0], corner[m, 1] = (far if m < 2 else -far), (far if m == 1 or m == 2 else -far)
+        line[m, 0], line[m, 1], line[m, 2] = (m == 0) - (m == 2), (m == 1) - (m == 3), far
+    count = 4
+    for place in range(len(ranked)):
+        other = ranked[place]
         if other == k:
             continue
         a, b = sites[other, 0] - sites[k, 0], sites[other, 1] - sites[k, 1]
@@ -169,50 +166,42 @@ def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cov
         for m in range(count):
             radius = max(radius, corner[m, 0] ** 2 + corner[m, 1] ** 2)
         if 0.5 * c >= radius * (1.0 + 1e-9):
-            closed = True
-            break
+            return corner[:count].copy(), True
         outside = 0
         for m in range(count):
-            side[m] = a * corner[m, 0] + b * corner[m, 1] - c
+            u, v = a * corner[m, 0], b * corner[m, 1]
+            side[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # what rounding may add is no cut
             outside += side[m] > 0.0
         if outside == 0:
             continue
-        leave = 0  # the side along which the boundary crosses to the outside, and the one it returns by
-        enter = 0
+        leave, enter = 0, 0  # sides along which the boundary crosses to the outside, and back
         for m in range(count):
-            following = (m + 1) % count
-            if side[m] <= 0.0 and side[following] > 0.0:
+            after = side[m + 1 if m + 1 < count else 0]
+            if side[m] <= 0.0 and after > 0.0:
                 leave = m
-            if side[m] > 0.0 and side[following] <= 0.0:
+            if side[m] > 0.0 and after <= 0.0:
                 enter = m
+        parallel = False  # two sites that are nearly one: nothing worth cutting
+        for at in (leave, enter):
+            u, v = line[at, 0] * b, line[at, 1] * a
+            parallel |= abs(u - v) <= 1e-15 * (abs(u) + abs(v))
+        if parallel:
+            continue
         kept = count - outside
-        if kept + 2 > room:
-            grown = np.empty((2 * room, 2))
-            grown[:count] = corner[:count]
-            corner = grown
-            longer = np.empty((2 * room, 3))
-            longer[:count] = line[:count]
-            line = longer
-            side = np.empty(2 * room)
-            room *= 2
-        fresh = np.empty((kept + 2, 2))
-        lines = np.empty((kept + 2, 3))
-        at = (enter + 1) % count
-        for m in range(kept):
-            fresh[m] = corner[at]
-            lines[m] = line[at]
-            at = (at + 1) % count
-        for m, old in ((kept, leave), (kept + 1, enter)):
-            p, q, r = line[old, 0], line[old, 1], line[old, 2]
-            turn = p * b - q * a
-            fresh[m, 0] = (r * b - q * c) / turn
-            fresh[m, 1] = (p * c - r * a) / turn
-        lines[kept, 0], lines[kept, 1], lines[kept, 2] = a, b, c
-        lines[kept + 1] = line[enter]
+        for m in range(kept + 2):
+            at = (enter + 1 + m) % count if m < kept else (leave if m == kept else enter)
+            p, q, r = line[at, 0], line[at, 1], line[at, 2]
+            if m < kept:
+                fresh[m, 0], fresh[m, 1] = corner[at, 0], corner[at, 1]
+            else:
+                turn = p * b - q * a
+                fresh[m, 0], fresh[m, 1] = (r * b - q * c) / turn, (p * c - r * a) / turn
+            if m == kept:
+                p, q, r = a, b, c
+            lines[m, 0], lines[m, 1], lines[m, 2] = p, q, r
         count = kept + 2
-        corner[:count] = fresh
-        line[:count] = lines
-    return corner[:count].copy(), closed
+        corner, fresh, line, lines = fresh, corner, lines, line
+    return corner[:count].copy(), False
 
 
 @_jit

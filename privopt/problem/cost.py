@@ -29,7 +29,7 @@ def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Fl
     q = np.asarray(weights, dtype=np.float64).reshape(-1)
     bad = np.flatnonzero(~(np.isfinite(q) & (q >= 0)))
     faults = limited([Fault(source, f"target {r}", repr(float(q[r])), "a finite weight of at least 0") for r in bad])
-    if not faults and not q.sum() > 0:
+    if not faults and not q.max(initial=0.0) > 0:
         faults = [Fault(source, "", "weights that sum to 0" if q.size else "no targets", "a sum above 0")]
     if faults:
         raise InputError(faults)

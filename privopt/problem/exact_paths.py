@@ -7,7 +7,6 @@ dropping hangs on. Each double here is a whole number of one common power of two
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from typing import Any
 
@@ -21,12 +20,12 @@ _BITS = 62
 _ROOM = 16  # bits above the greatest distance: sums of many stay inside
 
 
-def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], float]:
+def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
     """Finite non-negative doubles as whole numbers of one unit.
 
     Returns:
-        For each array of values (M,) its limbs (M, L), least significant first, base 2^62, and the unit,
-        a power of two: value = unit * sum_l limb[l] 2^(62 l), exactly.
+        For each array of values (M,) its limbs (M, L), least significant first, and their units (L,),
+        powers of two, each 2^62 times the one before: value = sum_l limb[l] unit[l], exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
@@ -39,7 +38,8 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
         low = int((shift + trailing).min())
         high = int(shift.max()) + 53
     count = (high - low + _ROOM) // _BITS + 1
-    return [_spread(w, s - low, count) for w, s in zip(wholes, shifts, strict=True)], float(np.ldexp(1.0, low))
+    units = np.ldexp(1.0, np.minimum(low + _BITS * np.arange(count), 1023))  # the last may hold nothing but room
+    return [_spread(w, s - low, count) for w, s in zip(wholes, shifts, strict=True)], units
 
 
 def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -63,34 +63,95 @@ def jit(**options: Any) -> Callable[[Any], Any]:
 
 
 @jit()
-def _less(a: Any, b: Any) -> bool:  # pragma: no cover - compiled
-    for limb in range(len(a) - 1, -1, -1):
-        if a[limb] != b[limb]:
-            return bool(a[limb] < b[limb])
+def _less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
+    """Whether row i of a is less than row j of b."""
+    for limb in range(a.shape[1] - 1, -1, -1):
+        if a[i, limb] != b[j, limb]:
+            return bool(a[i, limb] < b[j, limb])
     return False
 
 
 @jit()
-def _add(a: Any, b: Any, total: Any) -> None:  # pragma: no cover - compiled
-    carry = np.int64(0)
-    for limb in range(len(a)):
-        value = a[limb] + b[limb] + carry
+def _add(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
+    """total[0] = a[i] + b[j]."""
+    carry = 0
+    for limb in range(a.shape[1]):
+        value = a[i, limb] + b[j, limb] + carry
         carry = value >> 62
-        total[limb] = value & ((np.int64(1) << 62) - 1)
+        total[0, limb] = value & 4611686018427387903
 
 
 @jit()
-def _value(a: Any, unit: float) -> float:  # pragma: no cover - compiled
+def _copy(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - compiled
+    """a[i] = b[j]."""
+    for limb in range(a.shape[1]):
+        a[i, limb] = b[j, limb]
+
+
+@jit()
+def _forget(a: Any, i: int) -> None:  # pragma: no cover - compiled
+    """Make a[i] greater than any length."""
+    for limb in range(a.shape[1]):
+        a[i, limb] = 0
+    a[i, a.shape[1] - 1] = 4611686018427387904
+
+
+@jit()
+def _value(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
     total = 0.0
-    for limb in range(len(a) - 1, -1, -1):
-        total = total * 4611686018427387904.0 + float(a[limb])
-    return total * unit
+    for limb in range(a.shape[1] - 1, -1, -1):
+        total += float(a[i, limb]) * units[limb]
+    return total
+
+
+@jit()
+def _lift(heap: Any, where: Any, key: Any, size: int, node: int) -> int:  # pragma: no cover - compiled
+    """Put a node into the heap of least keys, or move it up after its key fell; the heap's new size."""
+    at = where[node]
+    if at < 0:
+        at = size
+        size += 1
+    while at > 0:
+        parent = (at - 1) >> 1
+        if key[heap[parent]] <= key[node]:
+            break
+        heap[at] = heap[parent]
+        where[heap[at]] = at
+        at = parent
+    heap[at] = node
+    where[node] = at
+    return size
+
+
+@jit()
+def _take(heap: Any, where: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
+    """Take the node of least key out of a heap of `size` nodes."""
+    least: int = heap[0]
+    where[least] = -1
+    size -= 1
+    node = heap[size]
+    at = 0
+    while size > 0:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and key[heap[child + 1]] < key[heap[child]]:
+            child += 1
+        if key[heap[child]] >= key[node]:
+            break
+        heap[at] = heap[child]
+        where[heap[at]] = at
+        at = child
+    if size > 0:
+        heap[at] = node
+        where[node] = at
+    return least
 
 
 @jit()
 def short_enough(
     start: Any, node: Any, weight: Any, exact: Any, ask: Any, goal: Any, bound: Any, exact_bound: Any,
-    unit: float, two_edges: bool,
+    units: Any, two_edges: bool,
 ) -> Any:  # pragma: no cover - compiled  # fmt: skip
     """For each question (source, goal): is there a path of length at most its bound? Decided exactly.
 
@@ -99,7 +160,7 @@ def short_enough(
             ascending weight, with the weights as doubles and as limbs (E, L).
         ask, goal, bound, exact_bound: the same shape for the questions: those of source i are
             ask[i]:ask[i + 1], goal (Q,), bound (Q,) doubles and limbs (Q, L).
-        unit: of the limbs.
+        units: (L,) of the limbs.
         two_edges: whether paths of one edge do not count.
 
     Returns:
@@ -107,18 +168,16 @@ def short_enough(
     """
     n, width = len(start) - 1, exact.shape[1]
     answer = np.zeros(len(goal), dtype=np.bool_)
-    top = np.int64(1) << 62
-    best = np.zeros((n, width), dtype=np.int64)
-    detour = np.zeros((n, width), dtype=np.int64)
-    best[:, width - 1] = top
-    detour[:, width - 1] = top
-    length = np.full(n, np.inf)
-    wanted = np.full(n, -1.0)
-    give_up = np.full(n, np.inf)
-    waiting = np.zeros(n, dtype=np.bool_)
+    best = np.empty((n, width), dtype=np.int64)
+    detour = np.empty((n, width), dtype=np.int64)
+    length, wanted, give_up = np.empty(n), np.empty(n), np.empty(n)
+    heap, where, touched = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     seen = np.zeros(n, dtype=np.bool_)
-    touched = np.empty(n, dtype=np.int64)
-    total = np.zeros(width, dtype=np.int64)
+    total = np.empty((1, width), dtype=np.int64)
+    for j in range(n):
+        _forget(best, j)
+        _forget(detour, j)
+        length[j], wanted[j], give_up[j], where[j] = np.inf, -1.0, np.inf, -1
     more = 1.0 + 1e-12  # far above what rounding can do to a key, far below what matters for speed
     for source in range(n):
         if ask[source] == ask[source + 1]:
@@ -127,9 +186,7 @@ def short_enough(
         for q in range(ask[source], ask[source + 1]):
             wanted[goal[q]] = max(wanted[goal[q]], bound[q] * more)
             limit = max(limit, bound[q] * more)
-        count = 0
-        heap = [(0.0, source)]
-        heap.pop()
+        count, size = 0, 0
         for e in range(start[source], start[source + 1]):
             if weight[e] > limit:
                 break
@@ -138,20 +195,14 @@ def short_enough(
                 seen[j] = True
                 touched[count] = j
                 count += 1
-            if j != source and _less(exact[e], best[j]):
-                best[j] = exact[e]
+            if j != source and _less(exact, e, best, j):
+                _copy(best, j, exact, e)
                 length[j] = weight[e]
                 give_up[j] = max(weight[e] * more, wanted[j] if two_edges else 0.0)
-                waiting[j] = True
-                heap.append((weight[e], j))
-        heapq.heapify(heap)
-        while len(heap) > 0:
-            key, r = heapq.heappop(heap)
-            if key > limit:
-                break
-            if not waiting[r]:
-                continue
-            waiting[r] = False
+                size = _lift(heap, where, length, size, j)
+        while size > 0:
+            r = _take(heap, where, length, size)
+            size -= 1
             here = length[r]
             for e in range(start[r], start[r + 1]):
                 reach = here + weight[e]
@@ -160,32 +211,27 @@ def short_enough(
                 j = node[e]
                 if reach > give_up[j] or j == source:
                     continue
-                _add(best[r], exact[e], total)
+                _add(best, r, exact, e, total)
                 if not seen[j]:
                     seen[j] = True
                     touched[count] = j
                     count += 1
-                if two_edges and _less(total, detour[j]):
-                    detour[j] = total
-                if _less(total, best[j]):
-                    best[j] = total
-                    length[j] = _value(total, unit)
+                if two_edges and _less(total, 0, detour, j):
+                    _copy(detour, j, total, 0)
+                if _less(total, 0, best, j):
+                    _copy(best, j, total, 0)
+                    length[j] = _value(total, 0, units)
                     give_up[j] = max(length[j] * more, wanted[j] if two_edges else 0.0)
-                    waiting[j] = True
-                    heapq.heappush(heap, (length[j], j))
+                    size = _lift(heap, where, length, size, j)
         for q in range(ask[source], ask[source + 1]):
-            found = detour[goal[q]] if two_edges else best[goal[q]]
-            answer[q] = not _less(exact_bound[q], found)
+            answer[q] = not _less(exact_bound, q, detour if two_edges else best, goal[q])
             wanted[goal[q]] = -1.0
         for t in range(count):
             j = touched[t]
-            best[j] = 0
-            detour[j] = 0
-            best[j, width - 1] = top
-            detour[j, width - 1] = top
+            _forget(best, j)
+            _forget(detour, j)
             length[j] = np.inf
             give_up[j] = np.inf
-            waiting[j] = False
             seen[j] = False
     return answer
 
@@ -206,6 +252,8 @@ def contract(start: Any, node: Any, weight: Any, record: Any, place: Any, limit:
     n = len(start) - 1
     length = np.full(n, np.inf)
     touched = np.empty(n, dtype=np.int64)
+    heap = np.empty(n, dtype=np.int64)
+    where = np.full(n, -1, dtype=np.int64)
     first = [np.int64(0)]
     second = [np.int64(0)]
     found = [0.0]
@@ -216,11 +264,11 @@ def contract(start: Any, node: Any, weight: Any, record: Any, place: Any, limit:
         count = 1
         touched[0] = place[i]
         length[place[i]] = 0.0
-        heap = [(0.0, place[i])]
-        while len(heap) > 0:
-            here, r = heapq.heappop(heap)
-            if here > length[r]:
-                continue
+        size = _lift(heap, where, length, 0, place[i])
+        while size > 0:
+            r = _take(heap, where, length, size)
+            size -= 1
+            here = length[r]
             if record[r] >= 0 and record[r] != i:
                 if record[r] > i:
                     first.append(np.int64(i))
@@ -235,7 +283,7 @@ def contract(start: Any, node: Any, weight: Any, record: Any, place: Any, limit:
                         touched[count] = j
                         count += 1
                     length[j] = reach
-                    heapq.heappush(heap, (reach, j))
+                    size = _lift(heap, where, length, size, j)
         for t in range(count):
             length[touched[t]] = np.inf
     return np.array(first, dtype=np.int64), np.array(second, dtype=np.int64), np.array(found)

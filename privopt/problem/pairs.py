@@ -219,7 +219,7 @@ def _search(edges: IntArray, weights: FloatArray, goals: IntArray, bounds: Float
     n = int(max(edges.max(initial=0), goals.max())) + 1
     source, goal = goals.min(axis=1), goals.max(axis=1)
     order = np.argsort(source, kind="stable")
-    (exact, exact_bound), unit = limbs(weights, bounds)
+    (exact, exact_bound), units = limbs(weights, bounds)
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     both = np.concatenate([weights, weights])
@@ -233,7 +233,7 @@ def _search(edges: IntArray, weights: FloatArray, goals: IntArray, bounds: Float
         goal[order],
         bounds[order],
         exact_bound[order],
-        unit,
+        units,
         two_edges,
     )
     answer = np.empty(len(goals), dtype=np.bool_)

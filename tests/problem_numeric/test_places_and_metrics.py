@@ -1,0 +1,224 @@
+"""Places, distances and grids."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt.problem.geometry import (
+    EuclideanMetric,
+    HaversineMetric,
+    MatrixMetric,
+    Metric,
+    Space,
+    euclidean,
+    grid_points,
+    haversine,
+)
+
+latitudes = st.floats(-90, 90)
+longitudes = st.floats(-180, 180)
+places = st.lists(st.tuples(latitudes, longitudes), min_size=2, max_size=6)
+plane = st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=2, max_size=6)
+
+
+def space(points: object, kind: str = "planar") -> Space:
+    coordinates = np.asarray(points, dtype=float)
+    return Space(ids=[f"p{n}" for n in range(len(coordinates))], coordinates=coordinates, kind=kind)  # type: ignore[arg-type]
+
+
+def same_doubles(metric: Metric) -> None:
+    n, k = metric.size, metric.output_size
+    table = metric.table()
+    assert table.shape == (n, n)
+    assert (table == table.T).all()
+    assert (np.diagonal(table) == 0).all()
+    i, j = np.triu_indices(n, 1)
+    assert (metric.between(i, j) == table[i, j]).all()
+    assert (metric.between(j, i) == table[i, j]).all()
+    assert all(metric.between(a, b) == table[a, b] for a, b in zip(i[:50], j[:50], strict=True))
+    assert (metric.rows([n - 1, 0]) == table[[n - 1, 0]]).all()
+    outputs = metric.to_outputs()
+    assert outputs.shape == (n, k)
+    assert (metric.to_outputs([1]) == outputs[[1]]).all()
+    if metric.own_outputs:
+        assert (outputs == table).all()
+
+
+@settings(deadline=None)
+@given(places)
+def test_haversine_is_one_double_however_it_is_computed(points: list[tuple[float, float]]) -> None:
+    same_doubles(HaversineMetric(space(points, "geographic")))
+
+
+@settings(deadline=None)
+@given(plane)
+def test_euclidean_is_one_double_however_it_is_computed(points: list[tuple[float, float]]) -> None:
+    same_doubles(EuclideanMetric(space(points)))
+
+
+@pytest.mark.parametrize("kind", ["planar", "geographic", "vector"])
+def test_blocks_of_many_records_hold_the_same_doubles(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    width = 7 if kind == "vector" else 2
+    scale = 80.0 if kind == "geographic" else 1000.0
+    points, outputs = rng.uniform(-scale, scale, (700, width)), rng.uniform(-scale, scale, (300, width))
+    metric = HaversineMetric if kind == "geographic" else EuclideanMetric
+    same_doubles(metric(space(points, kind)))
+    crossed = metric(space(points, kind), space(outputs, kind))
+    same_doubles(crossed)
+    formula = haversine if kind == "geographic" else euclidean
+    assert (crossed.to_outputs() == formula(points[:, None], outputs[None])).all()
+    assert crossed.to_outputs()[5, 7] == formula(points[5], outputs[7])
+
+
+@settings(deadline=None)
+@given(latitudes, longitudes, latitudes, longitudes)
+def test_haversine_agrees_with_forty_digits(lat_a: float, lon_a: float, lat_b: float, lon_b: float) -> None:
+    found = float(haversine([lat_a, lon_a], [lat_b, lon_b]))
+    with mpmath.workdps(40):
+        a, b, c, d = (mpmath.mpf(v) * mpmath.pi / 180 for v in (lat_a, lon_a, lat_b, lon_b))
+        h = mpmath.sin((a - c) / 2) ** 2 + mpmath.cos(a) * mpmath.cos(c) * mpmath.sin((b - d) / 2) ** 2
+        exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(min(h, 1)))
+        off = abs(found - exact)
+    antipodal = 6371 * math.pi - float(exact) < 1.0
+    assert off <= (1e-4 if antipodal else 3e-14 * exact + 1e-11)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(-80, 80), st.floats(-179, 179), st.floats(-1e-3, 1e-3), st.floats(-1e-3, 1e-3))
+def test_near_places_keep_their_relative_precision(lat: float, lon: float, north: float, east: float) -> None:
+    there = (lat + north, lon + east)
+    found = float(haversine([lat, lon], there))
+    with mpmath.workdps(40):
+        a, b, c, d = (mpmath.mpf(v) * mpmath.pi / 180 for v in (lat, lon, *there))
+        h = mpmath.sin((a - c) / 2) ** 2 + mpmath.cos(a) * mpmath.cos(c) * mpmath.sin((b - d) / 2) ** 2
+        exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(h))
+    assert abs(found - exact) <= 1e-14 * exact + 1e-150
+
+
+def test_the_same_place_written_twice_is_at_distance_zero() -> None:
+    assert haversine([10, -180], [10, 180]) == 0
+    assert haversine([90, 5], [90, 77]) == 0
+    assert haversine([-90, 5], [-90, -77]) == 0
+    assert haversine([3, 355], [3, -5]) == 0
+
+
+def test_grid_is_row_major_from_the_south() -> None:
+    grid = grid_points(2, 3, 0.5)
+    assert grid.ids == ("0-0", "0-1", "0-2", "1-0", "1-1", "1-2")
+    assert grid.coordinates is not None
+    assert grid.coordinates[4].tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="read-only"):
+        grid.coordinates[0, 0] = 1.0
+
+
+def test_geographic_grid_steps_longitudes_at_its_south_west() -> None:
+    points = grid_points(3, 4, 1.0, (41.66, 12.24)).coordinates
+    assert points is not None
+    degree = 6371.0 * math.pi / 180
+    assert points[0].tolist() == [41.66, 12.24]
+    assert points[4] == pytest.approx([41.66 + 1 / degree, 12.24], rel=1e-14)
+    assert points[1] == pytest.approx([41.66, 12.24 + 1 / (degree * math.cos(math.radians(41.66)))], rel=1e-14)
+    assert haversine(points[0], points[1]) == pytest.approx(1.0, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cols", "cell", "corner", "named"),
+    [
+        (0, 2, 1.0, None, "records.grid.rows"),
+        (2, True, 1.0, None, "records.grid.cols"),
+        (2, 2, math.nan, None, "records.grid.cell_km"),
+        (2, 2, -1.0, None, "records.grid.cell_km"),
+        (2, 2, 1.0, (90.0, 0.0), "records.grid.south_west"),
+        (2, 2, 1.0, (0.0, math.nan), "records.grid.south_west"),
+        (2, 2, 9000.0, (45.0, 0.0), "pole"),
+        (1, 7, 9000.0, (0.0, 0.0), "round the earth"),
+    ],
+)
+def test_grids_that_cannot_be(rows: int, cols: int, cell: float, corner: object, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        grid_points(rows, cols, cell, corner)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ids", "points", "kind", "named"),
+    [
+        (["a", "a"], [[0, 0], [1, 1]], "planar", "id 'a'"),
+        (["a", "b"], [[0, 0], [1, math.nan]], "planar", "id 'b'"),
+        (["a", "b"], [[0, 0], [1, math.inf]], "planar", "id 'b'"),
+        (["a", "b"], [[0, 0], [91, 0]], "geographic", "id 'b'"),
+        (["a", "b"], [[0, 0], [0, -181]], "geographic", "id 'b'"),
+        (["a", "b"], [[0, 0]], "planar", "shape"),
+        (["a"], [[0, 0, 0]], "planar", "shape"),
+        ([], None, "plain", "no records"),
+        (["a"], None, "planar", "no coordinates"),
+        (["a"], [[0, 0]], "plain", "ids alone"),
+    ],
+)
+def test_spaces_that_cannot_be(ids: list[str], points: object, kind: str, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Space(ids=ids, coordinates=points, kind=kind, source="points.csv")  # type: ignore[arg-type]
+
+
+def test_many_faults_are_counted_not_listed() -> None:
+    points = np.full((100, 2), np.nan)
+    with pytest.raises(InputError) as caught:
+        space(points)
+    assert len(caught.value.faults) == 21
+    assert "80 more" in str(caught.value)
+
+
+def test_metrics_refuse_places_of_another_kind() -> None:
+    flat, round_ = space([[0, 0], [1, 1]]), space([[0, 0], [1, 1]], "geographic")
+    with pytest.raises(InputError, match="planar or vector ones for euclidean"):
+        EuclideanMetric(round_)
+    with pytest.raises(InputError, match="geographic ones for haversine"):
+        HaversineMetric(flat)
+    with pytest.raises(InputError, match="3 coordinates"):
+        EuclideanMetric(space([[0.0, 0.0]], "vector"), space([[0.0, 0.0, 0.0]], "vector"))
+
+
+def test_matrix_metric_reads_its_table() -> None:
+    rng = np.random.default_rng(1)
+    table = rng.uniform(1, 2, (5, 5))
+    table = np.triu(table, 1) + np.triu(table, 1).T
+    same_doubles(MatrixMetric(table))
+    crossed = MatrixMetric(table, rng.uniform(0, 3, (5, 2)))
+    same_doubles(crossed)
+    assert not crossed.own_outputs
+
+
+def test_a_last_bit_of_asymmetry_goes_to_the_smaller() -> None:
+    table = np.array([[0.0, 1.0], [np.nextafter(1.0, 2), 0.0]])
+    assert MatrixMetric(table).between(1, 0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ([[0.0, 1.0], [2.0, 0.0]], "row 0, column 1"),
+        ([[0.0, math.nan], [1.0, 0.0]], "row 0, column 1"),
+        ([[0.0, -1.0], [-1.0, 0.0]], "row 0, column 1"),
+        ([[0.0, math.inf], [math.inf, 0.0]], "row 0, column 1"),
+        ([[0.0, 1.0], [1.0, 3.0]], "row 1, column 1"),
+        ([[0.0, 1.0]], "shape"),
+        ([["a", "b"], ["c", "d"]], "array of"),
+    ],
+)
+def test_matrices_that_are_no_distances(table: object, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        MatrixMetric(table, source="d.npy")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("crossed", [[[1.0], [2.0]], [[1.0], [-1.0], [2.0]], [[math.nan], [0.0], [0.0]]])
+def test_output_matrices_that_do_not_fit(crossed: object) -> None:
+    table = np.ones((3, 3)) - np.eye(3)
+    with pytest.raises(InputError, match=r"o\.npy"):
+        MatrixMetric(table, crossed, output_source="o.npy")  # type: ignore[arg-type]
