@@ -2,63 +2,75 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import combinations
+from math import lcm
 from typing import Any
 
 import numpy as np
 import pytest
+from attrs import frozen
 
 from privopt_photo_censor.scores import Album, Task
 
 
-def _protected(album: Album, kept: tuple[int, ...]) -> int:
-    """Protected k by Fractions of the doubles; nothing of the plugin's own rank."""
-    if not kept:
-        return album.locations - 1
-    if any(np.isneginf(album.scores[i, album.true]) for i in kept):
-        return album.locations - 1
-    count = 0
-    for j in range(album.locations):
-        if j == album.true or any(np.isneginf(album.scores[i, j]) for i in kept):
-            continue
-        terms = [Fraction(album.scores[i, j]) - Fraction(album.scores[i, album.true]) for i in kept]
-        count += sum(terms) - len(kept) * Fraction(album.margin) >= 0
-    return count
+@frozen(eq=False)
+class Truth:
+    """The protected k of every set of photos, from Fractions of the doubles; nothing of the plugin's own rank.
 
+    The Fractions of one album are brought to one denominator, so that sums of sets are sums of integers.
+    """
 
-def _best(album: Album, task: Task) -> int | None:
-    """Fewest deletions, or highest protected k; None where nothing will do."""
-    photos = range(album.photos)
-    fixed = set(np.flatnonzero(album.keep).tolist())
-    if task.top_k is not None:
-        for count in range(album.photos, album.keep_at_least - 1, -1):
-            for kept in combinations(photos, count):
-                if fixed <= set(kept) and _protected(album, kept) >= task.top_k:
-                    return album.photos - count
-        return None
-    assert task.budget is not None
-    least = max(album.photos - task.budget, album.keep_at_least)
-    return max(
-        _protected(album, kept)
-        for count in range(least, album.photos + 1)
-        for kept in combinations(photos, count)
-        if fixed <= set(kept)
-    )
+    album: Album
+    above: list[int]  # by bit mask of the kept photos
+
+    @classmethod
+    def of(cls, album: Album) -> Truth:
+        others = [j for j in range(album.locations) if j != album.true]
+        finite = np.where(np.isneginf(album.scores), 0.0, album.scores)
+        exact = [[Fraction(v) for v in row] for row in finite.tolist()]
+        theta = Fraction(album.margin)
+        terms = [[row[j] - row[album.true] - theta for j in others] for row in exact]
+        unit = lcm(*(t.denominator for row in terms for t in row))
+        whole = [[int(t * unit) for t in row] for row in terms]
+        dead = [[bool(np.isneginf(album.scores[i, j])) for j in others] for i in range(album.photos)]
+        hidden = [bool(np.isneginf(album.scores[i, album.true])) for i in range(album.photos)]
+        nothing = [0] * len(others)
+        sums, ruled, gone = [nothing], [[False] * len(others)], [False]
+        above = [len(others)]
+        for mask in range(1, 1 << album.photos):
+            i = mask.bit_length() - 1
+            rest = mask ^ (1 << i)
+            sums.append([a + b for a, b in zip(sums[rest], whole[i], strict=True)])
+            ruled.append([a or b for a, b in zip(ruled[rest], dead[i], strict=True)])
+            gone.append(gone[rest] or hidden[i])
+            able = sum(s >= 0 and not r for s, r in zip(sums[mask], ruled[mask], strict=True))
+            above.append(len(others) if gone[mask] else able)
+        return cls(album, above)
+
+    def of_set(self, kept: Any) -> int:
+        return self.above[sum(1 << i for i in np.flatnonzero(kept).tolist())]
+
+    def best(self, task: Task) -> int | None:
+        """Fewest deletions, or highest protected k; None where nothing will do."""
+        photos = self.album.photos
+        fixed = sum(1 << i for i in np.flatnonzero(self.album.keep).tolist())
+        least = self.album.keep_at_least
+        if task.budget is not None:
+            least = max(least, photos - task.budget)
+        allowed = [m for m in range(1 << photos) if m & fixed == fixed and m.bit_count() >= least]
+        if task.budget is not None:
+            return max(self.above[m] for m in allowed)
+        found = [photos - m.bit_count() for m in allowed if self.above[m] >= (task.top_k or 1)]
+        return min(found, default=None)
 
 
 @pytest.fixture(scope="session")
-def brute_protected() -> Callable[[Album, tuple[int, ...]], int]:
-    return _protected
-
-
-@pytest.fixture(scope="session")
-def brute_best() -> Callable[[Album, Task], int | None]:
-    return _best
+def truth() -> Callable[[Album], Truth]:
+    return Truth.of
 
 
 @pytest.fixture(scope="session")
 def draw_album() -> Callable[..., Album]:
-    def draw(rng: Any, most: int = 8) -> Album:
+    def draw(rng: Any, most: int = 12) -> Album:
         """A small album: ties, -inf scores, kept photos, margins, all of them sometimes."""
         photos, locations = int(rng.integers(1, most + 1)), int(rng.integers(2, 9))
         kind = rng.integers(4)
@@ -78,7 +90,20 @@ def draw_album() -> Callable[..., Album]:
                 hidden = np.isneginf(scores[:, true])
                 scores[hidden, true] = -1.0
         keep = rng.random(photos) < rng.choice([0.0, 0.0, 0.2])
-        margin = float(rng.choice([0.0, 0.0, 0.1, 0.5, -0.3]))
+        margin = float(rng.choice([0.0, 0.0, 0.1, 0.5]))
         return Album(scores=scores, true=true, keep=keep, keep_at_least=int(rng.integers(2)), margin=margin)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def exposed() -> Callable[..., Album]:
+    def draw(rng: Any, photos: int, locations: int = 24, **more: Any) -> Album:
+        """An album whose place is found: noise about one location and its neighbours."""
+        true = int(rng.integers(locations))
+        place = np.exp(-np.abs(np.arange(locations) - true) / 2.0)
+        scores = rng.normal(0, 1, (photos, locations)) + rng.exponential(1.0, (photos, 1)) * place
+        scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
+        return Album(scores=scores, true=true, **more)
 
     return draw

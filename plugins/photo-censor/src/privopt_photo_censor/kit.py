@@ -89,7 +89,8 @@ def _above(album: Album, kept: tuple[int, ...]) -> int:
     count = 0
     for j in range(album.locations):
         if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in kept):
-            total = sum((Fraction(album.scores[i, j]) - Fraction(album.scores[i, album.true]) for i in kept), Fraction())
+            pairs = ((Fraction(album.scores[i, j]), Fraction(album.scores[i, album.true])) for i in kept)
+            total = sum((score - true for score, true in pairs), Fraction())
             count += total >= len(kept) * Fraction(album.margin)
     return count
 

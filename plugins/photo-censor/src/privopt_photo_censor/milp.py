@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from privopt.errors import InfeasibleError, StoppedError
+from privopt.backends import Outcome, get
 from privopt_photo_censor.optimal import Shared
 from privopt_photo_censor.scores import Mask
 
@@ -95,24 +95,25 @@ class MilpSearch:
             if int((shared.reach >= max(int(shared.state[1]), 1)).sum()) < shared.state[0]:
                 return True
             model, _ = build(shared, self.refused)
-            try:
-                solution = model.solve(self.solver, time_limit=self._seconds(effort), gap=0.0)
-            except InfeasibleError:
+            form = model.compile()
+            result = get(self.solver).solve(form, time_limit=self._seconds(effort), gap=0.0)
+            shared.solver = result.solver
+            shared.state[4] += result.iterations
+            if result.outcome is Outcome.INFEASIBLE:
                 return True
-            except StoppedError:
+            if result.bound is not None:
+                self._cap = min(self._cap, int(np.floor(result.bound + 1e-6)))
+            if result.x is None:
                 return False
-            shared.solver = solution.solver
-            shared.state[4] += solution.iterations
-            if solution.bound is not None:
-                self._cap = min(self._cap, int(np.floor(solution.bound + 1e-6)))
-            kept = np.asarray(solution.value("z")) > 0.5
+            z = form.variable("z")
+            kept = result.x[z.start : z.start + shared.album.photos] > 0.5
             if not shared.offer(kept):
                 self.refused.append(kept)
                 if len(self.refused) > CUTS:
                     self.spent = True
                     return False
                 continue
-            if solution.status != "optimal":
+            if result.outcome is not Outcome.OPTIMAL:
                 return False
             if self._cap <= shared.value:
                 return True

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from privopt.errors import InputError, UsageError
+from privopt.solve import Options, solve, verify
+from privopt.testing.data import data_path
+from privopt_photo_censor import s2
+from privopt_photo_censor.cells import Boxes, Centres, S2Cells, equal_count, read_cells, s2_partition
+from privopt_photo_censor.classifier import load_classifier
+from privopt_photo_censor.folder import gps, score_folder
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+AREZZO = (43.467448, 11.885127)
+PLACES = [(41.9, 12.5), (43.77, 11.25), AREZZO, (45.46, 9.19), (48.86, 2.35), (40.4, -3.7)]
+
+
+def tiny_model(path, places, true=2, side=8, batch="n"):
+    """Average colour of the photo, times random weights: a model in a few hundred bytes."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(10)
+    weights = rng.normal(0, 2, (3, places)).astype(np.float32)
+    bias = np.zeros(places, dtype=np.float32)
+    bias[true] = 0.9
+    graph = helper.make_graph(
+        [
+            helper.make_node("GlobalAveragePool", ["photo"], ["mean"]),
+            helper.make_node("Flatten", ["mean"], ["flat"]),
+            helper.make_node("Gemm", ["flat", "w", "b"], ["logits"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, [batch, 3, side, side])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, places])],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    onnx.save(model, str(path))
+
+
+def write_classifier(folder, cells, **how):
+    tiny_model(folder / "tiny.onnx", len(cells), **how)
+    cells.write(folder / "cells.csv")
+    text = 'model = "tiny.onnx"\ncells = "cells.csv"\n[input]\nwidth = 8\nheight = 8\n'
+    (folder / "places.toml").write_text(text + "mean = [0.475, 0.427, 0.352]\nstd = [0.1, 0.1, 0.1]\n")
+    return folder / "places.toml"
+
+
+def paint(path, colour, place=None):
+    photo = Image.new("RGB", (20, 12), colour)
+    exif = Image.Exif()
+    if place is not None:
+        parts = []
+        for value in map(abs, place):
+            whole, minutes = int(value), (value - int(value)) * 60
+            parts.append((float(whole), float(int(minutes)), (minutes - int(minutes)) * 60))
+        ifd = exif.get_ifd(0x8825)
+        ifd.update({1: "N" if place[0] >= 0 else "S", 2: parts[0], 3: "E" if place[1] >= 0 else "W", 4: parts[1]})
+    photo.save(path, exif=exif)
+
+
+@pytest.fixture
+def classifier(tmp_path):
+    return write_classifier(tmp_path, Centres(points=PLACES))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        Centres(points=PLACES),
+        S2Cells(ids=tuple(s2.cell(*place, 8) for place in PLACES)),
+        equal_count(np.array([p[0] for p in PLACES]), np.array([p[1] for p in PLACES]), 6),
+    ],
+    ids=["centres", "s2", "boxes"],
+)
+def test_nine_photos_go_from_folder_to_deletion_list(tmp_path, cells):
+    photos = data_path("exif_gps")
+    with Image.open(photos / "DSCN0010.jpg") as photo:
+        assert gps(photo) == pytest.approx(AREZZO, abs=1e-6)
+    write_classifier(tmp_path, cells, true=cells.locate(*AREZZO))
+    (tmp_path / "photos").symlink_to(photos)
+    problem = tmp_path / "album.toml"
+    text = '[photos]\nfolder = "photos"\nclassifier = "places.toml"\nkeep = ["DSCN0042.jpg"]\n'
+    problem.write_text(text + "[privacy]\ntop_k = 1\n")
+    scored = score_folder(photos, tmp_path / "places.toml")
+    assert scored.true_location == cells.locate(*AREZZO)
+    assert scored.scores.shape == (9, 6)
+    np.testing.assert_allclose(np.exp(scored.scores).sum(axis=1), 1.0)
+    solved = solve("photo-censor", problem, tmp_path / "out")
+    assert solved.result["status"] == "optimal"
+    assert solved.result["details"]["rank_before"] == 1
+    assert 1 <= solved.result["details"]["deleted"] <= 8
+    rows = (tmp_path / "out" / "deletions.csv").read_text().splitlines()
+    assert rows[0] == "photo,deleted"
+    assert [row.split(",")[0] for row in rows[1:]] == list(scored.names)
+    assert "DSCN0042.jpg,0" in rows
+    (tmp_path / "photos").unlink()  # DIR stands alone
+    complaints, certificate = verify(tmp_path / "out")
+    assert complaints == []
+    assert certificate is not None
+    assert certificate.holds
+
+
+def test_an_album_without_gps_asks_for_its_place(tmp_path, classifier):
+    (tmp_path / "photos").mkdir()
+    for number, colour in enumerate(["red", "green", "blue", "white"]):
+        paint(tmp_path / "photos" / f"{number}.jpg", colour)
+    problem = tmp_path / "album.toml"
+    text = '[photos]\nfolder = "photos"\nclassifier = "places.toml"\n{}[privacy]\ntop_k = 1\n'
+    problem.write_text(text.format(""))
+    with pytest.raises(InputError, match="true_location"):
+        solve("photo-censor", problem, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    problem.write_text(text.format("true_location = 2\n"))
+    solve("photo-censor", problem, tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["details"]["true_location"] == 2
+
+
+def test_gps_of_both_hemispheres_and_of_several_places(tmp_path, classifier):
+    (tmp_path / "photos").mkdir()
+    paint(tmp_path / "photos" / "a.jpg", "red", (-33.87, -151.2))
+    with Image.open(tmp_path / "photos" / "a.jpg") as photo:
+        assert gps(photo) == pytest.approx((-33.87, -151.2), abs=1e-4)
+    paint(tmp_path / "photos" / "b.jpg", "red", (48.86, 2.35))
+    with pytest.raises(InputError, match="2 cells"):
+        score_folder(tmp_path / "photos", classifier)
+    paint(tmp_path / "photos" / "c.jpg", "blue", (48.86, 2.36))
+    paint(tmp_path / "photos" / "d.jpg", "blue")
+    scored = score_folder(tmp_path / "photos", classifier)
+    assert scored.true_location == 4
+    assert scored.cells[3] is None
+
+
+def test_faults_of_folders_and_models_name_the_file(tmp_path, classifier):
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(InputError, match="no photos"):
+        score_folder(tmp_path / "photos", classifier)
+    (tmp_path / "photos" / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 no photo")
+    with pytest.raises(InputError, match=r"broken\.jpg: found a photo that cannot be read"):
+        score_folder(tmp_path / "photos", classifier)
+    (tmp_path / "photos" / "broken.jpg").unlink()
+    paint(tmp_path / "photos" / "a.jpg", "red", AREZZO)
+    (tmp_path / "cells.csv").write_text("lat,lon\n1,2\n3,4\n")
+    with pytest.raises(InputError, match=r"tiny\.onnx: found an output of shape \(1, 6\)"):
+        score_folder(tmp_path / "photos", classifier)
+    (tmp_path / "tiny.onnx").write_bytes(b"no model")
+    with pytest.raises(InputError, match=r"tiny\.onnx: found no model"):
+        score_folder(tmp_path / "photos", classifier)
+    (tmp_path / "cells.csv").write_text("lat,lon\n1,two\n")
+    with pytest.raises(InputError, match="row 2"):
+        load_classifier(classifier)
+
+
+def test_a_model_of_one_photo_at_a_time(tmp_path):
+    write_classifier(tmp_path, Centres(points=PLACES), batch=1)
+    (tmp_path / "photos").mkdir()
+    for number, colour in enumerate(["red", "green", "blue"]):
+        paint(tmp_path / "photos" / f"{number}.png", colour)
+    assert score_folder(tmp_path / "photos", tmp_path / "places.toml").scores.shape == (3, 6)
+
+
+def test_without_onnxruntime_one_line_says_what_to_install(tmp_path, classifier, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(UsageError, match=r"privopt-photo-censor\[onnx\]"):
+        load_classifier(classifier)
+
+
+def test_a_missing_folder_is_a_fault(tmp_path, classifier):
+    problem = tmp_path / "album.toml"
+    problem.write_text('[photos]\nfolder = "gone"\nclassifier = "places.toml"\n[privacy]\ntop_k = 1\n')
+    with pytest.raises(InputError, match=r"photos\.folder: found 'gone', which is no folder"):
+        solve("photo-censor", problem, tmp_path / "out", Options())
+
+
+# --- cells ------------------------------------------------------------------------------------------
+
+POINTS = [  # ids that s2geometry's own tests list
+    (0x47A1CBD595522B39, 49.703498679, 11.770681595), (0x46525318B63BE0F9, 55.685376759, 12.588490937),
+    (0x52B30B71698E729D, 45.486546517, -93.449700022), (0x46ED8886CFADDA85, 58.299984854, 23.049300056),
+    (0x3663F18A24CBE857, 34.364439040, 108.330699969), (0x10A06C0A948CF5D, -30.694551352, -30.048758753),
+    (0x2B2BFD076787C5DF, -25.285264027, 133.823116966), (0xB09DFF882A7809E1, -75.000000031, 0.000000133),
+    (0x94DAA3D000000001, -24.694439215, -47.537363213), (0x87A1000000000001, 38.899730392, -99.901813021),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("identifier", "latitude", "longitude"), POINTS)
+def test_s2_ids_are_those_of_s2geometry(identifier, latitude, longitude):
+    assert s2.cell(latitude, longitude) == identifier
+    assert s2.centre(identifier) == pytest.approx((latitude, longitude), abs=1e-8)
+    assert s2.from_token(s2.token(identifier)) == identifier
+    for at in (0, 5, 12, 29):
+        outer = s2.cell(latitude, longitude, at)
+        assert s2.level(outer) == at
+        assert s2.contains(outer, identifier)
+        assert s2.cell(*s2.centre(outer), at) == outer
+
+
+@pytest.mark.parametrize("text", ["", "0", "zz", "123456789abcdef01", "c", "47a2000000000000f"])
+def test_what_is_no_token(text):
+    with pytest.raises(ValueError, match=r".*"):
+        s2.from_token(text)
+
+
+def test_equal_count_cells_hold_equally_many_photos(tmp_path):
+    rng = np.random.default_rng(1)
+    lat = np.clip(rng.normal(45, 12, 20480), -89, 89)
+    lon = np.concatenate([rng.normal(10, 8, 15000), rng.uniform(-180, 180, 5480)])
+    cells = equal_count(lat, lon, 512)
+    assert len(cells) == 512
+    held = np.bincount([cells.locate(a, b) for a, b in zip(lat, lon, strict=True)], minlength=512)
+    assert held.sum() == 20480
+    assert held.min() >= 39
+    assert held.max() <= 41
+    for place in [(90, 0), (-90, 180), (0, -180), (10, 179.999), (10, 540)]:
+        assert cells.locate(*place) is not None
+    cells.write(tmp_path / "cells.csv")
+    again = read_cells(tmp_path / "cells.csv")
+    assert isinstance(again, Boxes)
+    assert (again.edges == cells.edges).all()
+
+
+def test_an_uneven_count_of_cells_and_photos_at_one_spot():
+    lat, lon = np.array([1.0] * 5 + [2.0, 3.0]), np.array([1.0] * 7)
+    cells = equal_count(lat, lon, 3)
+    assert len(cells) == 3
+    assert {cells.locate(a, b) for a, b in zip(lat, lon, strict=True)} <= {0, 1, 2}
+    with pytest.raises(ValueError, match="7 photos cannot fill 8 cells"):
+        equal_count(lat, lon, 8)
+
+
+def test_s2_partition_holds_at_most_so_many(tmp_path):
+    rng = np.random.default_rng(2)
+    lat, lon = rng.normal(43, 1, 500), rng.normal(11, 1, 500)
+    cells = s2_partition(lat, lon, 40)
+    held = np.bincount([cells.locate(a, b) for a, b in zip(lat, lon, strict=True)], minlength=len(cells))
+    assert held.sum() == 500
+    assert held.max() <= 40
+    assert cells.locate(-43.0, 11.0) is None
+    cells.write(tmp_path / "cells.csv")
+    again = read_cells(tmp_path / "cells.csv")
+    assert isinstance(again, S2Cells)
+    assert again.ids == cells.ids
