@@ -248,6 +248,24 @@ def report(folder: Path, figures: Path | None, truth: bool) -> None:
             click.echo(str(path))
 
 
+@cli.command()
+@click.argument("mechanism")
+@click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
+@click.option("--json", "as_json", is_flag=True, help="A list of results on standard output.")
+@guarded
+def check(mechanism: str, method: str | None, as_json: bool) -> int:
+    """The conformance kit on an installed mechanism."""
+    from privopt.testing.command import check as run
+    from privopt.testing.command import table
+
+    results = run(mechanism, method, told=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"))
+    if as_json:
+        click.echo(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
+    else:
+        click.echo(table(results))
+    return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
+
+
 def main() -> None:
     """Entry point of ``privopt`` and ``python -m privopt``."""
     cli(prog_name="privopt")

@@ -29,6 +29,8 @@ class OptimalLP(MetricMechanism):
 class Exponential(MetricMechanism):
     """Probabilities proportional to exp(-epsilon d / 2)."""
 
+    kit = "privopt.testing.baselines:EXPONENTIAL"
+
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
         """Closed form."""
         from privopt.baselines.exponential import exponential
@@ -39,6 +41,8 @@ class Exponential(MetricMechanism):
 
 class PlanarLaplace(MetricMechanism):
     """Planar Laplace noise, remapped to the nearest output (Andrés et al., CCS 2013)."""
+
+    kit = "privopt.testing.baselines:PLANAR"
 
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
         """Integrated over the outputs' Voronoi cells."""
@@ -62,6 +66,7 @@ class ConstOptimal(MetricMechanism):
     """LP near the record, exponential form beyond a radius (Imola et al., UAI 2022)."""
 
     problem_class = ConstOptProblem
+    kit = "privopt.testing.baselines:CONST_OPT"
 
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
         """The LP through the modelling language."""
