@@ -88,7 +88,15 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         late = state.examples >= LEAST and now - state.start > how.seconds
     else:
         late = now - state.failed_at > how.shrinking
-    trial = Trial(subject=subject, data=data, effort=how, late=late, known=state.known, once=state.once, number=state.examples)
+    trial = Trial(
+        subject=subject,
+        data=data,
+        effort=how,
+        late=late,
+        known=state.known,
+        once=state.once,
+        number=state.examples,
+    )
     try:
         check.function(trial)
     except CheckFailedError as error:
@@ -128,7 +136,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: i
     if reason is not None:
         return evolve(made, status="skipped", reason=reason)
     share = how.seconds / (len(CHECKS) * subject.siblings)
-    how = evolve(how, examples=max(1, round(how.examples * check.share)), seconds=share)
+    how = evolve(how, examples=max(LEAST, round(how.examples * check.share)), seconds=share)
     start = time.monotonic()
     state = _State(start)
 

@@ -113,7 +113,7 @@ def _surroundings() -> dict[str, Any]:
 # --- determinism -------------------------------------------------------------------------------------
 
 SEED: Final = 20_240_501
-OTHERS: Final = 4
+OTHERS: Final = 6
 """Problems that are solved again in another process."""
 
 _CHILD: Final = """
