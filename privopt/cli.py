@@ -266,22 +266,6 @@ def check(mechanism: str, method: str | None, as_json: bool) -> int:
     return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
 
 
-@cli.command()
-@click.argument("mechanism")
-@click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
-@click.option("--json", "as_json", is_flag=True, help="A list of objects on standard output.")
-@guarded
-def check(mechanism: str, method: str | None, as_json: bool) -> int:
-    """The conformance kit on an installed mechanism."""
-    from privopt.files import dump_json
-    from privopt.testing.command import check as run
-    from privopt.testing.command import table
-
-    results = run(mechanism, method)
-    click.echo(dump_json([result.to_json() for result in results]) if as_json else table(results) + "\n", nl=False)
-    return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
-
-
 def main() -> None:
     """Entry point of ``privopt`` and ``python -m privopt``."""
     cli(prog_name="privopt")
