@@ -170,8 +170,9 @@ def lower_bound(
 
 
 def _sum_down(values: Floats) -> float:
-    """The sum, rounded down: fsum is correctly rounded."""
+    """The sum, rounded down: fsum is correctly rounded, and so tells the sign of what it left."""
     try:
-        return math.nextafter(math.fsum(values.tolist()), -math.inf)
+        total = math.fsum(values.tolist())
+        return total if math.fsum([*values.tolist(), -total]) >= 0 else math.nextafter(total, -math.inf)
     except OverflowError:
         return -math.inf

@@ -14,7 +14,8 @@ __all__ = ["connect"]
 
 T = TypeVar("T")
 
-_LOST_AFTER = 2.0
+#: Seconds: until a worker that the scheduler no longer names counts as lost; for a scheduler to answer.
+_LOST_AFTER, _PATIENCE = 2.0, 10.0
 
 
 class _Dask(Executor):
@@ -52,10 +53,12 @@ class _Dask(Executor):
         raise SolverError(f"the Dask worker died in {getattr(function, '__qualname__', repr(function))}, twice")
 
     def _worker(self, place: int) -> str:
-        """The worker of a place; where it has gone, the place moves to one that is there."""
-        alive = self._alive()
-        if not alive:
-            raise SolverError("the Dask cluster has no workers left")
+        """The worker of a place; where it has gone, the place moves to one that is there or comes back in time."""
+        deadline = time.monotonic() + _PATIENCE
+        while not (alive := self._alive()):
+            if time.monotonic() > deadline:
+                raise SolverError("the Dask cluster has no workers left")
+            time.sleep(0.1)
         if self._names[place] not in alive:
             self._names[place] = alive[place % len(alive)]
         return self._names[place]
@@ -98,7 +101,7 @@ def connect(address: str) -> Executor:
     except ImportError:
         raise UsageError("a Dask cluster needs the package distributed: install privopt[dask]") from None
     try:
-        client = Client(f"tcp://{address}", timeout=10, set_as_default=False)
+        client = Client(f"tcp://{address}", timeout=_PATIENCE, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise UsageError(f"no Dask scheduler answers at {address}: {error}") from error
     return _Dask(client)

@@ -77,7 +77,10 @@ def test_no_pairs_and_columns_left_out():
     cost = np.array([[1.0, 2.0], [4.0, 3.0]])
     none = np.empty((0, 2), dtype=np.int64)
     bound = lower_bound(cost, none, np.empty(0), Fraction(1), iter(()))
-    assert 4 - 1e-14 < bound <= 4
+    assert bound == 4  # sums that doubles hold are not lowered
+    assert lower_bound(np.zeros((2, 2)), none, np.empty(0), Fraction(1), iter(())) == 0.0
+    tenths = lower_bound(np.full((10, 1), 0.1), none, np.empty(0), Fraction(1), iter(()))
+    assert Fraction(tenths) <= 10 * Fraction(0.1)
 
 
 def test_the_bound_is_of_the_epsilon_named():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -60,8 +59,7 @@ def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_pat
         assert executor.submit("a", np.sum, held).result(timeout=60) == 499500
 
 
-def test_nobody_answers():
-    start = time.monotonic()
+def test_nobody_answers(monkeypatch):
+    monkeypatch.setattr("privopt.execution.cluster._PATIENCE", 1.0)
     with pytest.raises(UsageError, match="no Dask scheduler"):
         from_url("dask://127.0.0.1:9")
-    assert time.monotonic() - start < 60
