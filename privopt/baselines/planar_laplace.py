@@ -58,7 +58,7 @@ def planar_laplace(records: _Places, outputs: _Places, epsilon: float) -> FloatA
         InputError: places that are neither, or not alike.
 
     Notes:
-        About 6 N K integrals of 16 to 100 points: 0.1 s at N = K = 100, 20 s at 1,600 (one core).
+        About 6 N K integrals, most of 8 points: 0.04 s at N = K = 100, 0.3 s at 400, 4 s at 1,600 (one core).
     """
     faults = [
         Fault(places.source, "", f"{places.kind} places", "points in a plane or on the earth")
