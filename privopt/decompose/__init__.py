@@ -1,0 +1,7 @@
+"""Splits a compiled model into a master and blocks, and solves it; partitions of records for that."""
+
+from privopt.decompose.benders import Benders, BendersResult, Improvement, Start
+from privopt.decompose.master import ValidRows
+from privopt.decompose.split import Piece, Split, split_form
+
+__all__ = ["Benders", "BendersResult", "Improvement", "Piece", "Split", "Start", "ValidRows", "split_form"]

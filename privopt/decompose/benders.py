@@ -1,0 +1,524 @@
+"""Benders decomposition of any compiled model whose columns are split into complicating ones and blocks.
+
+Multi-cut (one a block and round), feasibility cuts from rays, stabilised by in-out steps (Ben-Ameur and Neto 2007) or
+by levels (Lemaréchal, Nemirovskii and Nesterov 1995, with boxes for norms), cuts moved towards the core (Magnanti and
+Wong 1981). Every lower bound is evaluated on the whole form from the multipliers of master and cuts together, so it
+holds whatever a solver's tolerance; every upper bound is the cost of a point that was found. A dual vector of the
+whole form splits into one valid cut a block: ``Start`` takes such vectors, and a hook may bring more in every round
+(cross decomposition, Van Roy 1983).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+import numpy as np
+from attrs import define, evolve, field, frozen
+
+from privopt.backends import Outcome
+from privopt.decompose.block import BlockAnswer, relax_block, solve_block
+from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
+from privopt.decompose.engine import Basis
+from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
+from privopt.decompose.split import Cut, Split, cut_of, split_form
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.solution import solve_form
+from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
+from privopt.interfaces import Decomposer, SolveContext
+
+__all__ = ["Benders", "BendersResult", "Improvement", "Start"]
+
+FEASIBLE: Final = 1e-6
+"""A start may miss rows by this, relative."""
+
+CROSSED: Final = 1e-6
+"""Bounds that cross by more than this, relative to the size of the costs, are a fault; by less, rounding."""
+
+LARGEST_BOX: Final = 1e8
+
+
+@frozen(kw_only=True, eq=False)
+class Start:
+    """Where to begin.
+
+    Attributes:
+        x: (n,) a feasible point of the whole form, or None.
+        multipliers: (m,) vectors of multipliers of the whole form's rows (signs as of ``Solution.duals``); each gives a
+            bound and one cut a block, whatever they are.
+    """
+
+    x: FloatArray | None = None
+    multipliers: Sequence[FloatArray] = ()
+
+
+@frozen(kw_only=True, eq=False)
+class Improvement(Start):
+    """What a hook brings in a round: the same two things."""
+
+
+@frozen(kw_only=True, eq=False)
+class BendersResult:
+    """What the decomposition found, in the form's own sense and units.
+
+    Attributes:
+        status: "optimal" (the gap asked for is reached), "feasible" (it stalled), "stopped" (limit or interrupt).
+        x: (n,) best point.
+        objective: at x.
+        bound: proved bound on the optimum: below it where the form minimises, above where it maximises; None where
+            there is none.
+        lower, upper: the two in order.
+        gap: ``|objective - bound| / max(|objective|, 1e-12)``.
+        duals: (m,) multipliers that prove the bound; None without one.
+        rounds: master solves with a query of the blocks.
+        trajectory: (seconds, lower, upper) by round; infinite where unknown.
+        details: cuts, seconds in master and blocks, sizes.
+    """
+
+    status: str
+    x: FloatArray
+    objective: float
+    bound: float | None
+    duals: FloatArray | None
+    rounds: int
+    trajectory: tuple[tuple[float, float, float], ...]
+    details: dict[str, Any]
+
+    @property
+    def lower(self) -> float:
+        """The lesser of objective and bound; -inf without a bound of a minimum."""
+        return min(self.objective, self.objective if self.bound is None else self.bound)
+
+    @property
+    def upper(self) -> float:
+        """The greater of objective and bound."""
+        return max(self.objective, self.objective if self.bound is None else self.bound)
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap; None without a bound."""
+        return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
+
+
+@define(eq=False)
+class _State:
+    """All that a round goes on from, beside the cuts in the master (scaled costs, minimised)."""
+
+    lower: float = -np.inf
+    upper: float = np.inf
+    x: FloatArray | None = None
+    duals: FloatArray | None = None
+    centre: FloatArray | None = None
+    share: float = 0.5
+    rounds: int = 0
+    bases: list[Basis | None] = field(factory=list)
+    trajectory: list[tuple[float, float, float]] = field(factory=list)
+    seconds: float = 0.0
+    master_seconds: float = 0.0
+    block_seconds: float = 0.0
+    cuts: int = 0
+    dropped: int = 0
+
+
+Hook = Callable[[FloatArray | None, FloatArray | None], Improvement | None]
+Separator = Callable[[FloatArray], ValidRows | None]
+
+
+@frozen(kw_only=True)
+class Benders(Decomposer):
+    """Benders decomposition.
+
+    >>> import numpy as np
+    >>> from privopt.interfaces import SolveContext
+    >>> form = StandardForm(c=[1.0, 2.0], A=[[1, 1]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
+    ...                     col_upper=[1.5, 9], integrality=[0, 0])
+    >>> Benders().solve(form, [[1]], SolveContext(method="benders")).objective
+    2.5
+
+    Attributes:
+        solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays).
+        stabilise: "in-out", "level" or "none".
+        pareto: move cuts towards the core.
+        rounds: at most.
+        checkpoint_every: seconds between checkpoints, where the context has a folder for them.
+        clean_after: cuts without a multiplier in so many master solves are dropped, while there are more than
+            ``keep`` of them a block.
+        keep: see there.
+    """
+
+    solver: str = "highs"
+    stabilise: str = "in-out"
+    pareto: bool = True
+    rounds: int = 10_000
+    checkpoint_every: float = 30.0
+    clean_after: int = 30
+    keep: int = 20
+
+    def solve(
+        self, form: StandardForm, blocks: Sequence[Any], context: SolveContext, *, start: Start | None = None,
+        valid: Separator | None = None, improve: Hook | None = None,
+    ) -> BendersResult:
+        """Solve a form whose columns outside ``blocks`` are complicating.
+
+        Args:
+            form: linear, without integer columns.
+            blocks: column numbers of each block; no row may join two blocks.
+            context: gap, deadline, executor, progress, checkpoint and resume.
+            start: a feasible point and multipliers to begin with.
+            valid: called with the master's z (scaled as the form), gives rows over the complicating columns that it
+                misses, with their proof, or None.
+            improve: called once a round with the multipliers of the best bound and the best x; what it brings is
+                checked and used.
+
+        Raises:
+            InfeasibleError, UnboundedError: the form is.
+            StoppedError: stopped with nothing feasible.
+            ModelError: the blocks do not split the form.
+            SolverError: a solver failed, or bounds crossed.
+        """
+        if self.stabilise not in ("in-out", "level", "none"):
+            raise UsageError(f"stabilise {self.stabilise!r}, wanted in-out, level or none")
+        run = _Run(self, split_form(form, blocks), context, valid, improve)
+        return run.solve(form, start)
+
+
+class _Run:
+    """One solve."""
+
+    def __init__(
+        self, options: Benders, split: Split, context: SolveContext, valid: Separator | None, improve: Hook | None
+    ) -> None:
+        self.options, self.split, self.context = options, split, context
+        self.valid, self.improve = valid, improve
+        self.master = Master(split, options.solver)
+        self.state = _State(bases=[None] * len(split.pieces))
+        self.token = uuid4().hex
+        self.held = [context.executor.hold(piece) for piece in split.pieces]
+        self.began = self.saved = time.monotonic()
+
+    # --- bounds -------------------------------------------------------------------------------------
+
+    def raise_lower(self, bound: float, duals: FloatArray | None) -> bool:
+        """Take a better bound; bounds that cross are a fault."""
+        state = self.state
+        if bound <= state.lower:
+            return False
+        if bound > state.upper + CROSSED * max(1.0, abs(state.upper)):
+            raise SolverError(f"bounds crossed: {bound:.12g} was proved, {state.upper:.12g} found (scaled costs)")
+        state.lower, state.duals = min(bound, state.upper), duals
+        return True
+
+    def lower_upper(self, value: float, x: FloatArray) -> bool:
+        """Take a better point."""
+        state = self.state
+        if value >= state.upper:
+            return False
+        if value < state.lower - CROSSED * max(1.0, abs(state.lower)):
+            raise SolverError(f"bounds crossed: {state.lower:.12g} was proved, {value:.12g} found (scaled costs)")
+        state.upper, state.x = max(value, state.lower), x
+        return True
+
+    @property
+    def done(self) -> bool:
+        """Whether the gap asked for is reached."""
+        state = self.state
+        if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
+            return False
+        constant = self.split.form.c0
+        size = max(abs(state.upper + constant), 1e-12 * abs(self.split.scale))
+        return bool(state.upper - state.lower <= self.context.gap * size)
+
+    def take(self, brought: Start, *, cuts: bool = True) -> bool:
+        """Use a point and multipliers of the whole form from outside."""
+        better = False
+        if brought.x is not None:
+            x = self.inside(brought.x)
+            if self.lower_upper(float(self.split.form.c @ x), x):
+                better = True
+                self.state.centre = x[self.split.outer]
+        found = []
+        for multipliers in brought.multipliers:
+            duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
+            better = self.raise_lower(*proved(self.split, duals)) or better
+            if cuts:
+                made = [cut_of(piece, duals[piece.rows]) for piece in self.split.pieces]
+                found += [cut for cut in made if cut is not None]
+        self.add(found)
+        return better
+
+    def inside(self, x: FloatArray) -> FloatArray:
+        """A start, checked.
+
+        Raises:
+            UsageError: it is not feasible.
+        """
+        form = self.split.form
+        x = np.clip(np.asarray(x, dtype=np.float64), form.col_lower, form.col_upper)
+        activity, size = form.A @ x, abs(form.A) @ np.abs(x)
+        miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
+        if (miss > FEASIBLE * (1.0 + size)).any():
+            row = int(np.argmax(miss / (1.0 + size)))
+            raise UsageError(f"the start misses {form.row_name(row)} by {miss[row]:.3g}")
+        return x
+
+    def add(self, cuts: Sequence[Cut]) -> None:
+        """Put cuts into the master."""
+        self.master.add_cuts(cuts)
+        self.state.cuts += len(cuts)
+
+    # --- the run ------------------------------------------------------------------------------------
+
+    def solve(self, form: StandardForm, start: Start | None) -> BendersResult:
+        """All of it."""
+        status = "feasible"
+        try:
+            if not self.resumed():
+                if start is not None:
+                    self.take(start)
+                if not self.done:
+                    self.relax()
+            status = self.loop()
+        except KeyboardInterrupt:
+            status = "stopped"
+            if self.state.x is None:
+                raise
+            self.save(always=True)
+        if self.state.x is None:
+            raise StoppedError(f"stopped after {self.state.rounds} rounds with nothing feasible")
+        return self.result(form, status)
+
+    def loop(self) -> str:
+        """Rounds, until there is a reason to stop."""
+        stuck = 0
+        for _ in range(self.options.rounds):
+            if self.done:
+                return "optimal"
+            if self.context.remaining == 0.0:
+                self.save(always=True)
+                return "stopped"
+            if self.improve is not None:
+                brought = self.improve(self.state.duals, self.state.x)
+                if brought is not None:
+                    self.take(brought)
+                self.note()
+                if self.done:
+                    return "optimal"
+            went = self.round()
+            if went is None:
+                self.save(always=True)
+                return "stopped"
+            stuck = 0 if went else stuck + 1
+            self.note()
+            self.save()
+            if stuck > 3:
+                return "optimal" if self.done else "feasible"
+        return "feasible"
+
+    def note(self) -> None:
+        """Keep the trajectory, and tell."""
+        state = self.state
+        one, other = self.shown(state.lower), self.shown(state.upper)
+        lower, upper = min(one, other), max(one, other)
+        state.trajectory.append((self.seconds(), lower, upper))
+        self.context.report("benders", state.rounds, lower, upper)
+
+    def seconds(self) -> float:
+        """Seconds spent, those before a resume counted."""
+        return self.state.seconds + time.monotonic() - self.began
+
+    def shown(self, value: float) -> float:
+        """A scaled cost in the user's units."""
+        return float((value + self.split.form.c0) / self.split.scale)
+
+    def relax(self) -> None:
+        """A constant cut for every block, from its rows that touch no complicating column."""
+        options, limit = self.options, self.context.remaining
+        answers = [
+            self.context.executor.submit(("benders", self.token, n), relax_block, self.token, held, options.solver, limit)
+            for n, held in enumerate(self.held)
+        ]
+        for number, future in enumerate(answers):
+            answer = future.result()
+            self.state.block_seconds += answer.seconds
+            if answer.outcome is Outcome.INFEASIBLE:
+                raise InfeasibleError(f"block {number} has no solution, whatever the complicating columns are")
+            self.add(answer.cuts)
+
+    def round(self) -> bool | None:
+        """Master, query, blocks, cuts. Whether anything moved; None where time ran out."""
+        state = self.state
+        answer = self.solve_master()
+        if answer is None or answer.z is None or answer.w is None:
+            return None
+        state.rounds += 1
+        moved = self.raise_lower(answer.bound, answer.duals)
+        if self.done:
+            return True
+        query = self.query(answer.z)
+        answers = self.ask(query)
+        if answers is None:
+            return None
+        feasible = all(a.outcome is Outcome.OPTIMAL for a in answers)
+        if feasible:
+            x = np.zeros(self.split.form.shape[1])
+            x[self.split.outer] = query
+            for piece, one in zip(self.split.pieces, answers, strict=True):
+                x[piece.columns] = one.x
+            if self.lower_upper(float(self.split.form.c @ x), x) or state.centre is None:
+                state.centre, moved = query, True
+        cuts = [cut for one in answers for cut in one.cuts]
+        separated = any(_cuts_off(cut, answer.z, answer.w) for cut in cuts)
+        self.add([cut for cut in cuts if _cuts_off(cut, answer.z, answer.w) or _cuts_off(cut, query, answer.w)])
+        if not feasible:
+            state.share = max(0.1, 0.7 * state.share)
+        elif not separated:
+            full, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
+            moved = moved or not full or self.larger_box(answer.z)
+        state.dropped += self.master.clean(self.options.clean_after, self.options.keep * len(self.split.pieces))
+        return moved or separated
+
+    def query(self, z: FloatArray) -> FloatArray:
+        """Where to ask the blocks: between the best point and the master's."""
+        state = self.state
+        if state.centre is None or self.options.stabilise == "none" or state.share >= 1.0:
+            return z
+        if self.options.stabilise == "level" and np.isfinite(state.lower) and np.isfinite(state.upper):
+            level = state.lower + state.share * (state.upper - state.lower)
+            near = self.master.nearest(state.centre, level, self.context.remaining)
+            if near is not None:
+                return near
+        return np.asarray(state.centre + state.share * (z - state.centre))
+
+    def ask(self, z: FloatArray) -> list[BlockAnswer] | None:
+        """Solve every block at ``z``; None where time ran out.
+
+        Raises:
+            UnboundedError: a block has no bound.
+        """
+        options, state = self.options, self.state
+        core = state.centre if options.pareto and state.centre is not None and state.centre is not z else None
+        futures = [
+            self.context.executor.submit(
+                ("benders", self.token, number), solve_block, self.token, held, options.solver, z, core,
+                state.bases[number], self.context.remaining)
+            for number, held in enumerate(self.held)
+        ]
+        answers = [future.result() for future in futures]
+        for number, answer in enumerate(answers):
+            state.block_seconds += answer.seconds
+            if answer.outcome is Outcome.UNBOUNDED:
+                self.unbounded(f"block {number}")
+            if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
+                return None
+            state.bases[number] = answer.basis
+        return answers
+
+    def solve_master(self) -> MasterAnswer | None:
+        """The master's minimum, after the valid rows that it missed; None where time ran out.
+
+        Raises:
+            InfeasibleError: the master is, and with it the whole.
+            UnboundedError: the whole is.
+        """
+        for _ in range(50):
+            answer = self.master.solve(self.context.remaining)
+            self.state.master_seconds += answer.seconds
+            if answer.outcome is Outcome.INFEASIBLE:
+                if self.master.box < LARGEST_BOX:
+                    self.master.set_box(self.master.box * 100)
+                    continue
+                if self.state.x is not None:
+                    raise SolverError("the master is called infeasible although a feasible point is known")
+                raise InfeasibleError(f"the model has no solution: {self.explained()}")
+            if answer.outcome is Outcome.UNBOUNDED:
+                if LARGEST_BOX <= self.master.box < np.inf:
+                    self.unbounded("the master")
+                self.master.set_box(1e3 if np.isinf(self.master.box) else self.master.box * 100)
+                continue
+            if answer.outcome is not Outcome.OPTIMAL or answer.z is None:
+                return None
+            rows = self.valid(answer.z) if self.valid is not None else None
+            if rows is None or not len(rows):
+                return answer
+            self.master.add_valid(rows)
+        return answer
+
+    def larger_box(self, z: FloatArray) -> bool:
+        """Move the box out where the master's optimum leans on it; whether it was moved.
+
+        Raises:
+            UnboundedError: it leans on the largest one.
+        """
+        if np.isinf(self.master.box) or not (np.abs(z) >= 0.999 * self.master.box).any():
+            return False
+        if self.master.box >= LARGEST_BOX:
+            self.unbounded("the master")
+        self.master.set_box(self.master.box * 100)
+        return True
+
+    def unbounded(self, what: str) -> None:
+        """Tell what it means, on the whole form.
+
+        Raises:
+            UnboundedError, InfeasibleError: one of the two.
+            SolverError: neither: there is a best point, and the solver does not see it.
+        """
+        form, solver, limit = self.split.form, self.options.solver, self.context.remaining
+        solve_form(evolve(form, c=np.zeros_like(form.c)), solver, time_limit=limit)
+        sides = [np.where(np.isfinite(side), 0.0, side) for side in (form.row_lower, form.row_upper)]
+        least = np.where(np.isfinite(form.col_lower), 0.0, -1.0)
+        most = np.where(np.isfinite(form.col_upper), 0.0, 1.0)
+        way = evolve(form, c0=0.0, row_lower=sides[0], row_upper=sides[1], col_lower=least, col_upper=most)
+        if solve_form(way, solver, time_limit=limit).objective < -1e-9:
+            raise UnboundedError(f"the model is unbounded ({what} is, and there are feasible points)")
+        raise SolverError(f"{what} has no bound within columns of {LARGEST_BOX:g}, although the model has one")
+
+    def explained(self) -> str:
+        """Which families clash."""
+        from privopt.backends import explain_infeasible
+
+        return str(explain_infeasible(self.split.form, min(20.0, self.context.remaining or 20.0)))
+
+    # --- checkpoints and the end --------------------------------------------------------------------
+
+    def save(self, *, always: bool = False) -> None:
+        """Write a checkpoint where it is time."""
+        folder = self.context.checkpoint
+        if folder is None or (not always and time.monotonic() - self.saved < self.options.checkpoint_every):
+            return
+        write_checkpoint(folder, self.split, self.master, evolve(self.state, seconds=self.seconds()))
+        self.saved = time.monotonic()
+
+    def resumed(self) -> bool:
+        """Go on from the checkpoint, where that is asked for and there is one."""
+        if not self.context.resume or self.context.checkpoint is None:
+            return False
+        found = read_checkpoint(self.context.checkpoint, self.split, self.master)
+        if found is None:
+            return False
+        self.state = _State(**found)
+        return True
+
+    def result(self, form: StandardForm, status: str) -> BendersResult:
+        """In the user's units."""
+        state = self.state
+        assert state.x is not None
+        bound = self.shown(state.lower) if np.isfinite(state.lower) else None
+        return BendersResult(
+            status=status, x=state.x, objective=float(form.c @ state.x) + form.c0, bound=bound,
+            duals=None if state.duals is None else state.duals / self.split.scale, rounds=state.rounds,
+            trajectory=tuple(state.trajectory),
+            details={
+                "blocks": len(self.split.pieces), "complicating_columns": len(self.split.outer), "cuts": state.cuts,
+                "cuts_dropped": state.dropped, "rows_in_master": len(self.master.rows),
+                "master_seconds": state.master_seconds, "block_seconds": state.block_seconds,
+            },
+        )
+
+
+def _cuts_off(cut: Cut, z: FloatArray, w: FloatArray) -> bool:
+    """Whether a point of the master breaks a cut."""
+    value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
+    return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

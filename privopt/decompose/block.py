@@ -1,0 +1,141 @@
+"""One block at a point, on the worker that keeps it warm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from privopt.backends import Outcome
+from privopt.decompose.engine import Basis, Engine, engine
+from privopt.decompose.split import Cut, Piece, cut_of
+from privopt.dsl.form import FloatArray
+from privopt.errors import SolverError
+from privopt.execution import worker_state
+
+__all__ = ["BlockAnswer", "relax_block", "solve_block"]
+
+TOWARDS = 1e-4
+"""How far the point is moved towards the core for the cut that no other dominates there."""
+
+
+@frozen(eq=False, kw_only=True)
+class BlockAnswer:
+    """What a block says of a point.
+
+    Attributes:
+        outcome: optimal, infeasible, unbounded or stopped.
+        x: its own columns, where optimal. value: what they cost.
+        cuts: those that its multipliers prove.
+        basis: to start from next time.
+        seconds: in the solver. iterations: of it.
+    """
+
+    outcome: Outcome
+    x: FloatArray | None = None
+    value: float = np.inf
+    cuts: tuple[Cut, ...] = ()
+    basis: Basis | None = None
+    seconds: float = 0.0
+    iterations: int = 0
+
+
+def _engine_of(token: str, piece: Piece, solver: str) -> Engine:
+    """The block's engine, kept by the worker; built again where this worker does not know it."""
+    state = worker_state()
+    key = ("benders", token, piece.number)
+    if key not in state:
+        state[key] = engine(piece.form, solver)
+    kept: Engine = state[key]
+    return kept
+
+
+def _set(kept: Engine, piece: Piece, z: FloatArray) -> None:
+    lower, upper = piece.sides(z)
+    kept.row_bounds(np.arange(len(lower)), lower, upper)
+
+
+def solve_block(
+    token: str, piece: Piece, solver: str, z: FloatArray, core: FloatArray | None, basis: Basis | None,
+    time_limit: float | None,
+) -> BlockAnswer:
+    """Solve a block with the complicating columns at ``z``.
+
+    Args:
+        token: of the run: blocks of one run are kept apart from those of others.
+        piece: the block.
+        solver: name.
+        z: complicating columns.
+        core: a point well inside; the cut is taken a little towards it, where it is not dominated
+            (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). None for the plain cut.
+        basis: to start from.
+        time_limit: seconds.
+
+    Raises:
+        SolverError: the solver failed, or its multipliers prove nothing.
+    """
+    kept = _engine_of(token, piece, solver)
+    _set(kept, piece, z)
+    answer, after = kept.solve(time_limit, basis)
+    seconds, iterations = answer.seconds, answer.iterations
+    if answer.outcome is Outcome.INFEASIBLE:
+        cut = _feasibility_cut(piece, answer.ray, z)
+        return BlockAnswer(outcome=answer.outcome, cuts=(cut,), basis=after, seconds=seconds, iterations=iterations)
+    if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
+        return BlockAnswer(outcome=answer.outcome, seconds=seconds, iterations=iterations)
+    x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
+    found = cut_of(piece, answer.duals)
+    cuts = [found] if found is not None else []
+    if core is not None:
+        _set(kept, piece, z + TOWARDS * (core - z))
+        moved, _ = kept.solve(time_limit, after)
+        seconds, iterations = seconds + moved.seconds, iterations + moved.iterations
+        better = cut_of(piece, moved.duals) if moved.duals is not None else None
+        if better is not None:
+            close = cuts and better.value(z) >= cuts[0].value(z) - 1e-7 * (1.0 + abs(cuts[0].value(z)))
+            cuts = [better] if close else [*cuts, better]
+    if not cuts:
+        raise SolverError(f"block {piece.number}: the solver's multipliers prove no cut")
+    return BlockAnswer(outcome=answer.outcome, x=x, value=float(piece.form.c @ x), cuts=tuple(cuts), basis=after,
+                       seconds=seconds, iterations=iterations)
+
+
+def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut:
+    for sign in (1.0, -1.0):
+        size = float(np.abs(ray).max(initial=0.0)) or 1.0
+        cut = cut_of(piece, sign * ray / size, feasibility=True)
+        if cut is not None and cut.value(z) > 0:
+            return cut
+    raise SolverError(f"block {piece.number}: the solver's ray does not prove the block infeasible")
+
+
+def relax_block(
+    token: str, piece: Piece, solver: str, time_limit: float | None
+) -> BlockAnswer:
+    """The block without the rows that join it to the complicating columns: a constant lower bound."""
+    kept = _engine_of(token, piece, solver)
+    joined = np.diff(piece.coupling.indptr) > 0
+    kept.row_bounds(
+        np.arange(len(joined)), np.where(joined, -np.inf, piece.form.row_lower),
+        np.where(joined, np.inf, piece.form.row_upper))
+    answer, after = kept.solve(time_limit, None)
+    cuts: tuple[Cut, ...] = ()
+    if answer.duals is not None:
+        found = cut_of(piece, np.where(joined, 0.0, answer.duals))
+        cuts = (found,) if found is not None else ()
+    if answer.outcome is Outcome.INFEASIBLE:
+        found = cut_of(piece, np.where(joined, 0.0, _sided(piece, answer.ray, joined)), feasibility=True)
+        cuts = (found,) if found is not None else ()
+    return BlockAnswer(outcome=answer.outcome, cuts=cuts, basis=after, seconds=answer.seconds,
+                       iterations=answer.iterations)
+
+
+def _sided(piece: Piece, ray: Any, joined: Any) -> FloatArray:
+    """The ray, turned the way that proves more."""
+    ways = [np.where(joined, 0.0, sign * ray) for sign in (1.0, -1.0)]
+    values = []
+    for way in ways:
+        cut = cut_of(piece, way, feasibility=True)
+        values.append(-np.inf if cut is None else cut.constant)
+    return ways[int(np.argmax(values))]

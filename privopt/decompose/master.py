@@ -1,0 +1,294 @@
+"""The master: complicating columns ``z``, one column ``w`` a block, rows over ``z`` and the cuts so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from scipy import sparse
+
+from privopt.backends import Outcome
+from privopt.backends.highs import BEARING
+from privopt.decompose.engine import Basis, Engine, engine
+from privopt.decompose.split import Cut, Split, sparse_rows, weak_duality
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.sets import IntArray
+
+__all__ = ["Master", "MasterAnswer", "ValidRows", "proved"]
+
+ACTIVE = 1e-12
+"""Multipliers up to this count as none."""
+
+
+@frozen(eq=False, kw_only=True)
+class ValidRows:
+    """Rows over the complicating columns that the whole form implies: ``matrix z <= upper``.
+
+    Attributes:
+        matrix: CSR, (rows, |Y|).
+        upper: shape (rows,).
+        proof: CSR, (rows, m): the combination of the form's rows (multipliers of a minimum's signs, so none above 0
+            on ``<=`` rows) that, negated, gives each row. It keeps the bounds honest: without it they would rest on
+            the caller's word.
+    """
+
+    matrix: Any
+    upper: FloatArray
+    proof: Any
+
+    def __len__(self) -> int:
+        return len(self.upper)
+
+
+@frozen(eq=False, kw_only=True)
+class _Row:
+    """One appended row: a cut, or a valid row with its proof."""
+
+    cut: Cut | None = None
+    places: IntArray
+    slope: FloatArray
+    upper: float = 0.0
+    proof_rows: IntArray
+    proof: FloatArray
+
+
+@frozen(eq=False, kw_only=True)
+class MasterAnswer:
+    """What the master says.
+
+    Attributes:
+        outcome: of the solve.
+        z: complicating columns; w: one a block (NaN where no cut speaks of it).
+        bound: proved lower bound on the whole form's (scaled) optimum; -inf where there is none.
+        duals: (m,) multipliers of the whole form's rows that prove it.
+        active: which appended rows have a multiplier.
+    """
+
+    outcome: Outcome
+    z: FloatArray | None = None
+    w: FloatArray | None = None
+    bound: float = -np.inf
+    duals: FloatArray | None = None
+    active: Any = None
+    seconds: float = 0.0
+
+
+def proved(split: Split, duals: FloatArray) -> tuple[float, FloatArray]:
+    """Lower bound that multipliers prove (without the constant c0; -inf where none), and the multipliers used.
+
+    Privacy rows whose exponents solvers do not bear were tightened when the multipliers were found; where the
+    multipliers of these spoil the bound they are left out.
+    """
+    form = split.form
+    best, used = -np.inf, duals
+    candidates = [duals]
+    far = [b.start + np.flatnonzero(b.log_ratio > BEARING.log_cap) for b in form.families if b.log_ratio is not None]
+    if sum(map(len, far)):
+        without = duals.copy()
+        without[np.concatenate(far)] = 0.0
+        candidates.append(without)
+    for candidate in candidates:
+        bound, kept = weak_duality(form, form.c, candidate, split.lower, split.upper)
+        if bound is not None and bound > best:
+            best, used = bound, kept
+    return best, used
+
+
+class Master:
+    """The master problem, changed and solved again."""
+
+    def __init__(self, split: Split, solver: str) -> None:
+        self.split, self.solver = split, solver
+        self.rows: list[_Row] = []
+        self.idle: list[int] = []
+        self.basis: Basis | None = None
+        self.box = np.inf
+        self.blocks = len(split.pieces)
+        self._known = np.zeros(self.blocks, dtype=bool)
+        self._engine = engine(self._form(), solver)
+        self._level: Engine | None = None
+        self._level_basis: Basis | None = None
+
+    @property
+    def width(self) -> int:
+        """Complicating columns."""
+        return len(self.split.outer)
+
+    @property
+    def known(self) -> bool:
+        """Whether every block has an optimality cut, so that there can be a lower bound."""
+        return bool(self._known.all())
+
+    def _form(self) -> StandardForm:
+        inner, m = self.split.outer_form, self.blocks
+        return StandardForm(
+            c=np.concatenate([inner.c, np.ones(m)]),
+            A=sparse.hstack([inner.A, sparse.csr_matrix((inner.shape[0], m))], format="csr"),
+            row_lower=inner.row_lower, row_upper=inner.row_upper,
+            col_lower=np.concatenate([inner.col_lower, np.zeros(m)]),
+            col_upper=np.concatenate([inner.col_upper, np.zeros(m)]),
+            integrality=np.zeros(inner.shape[1] + m, dtype=np.uint8), families=inner.families)
+
+    def set_box(self, size: float) -> None:
+        """Keep columns without bounds within ``size``; bounds that lean on it are no bounds."""
+        self.box = size
+        inner = self.split.outer_form
+        self._engine.column_bounds(
+            np.arange(self.width), np.maximum(inner.col_lower, -size), np.minimum(inner.col_upper, size))
+
+    def add_cuts(self, cuts: Sequence[Cut]) -> None:
+        """Append cuts."""
+        none = np.zeros(0, dtype=np.int64)
+        self._append([
+            _Row(cut=cut, places=cut.places, slope=cut.slope, upper=-cut.constant, proof_rows=none, proof=np.zeros(0))
+            for cut in cuts
+        ])
+
+    def add_valid(self, valid: ValidRows) -> None:
+        """Append rows that the form implies."""
+        matrix, proof = valid.matrix.tocsr(), valid.proof.tocsr()
+        rows = []
+        for r in range(len(valid)):
+            own = slice(matrix.indptr[r], matrix.indptr[r + 1])
+            why = slice(proof.indptr[r], proof.indptr[r + 1])
+            rows.append(_Row(places=matrix.indices[own].astype(np.int64), slope=matrix.data[own],
+                             upper=float(valid.upper[r]), proof_rows=proof.indices[why].astype(np.int64),
+                             proof=proof.data[why]))
+        self._append(rows)
+
+    def put_valid(self, places: IntArray, slope: FloatArray, upper: float, rows: IntArray, proof: FloatArray) -> None:
+        """Append one valid row from its parts."""
+        self._append([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
+
+    def _append(self, rows: Sequence[_Row]) -> None:
+        if not rows:
+            return
+        fresh = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
+        opened = np.array([b for b in sorted(fresh) if not self._known[b]], dtype=np.int64)
+        self._known[opened] = True
+        matrix = self._matrix(rows)
+        low, high = np.full(len(rows), -np.inf), np.array([row.upper for row in rows])
+        for kept in (self._engine, self._level):
+            if kept is not None:
+                if opened.size:
+                    free = np.full(len(opened), np.inf)
+                    kept.column_bounds(self.width + opened, -free, free)
+                wide = matrix if kept is self._engine else sparse.hstack(
+                    [matrix, sparse.csr_matrix((len(rows), 1))], format="csr")
+                kept.add_rows(wide, low, high)
+        self.rows.extend(rows)
+        self.idle.extend([0] * len(rows))
+
+    def _matrix(self, rows: Sequence[_Row]) -> Any:
+        """Rows as ``slope z - w <= upper`` (cuts) and ``slope z <= upper`` (valid rows)."""
+        slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
+        of = [(r, row.cut.block) for r, row in enumerate(rows) if row.cut is not None and not row.cut.feasibility]
+        minus = sparse.csr_matrix(
+            (-np.ones(len(of)), ([r for r, _ in of], [b for _, b in of])), shape=(len(rows), self.blocks))
+        return sparse.hstack([slopes, minus], format="csr")
+
+    def solve(self, time_limit: float | None) -> MasterAnswer:
+        """Minimise; the bound is evaluated from the multipliers on the whole form, not taken from the solver."""
+        answer, basis = self._engine.solve(time_limit, self.basis)
+        if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
+            return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
+        self.basis = basis
+        inner = self.split.outer_form
+        z = np.clip(answer.x[: self.width], inner.col_lower, inner.col_upper)
+        w = np.where(self._known, answer.x[self.width :], np.nan)
+        first = inner.shape[0]
+        weights = -answer.duals[first:]
+        active = np.abs(weights) > ACTIVE
+        self.idle = [0 if on else age + 1 for on, age in zip(active.tolist(), self.idle, strict=True)]
+        bound, duals = -np.inf, self._whole(answer.duals[:first], weights)
+        if duals is not None:
+            bound, duals = proved(self.split, duals)
+        return MasterAnswer(outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, active=active,
+                            seconds=answer.seconds)
+
+    def _whole(self, outer: FloatArray, weights: FloatArray) -> FloatArray | None:
+        """Multipliers of the whole form: cuts are combinations of block rows, weighted to 1 for each block."""
+        if not self.known:
+            return None
+        total = np.zeros(self.blocks)
+        for row, weight in zip(self.rows, weights.tolist(), strict=True):
+            if row.cut is not None and not row.cut.feasibility and weight > 0:
+                total[row.cut.block] += weight
+        if (np.abs(total - 1) > 1e-6).any():
+            return None
+        duals = np.zeros(self.split.form.shape[0])
+        duals[self.split.outer_rows] = outer
+        for row, weight in zip(self.rows, weights.tolist(), strict=True):
+            if weight <= 0:
+                continue
+            if row.cut is None:
+                duals[row.proof_rows] += weight * row.proof
+            else:
+                share = weight if row.cut.feasibility else weight / total[row.cut.block]
+                duals[row.cut.rows] += share * row.cut.duals
+        return duals
+
+    def clean(self, age: int, least: int) -> int:
+        """Drop rows without a multiplier in the last ``age`` solves, while more than ``least`` are there."""
+        old = [r for r, idle in enumerate(self.idle) if idle >= age]
+        old = old[: max(0, len(self.rows) - least)]
+        if not old or self.basis is None:
+            return 0
+        first = self.split.outer_form.shape[0]
+        places = np.array(old) + first
+        basic = self.basis.rows[places] == 1  # a basis loses a row only where its slack is basic
+        old, places = [r for r, b in zip(old, basic.tolist(), strict=True) if b], places[basic]
+        self._engine.delete_rows(places)
+        self.basis = Basis(columns=self.basis.columns, rows=np.delete(self.basis.rows, places))
+        if self._level is not None:
+            self._level.delete_rows(np.array(old) + self._level_first)
+            self._level_basis = None
+        gone = set(old)
+        self.rows = [row for r, row in enumerate(self.rows) if r not in gone]
+        self.idle = [idle for r, idle in enumerate(self.idle) if r not in gone]
+        return len(old)
+
+    @property
+    def _level_first(self) -> int:
+        return self.split.outer_form.shape[0] + 2 * self.width + 1
+
+    def nearest(self, centre: FloatArray, level: float, time_limit: float | None) -> FloatArray | None:
+        """The point nearest to ``centre`` (largest difference) whose model value is at most ``level``."""
+        if self._level is None:
+            self._level = self._level_engine()
+        n, first = self.width, self.split.outer_form.shape[0]
+        box = first + np.arange(2 * n)
+        self._level.row_bounds(box, np.full(2 * n, -np.inf), np.concatenate([centre, -centre]))
+        self._level.row_bounds(np.array([first + 2 * n]), np.array([-np.inf]), np.array([level]))
+        answer, self._level_basis = self._level.solve(time_limit, self._level_basis)
+        if answer.outcome is not Outcome.OPTIMAL or answer.x is None:
+            return None
+        inner = self.split.outer_form
+        return np.asarray(np.clip(answer.x[:n], inner.col_lower, inner.col_upper))
+
+    def _level_engine(self) -> Engine:
+        """Minimise t over ``|z - centre| <= t``, the model's value at most a level, and the master's own rows."""
+        form, n, m = self._form(), self.width, self.blocks
+        eye, none = sparse.identity(n, format="csr"), sparse.csr_matrix((n, m))
+        t = sparse.csr_matrix(-np.ones((n, 1)))
+        inner_rows = sparse.hstack([form.A, sparse.csr_matrix((form.shape[0], 1))], format="csr")
+        level_row = sparse.csr_matrix(np.concatenate([form.c, [0.0]])[None])
+        matrix = sparse.vstack(
+            [inner_rows, sparse.hstack([eye, none, t]), sparse.hstack([-eye, none, t]), level_row], format="csr")
+        free = np.where(self._known, np.inf, 0.0)
+        whole = StandardForm(
+            c=np.concatenate([np.zeros(n + m), [1.0]]), A=matrix,
+            row_lower=np.concatenate([form.row_lower, np.full(2 * n + 1, -np.inf)]),
+            row_upper=np.concatenate([form.row_upper, np.full(2 * n + 1, np.inf)]),
+            col_lower=np.concatenate([form.col_lower[:n], -free, [0.0]]),
+            col_upper=np.concatenate([form.col_upper[:n], free, [np.inf]]),
+            integrality=np.zeros(n + m + 1, dtype=np.uint8), families=form.families)
+        made = engine(whole, self.solver)
+        if self.rows:
+            rows = self._matrix(self.rows)
+            made.add_rows(
+                sparse.hstack([rows, sparse.csr_matrix((len(self.rows), 1))], format="csr"),
+                np.full(len(self.rows), -np.inf), np.array([row.upper for row in self.rows]))
+        return made

@@ -1,0 +1,266 @@
+"""A compiled model cut into complicating columns and blocks, and the cuts that multipliers of a block prove."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+from scipy import sparse
+
+from privopt.dsl.condition import implied_bounds
+from privopt.dsl.form import FamilyBlock, FloatArray, StandardForm
+from privopt.dsl.sets import IntArray
+from privopt.errors import ModelError
+
+__all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
+
+NEGLIGIBLE = 1e-9
+"""Coefficients of a cut up to this are taken out of it, in favour of validity: HiGHS would drop them in silence."""
+
+CLOSE = 1e-9
+"""A reduced cost up to this, on a column without the bound it calls for, is the solver's rounding."""
+
+
+@frozen(eq=False, kw_only=True)
+class Piece:
+    """One block: minimise ``form.c x`` with ``form`` rows whose sides are shifted by ``-coupling z``.
+
+    Attributes:
+        number: of the block.
+        columns: in the whole form, of the block's own columns, shape (n_l,).
+        rows: in the whole form, shape (m_l,).
+        form: over the block's own columns, sides as for z = 0.
+        coupling: CSR (m_l, |Y|), over the complicating columns.
+        lower, upper: bounds of the own columns that the whole form implies, shape (n_l,).
+        outer_lower, outer_upper: the same of the complicating columns, shape (|Y|,).
+    """
+
+    number: int
+    columns: IntArray
+    rows: IntArray
+    form: StandardForm
+    coupling: Any
+    lower: FloatArray
+    upper: FloatArray
+    outer_lower: FloatArray
+    outer_upper: FloatArray
+
+    def sides(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Row sides with the complicating columns at ``z``."""
+        shift = self.coupling @ z
+        return self.form.row_lower - shift, self.form.row_upper - shift
+
+
+@frozen(eq=False, kw_only=True)
+class Split:
+    """A form cut up; always a minimisation.
+
+    Attributes:
+        form: the whole, minimised, costs scaled to a largest one of 1.
+        scale: costs of ``form`` are the user's times this (negative where the user maximises).
+        outer: complicating columns, shape (|Y|,).
+        outer_rows: rows over them alone.
+        outer_form: these rows and columns.
+        pieces: the blocks.
+        lower, upper: bounds of all columns that the form implies.
+    """
+
+    form: StandardForm
+    scale: float
+    outer: IntArray
+    outer_rows: IntArray
+    outer_form: StandardForm
+    pieces: tuple[Piece, ...]
+    lower: FloatArray
+    upper: FloatArray
+
+
+@frozen(eq=False, kw_only=True)
+class Cut:
+    """``w_block >= constant + slope z`` (or ``0 >= ...`` where it is a feasibility cut), and the multipliers behind it.
+
+    Attributes:
+        block: number of the block.
+        feasibility: whether it is one.
+        constant: its constant.
+        places, slope: sparse slope over the complicating columns.
+        rows, duals: sparse multipliers over the whole form's rows.
+    """
+
+    block: int
+    feasibility: bool
+    constant: float
+    places: IntArray
+    slope: FloatArray
+    rows: IntArray
+    duals: FloatArray
+
+    def value(self, z: FloatArray) -> float:
+        """Right-hand side at ``z``."""
+        return self.constant + float(self.slope @ z[self.places])
+
+
+def restrict(form: StandardForm, rows: IntArray, columns: IntArray) -> tuple[StandardForm, IntArray]:
+    """Some rows and columns of a form; privacy rows keep their exponents where both ends are kept.
+
+    Returns:
+        The form, and the rows in its order (rows of one family stay together).
+    """
+    place = np.full(form.shape[1], -1, dtype=np.int64)
+    place[columns] = np.arange(len(columns))
+    taken = np.zeros(form.shape[0], dtype=bool)
+    wanted = np.zeros(form.shape[0], dtype=bool)
+    wanted[rows] = True
+    grouped: list[IntArray] = []
+    families: list[FamilyBlock] = []
+    for block in form.families:
+        if block.log_ratio is None or block.left is None or block.right is None:
+            continue
+        left, right = place[block.left], place[block.right]
+        own = np.flatnonzero(wanted[block.start : block.stop] & (left >= 0) & (right >= 0))
+        if own.size:
+            grouped.append(own + block.start)
+            taken[own + block.start] = True
+            families.append(
+                FamilyBlock(name=block.name, start=0, stop=len(own), kind="privacy", log_ratio=block.log_ratio[own],
+                            left=left[own], right=right[own])
+            )
+    plain = rows[~taken[rows]]
+    order = np.concatenate([plain, *grouped]).astype(np.int64)
+    start = len(plain)
+    placed = []
+    for family in families:
+        placed.append(evolve(family, start=start, stop=start + family.stop))
+        start += family.stop
+    return (
+        StandardForm(
+            c=form.c[columns],
+            A=form.A[order][:, columns],
+            row_lower=form.row_lower[order],
+            row_upper=form.row_upper[order],
+            col_lower=form.col_lower[columns],
+            col_upper=form.col_upper[columns],
+            integrality=np.zeros(len(columns), dtype=np.uint8),
+            families=tuple(placed),
+        ),
+        order,
+    )
+
+
+def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
+    """Cut a form into blocks of columns and the rest, the complicating columns.
+
+    Args:
+        form: the model; without integer columns.
+        blocks: column numbers of each block; a column may be in one block only.
+
+    Raises:
+        ModelError: a column in two blocks or out of range, a row that joins two blocks, integer columns.
+    """
+    if form.is_mip:
+        raise ModelError("Benders decomposition takes no integer columns: its cuts come from multipliers")
+    n = form.shape[1]
+    owner = np.full(n, -1, dtype=np.int64)
+    for number, block in enumerate(blocks):
+        columns = np.asarray(block, dtype=np.int64)
+        if columns.size and (columns.min() < 0 or columns.max() >= n):
+            raise ModelError(f"block {number} names column {int(columns.max())} of {n}")
+        if (owner[columns] >= 0).any() or len(np.unique(columns)) < len(columns):
+            twice = columns[owner[columns] >= 0]
+            name = form.column_name(int(twice[0])) if twice.size else "a column"
+            raise ModelError(f"{name} is in two blocks, or twice in block {number}")
+        owner[columns] = number
+    largest = float(np.abs(form.c).max(initial=0.0))
+    scale = (1.0 if form.sense == "min" else -1.0) / (largest or 1.0)
+    whole = evolve(form, c=form.c * scale, c0=form.c0 * scale, sense="min")
+    row_owner = _row_owners(whole, owner)
+    lower, upper = implied_bounds(whole)
+    outer = np.flatnonzero(owner < 0)
+    outer_rows = np.flatnonzero(row_owner < 0)
+    outer_form, outer_rows = restrict(whole, outer_rows, outer)
+    pieces = []
+    for number in range(len(blocks)):
+        columns = np.flatnonzero(owner == number)
+        own, rows = restrict(whole, np.flatnonzero(row_owner == number), columns)
+        pieces.append(
+            Piece(
+                number=number, columns=columns, rows=rows, form=own, coupling=whole.A[rows][:, outer].tocsr(),
+                lower=lower[columns], upper=upper[columns], outer_lower=lower[outer], outer_upper=upper[outer],
+            )
+        )
+    return Split(form=whole, scale=scale, outer=outer, outer_rows=outer_rows, outer_form=outer_form,
+                 pieces=tuple(pieces), lower=lower, upper=upper)
+
+
+def _row_owners(form: StandardForm, owner: IntArray) -> IntArray:
+    """Block of each row, -1 where it has complicating columns alone."""
+    rows = np.repeat(np.arange(form.shape[0]), np.diff(form.A.indptr))
+    of = owner[form.A.indices]
+    inside = of >= 0
+    high = np.full(form.shape[0], -1, dtype=np.int64)
+    np.maximum.at(high, rows[inside], of[inside])
+    low = np.full(form.shape[0], np.iinfo(np.int64).max)
+    np.minimum.at(low, rows[inside], of[inside])
+    joins = np.flatnonzero((high >= 0) & (low != high))
+    if joins.size:
+        row = int(joins[0])
+        raise ModelError(f"{form.row_name(row)} joins blocks {int(low[row])} and {int(high[row])}; "
+                         "one of its columns must be complicating")
+    return high
+
+
+def weak_duality(
+    form: StandardForm, cost: FloatArray, duals: FloatArray, lower: FloatArray, upper: FloatArray
+) -> tuple[float | None, FloatArray]:
+    """What multipliers of a form's rows prove of the least cost, columns between ``lower`` and ``upper``.
+
+    Returns:
+        The bound, None where there is none; and the multipliers without those of the wrong sign.
+    """
+    y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
+    y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
+    used = np.flatnonzero(y)
+    side = np.where(y[used] > 0, form.row_lower[used], form.row_upper[used])
+    reduced = cost - form.A.T @ y
+    far = np.where(reduced > 0, lower, upper)
+    lost = ~np.isfinite(far) & (reduced != 0)
+    if lost.any() and (np.abs(reduced[lost]) > CLOSE * max(1.0, float(np.abs(y).max(initial=0.0)))).any():
+        return None, y
+    live = (reduced != 0) & ~lost
+    return float(y[used] @ side) + float(reduced[live] @ far[live]), y
+
+
+def cut_of(piece: Piece, duals: FloatArray, *, feasibility: bool = False) -> Cut | None:
+    """The cut that multipliers of a block's rows prove, by weak duality; None where they prove nothing.
+
+    Any multipliers will do, also those of a solver that is a little wrong: what they leave is taken up by the
+    bounds of the block's columns. Those of the wrong sign count as 0.
+    """
+    form = piece.form
+    cost = np.zeros_like(form.c) if feasibility else form.c
+    constant, y = weak_duality(form, cost, duals, piece.lower, piece.upper)
+    if constant is None:
+        return None
+    used = np.flatnonzero(y)
+    slope = -np.asarray(piece.coupling.T @ y)
+    places = np.flatnonzero(slope)
+    small = places[np.abs(slope[places]) <= NEGLIGIBLE]
+    if small.size:
+        ends = np.where(slope[small] > 0, piece.outer_lower[small], piece.outer_upper[small])
+        bounded = np.isfinite(ends)
+        constant += float(slope[small][bounded] @ ends[bounded])
+        slope[small] = 0.0
+        places = np.flatnonzero(slope)
+    return Cut(block=piece.number, feasibility=feasibility, constant=constant, places=places, slope=slope[places],
+               rows=piece.rows[used], duals=y[used])
+
+
+def sparse_rows(cuts: Sequence[Cut], width: int) -> Any:
+    """The slopes of cuts as CSR, one a row."""
+    lengths = [len(cut.places) for cut in cuts]
+    indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    places = np.concatenate([cut.places for cut in cuts]) if cuts else np.zeros(0, dtype=np.int64)
+    slopes = np.concatenate([cut.slope for cut in cuts]) if cuts else np.zeros(0)
+    return sparse.csr_matrix((slopes, places, indptr), shape=(len(cuts), width))
