@@ -261,7 +261,7 @@ def _discrete_quantile(epsilon: float, k: int, beta: float) -> float:
         return _discrete_sum_quantile(epsilon, k, beta)
     if k <= CONTINUOUS_LIMIT and k < 1.0 / epsilon:
         # a geometric draw is an exponential one cut to an integer, so S exceeds its continuous twin by less than k
-        return float(math.ceil(_continuous_quantile(k, beta) / epsilon * (1.0 + 1e-12)) + k)
+        return float(math.ceil(_continuous_quantile(k, beta) / epsilon * (1.0 + 1e-12)) + k - 1)
     return chernoff_quantile(k, beta, epsilon, "discrete")
 
 
