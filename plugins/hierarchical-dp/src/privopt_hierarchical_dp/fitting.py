@@ -198,7 +198,9 @@ def _cumulative_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
         weights[0][-1], noisy[0][0, -1] = _ROOT_PULL, float(task.total)
     else:
         tops = task.totals
-    found = project_jointly(task.tree, noisy, weights=weights, totals=tops, gap=task.gap, stopped=task.stopped)
+    found = project_jointly(
+        task.tree, noisy, weights=weights, totals=tops, gap=task.gap, iterations=60, stopped=task.stopped
+    )
     levels = sum_up(task.tree, found.leaves)
     missed = abs(float(levels[0][0, -1]) - task.total) if task.totals is None else 0.0
     counts = []

@@ -195,7 +195,8 @@ def project_jointly(
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.ascontiguousarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
-    pull = _TreeLeastSquares(tree, [2.0 * w for w in weight])  # penalty = the weights themselves
+    penalty = [np.minimum(w, 1.0) for w in weight]  # a weight far above the others is a constraint, not a scale
+    pull = _TreeLeastSquares(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
     plain = _TreeLeastSquares(tree, weight)
     worst = _worst_step if rows == "monotone" else _worst_entry
     held = [target.copy() for target in targets]  # z: obeys the rows
@@ -204,24 +205,29 @@ def project_jointly(
     lower = -np.inf
     step = 0
     for step in range(1, iterations + 1):
-        middle = pull.solve([0.5 * (t + z - u) for t, z, u in zip(targets, held, dual, strict=True)])
-        for x, z, u, w, top in zip(middle, held, dual, weight, tops, strict=True):
+        middle = pull.solve(
+            [
+                (w * t + p * (z - u)) / (w + p)
+                for w, p, t, z, u in zip(weight, penalty, targets, held, dual, strict=True)
+            ]
+        )
+        for x, z, u, p, top in zip(middle, held, dual, penalty, tops, strict=True):
             u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
             if rows == "monotone":
-                isotonic_floats(u, high=top, weights=w, out=z)
+                isotonic_floats(u, high=top, weights=p, out=z)
             else:
-                _simplex_rows(u, w, top, z)
+                _simplex_rows(u, p, top, z)
             u -= z
         if step % 10 and step != iterations:
             continue
         value = _weighted_square(weight, sum_up(tree, held[-1]), targets)
         if value < best[0]:
             best = (value, held[-1].copy())
-        # Lagrangian with y = 2 w u: tree part at t - u, row part at its worst vertex
-        bent = plain.solve([t - u for t, u in zip(targets, dual, strict=True)])
+        # Lagrangian with y = 2 p u: tree part at t - p u / w, row part at its worst vertex
+        bent = plain.solve([t - p * u / w for t, p, u, w in zip(targets, penalty, dual, weight, strict=True)])
         bound = _weighted_square(weight, bent, targets)
-        for w, x, u, top in zip(weight, bent, dual, tops, strict=True):
-            y = 2.0 * w * u
+        for p, x, u, top in zip(penalty, bent, dual, tops, strict=True):
+            y = 2.0 * p * u
             bound += float(np.sum(y * x)) - worst(y, top)
         lower = max(lower, bound)
         if best[0] - lower <= gap * max(best[0], 1e-12) or stopped():
