@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError
 from privopt.problem.cost import distance_loss, travel_cost
 from privopt.problem.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric, Space, grid_points
-from privopt.problem.pairs import components, reduce_pairs, required_pairs
+from privopt.problem.pairs import components, needed_pairs, required_pairs
 from privopt.problem.schema import File
 from privopt.problem.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 
@@ -46,7 +46,8 @@ class MetricData:
         loss_unit: of the cost.
         prior: (N,) probabilities.
         cost: (N, K) loss of releasing output k for record i, in ``loss_unit``.
-        coordinates: (N, 2) or (N, dim) of the records, or None.
+        file: name of the problem file, for faults.
+        crossed: whether distances from records to outputs are known (a matrix metric may lack them).
     """
 
     records: Space
@@ -59,6 +60,7 @@ class MetricData:
     prior: Floats
     cost: Floats
     file: str = "problem"
+    crossed: bool = True
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,7 +91,7 @@ class MetricData:
     @cached_property
     def needed(self) -> NDArray[np.bool_]:
         """(P,) which required pairs a model must hold: the others follow from them, exactly (G1)."""
-        return _read_only(reduce_pairs(self.pairs, self.distances))
+        return _read_only(needed_pairs(self.metric, self.pairs, self.distances, within=self.within))
 
     @cached_property
     def component(self) -> Ints:
@@ -103,11 +105,10 @@ class MetricData:
         Raises:
             InputError: a matrix metric without ``distance.output_matrix``.
         """
-        table = self.metric.to_outputs()
-        if table.shape != self.shape:
+        if not self.crossed:
             wanted = "the distances from records to outputs, which this mechanism needs"
             raise InputError([Fault(self.file, "distance.output_matrix", "nothing", wanted)])
-        return table
+        return self.metric.to_outputs()
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -162,6 +163,10 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     if problem.distance.kind == "graph" and problem.privacy.neighbours_within is None:
         gather.attempt(lambda: _connected(metric, records, file))
         gather.stop_if_any()
+    crossed = own or not metric.own_outputs
+    if not crossed and problem.utility.kind != "matrix" and problem.utility.edges is None:
+        gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
+        gather.stop_if_any()
     cost = gather.attempt(lambda: _cost(problem, records, outputs, metric, file))
     gather.stop_if_any()
     assert cost is not None
@@ -184,6 +189,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         prior=_read_only(prior),
         cost=_read_only(cost),
         file=file,
+        crossed=crossed,
     )
 
 
@@ -323,18 +329,13 @@ def _targets(targets: File | None) -> tuple[NDArray[np.str_], Floats] | None:
 
 def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
     utility = problem.utility
-    shape = (len(records), len(outputs))
     if utility.kind == "matrix":
         assert utility.cost is not None  # _check_keys
-        return read_array(utility.cost, shape, what="costs").copy()
+        return read_array(utility.cost, (len(records), len(outputs)), what="costs").copy()
     if utility.kind == "distance":
         cost = distance_loss(metric)
     else:
         cost = _travel(problem, records, outputs, metric, file)
-    if cost.shape != shape:
-        raise InputError(
-            [Fault(file, "distance.output_matrix", "nothing", "the distances to outputs that the loss is")]
-        )
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
         found = f"no way that joins record {records.ids[i]}, output {outputs.ids[k]} and the targets"

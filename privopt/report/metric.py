@@ -97,8 +97,8 @@ def _baselines(data: MetricData, result: Mapping[str, Any]) -> Section:
     rows: list[tuple[Any, ...]] = [("this release", result["objective"]["value"], "")]
     if result["objective"]["lower_bound"] is not None:
         rows.append(("proved bound", result["objective"]["lower_bound"], "no mechanism with this guarantee is below"))
-    crossed = data.metric.to_outputs()
-    if crossed.shape == data.shape and data.cost.size <= 4_000_000:
+    if data.crossed and data.cost.size <= 4_000_000:
+        crossed = data.to_outputs
         scores = np.exp(-float(data.epsilon) / 2 * (crossed - crossed.min(axis=1, keepdims=True)))
         plain = float((data.weighted * scores / scores.sum(axis=1, keepdims=True)).sum())
         rows.append(("exponential mechanism", plain, "probabilities proportional to exp(-epsilon d / 2)"))
