@@ -266,6 +266,18 @@ def check(mechanism: str, method: str | None, as_json: bool) -> int:
     return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
 
 
+@cli.command()
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), metavar="FOLDER", help="Where to write it.")
+@guarded
+def new(name: str, into: Path) -> None:
+    """A new plugin project, whose tests pass as generated."""
+    from privopt.scaffold import new_plugin
+
+    folder = new_plugin(name, into)
+    click.echo(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
+
+
 def main() -> None:
     """Entry point of ``privopt`` and ``python -m privopt``."""
     cli(prog_name="privopt")
