@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from privopt.errors import SolverError, UsageError
 from privopt.execution.base import Executor, Held
@@ -29,13 +30,16 @@ class _Dask(Executor):
             raise UsageError("the Dask cluster has no workers")
         self.jobs = len(self._names)
         self._scattered: dict[tuple[int, str], Any] = {}
+        self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-dask-{n}") for n in range(self.jobs)]
 
     def _alive(self) -> list[str]:
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
     def hold(self, value: Any) -> Any:
-        return Held(value, next(self._numbers))
+        held = Held(value, next(self._numbers))
+        self._live[held.number] = held
+        return held
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
         place = self._place(key)
@@ -64,6 +68,8 @@ class _Dask(Executor):
         return self._names[place]
 
     def _send(self, name: str, held: Held) -> Any:
+        for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live]:
+            del self._scattered[key]  # nobody holds it any more: the cluster may forget it
         if (held.number, name) not in self._scattered:
             [future] = self._client.scatter([held.value], workers=[name], hash=False)
             self._scattered[held.number, name] = future

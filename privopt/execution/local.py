@@ -15,13 +15,15 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from traceback import format_exception
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from attrs import frozen
 
-from privopt.errors import SolverError, UsageError
+from privopt.errors import PrivoptError, SolverError, UsageError
 from privopt.execution.base import Executor, Held
 
 __all__ = ["processes", "serial", "threads"]
@@ -82,15 +84,16 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": path},
         )
 
-    def call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-        """Send one task and wait for its answer.
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], live: Container[int]) -> Any:
+        """Send one task and wait for its answer; values that nobody holds any more are forgotten there.
 
         Raises:
             _DeadWorkerError: the process ended instead of answering.
         """
         fresh = {a.number: a.value for a in arguments if isinstance(a, Held) and a.number not in self.held}
         plain = [_Number(a.number) if isinstance(a, Held) else a for a in arguments]
-        task = _dump((fresh, function, plain))
+        gone = [number for number in self.held if number not in live]
+        task = _dump((fresh, gone, function, plain))
         try:
             _write(self.process.stdin, task)
             succeeded, value = _read(self.process.stdout)
@@ -98,9 +101,10 @@ class _Worker:
             self.process.kill()
             raise _DeadWorkerError(f"exit status {self.process.wait()}") from error
         self.held.update(fresh)
+        self.held.difference_update(gone)
         if succeeded:
             return value
-        raise value
+        raise value.error()
 
     def close(self, *, wait: bool) -> None:
         if not wait:
@@ -112,6 +116,28 @@ class _Worker:
             except BrokenPipeError:
                 continue  # it died with bytes unread: closed all the same
         self.process.wait()
+
+
+@frozen
+class _Raised:
+    """An error on the wire: its own pickling would call its class with the message, which not every class bears."""
+
+    kind: type[Exception]
+    arguments: tuple[Any, ...]
+    state: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: Exception) -> _Raised:
+        """What is needed to raise it again, with where it came from."""
+        if not isinstance(error, PrivoptError):
+            error.add_note("in a worker process:\n" + "".join(format_exception(error)))
+        return cls(type(error), error.args, dict(error.__dict__))
+
+    def error(self) -> Exception:
+        """The error again."""
+        error = self.kind.__new__(self.kind, *self.arguments)
+        error.__dict__.update(self.state)
+        return error
 
 
 @frozen
@@ -166,18 +192,22 @@ def _serve() -> None:
     held: dict[int, Any] = {}
     while True:
         try:
-            fresh, function, arguments = _read(incoming)
+            fresh, gone, function, arguments = _read(incoming)
         except EOFError:
             return
         except Exception as error:
-            answer = (False, UsageError(f"a worker process cannot load the work it was given: {error!r}"))
+            refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
+            answer: tuple[bool, Any] = False, _Raised.of(refusal)
         else:
             held.update(fresh)
+            for number in gone:
+                del held[number]
             answer = _answer(function, [held[a.number] if isinstance(a, _Number) else a for a in arguments])
         try:
             parts = _dump(answer)
         except UsageError as error:
-            parts = _dump((False, SolverError(f"a worker's answer cannot be sent: {error}; it was {answer[1]!r}")))
+            unsendable = SolverError(f"a worker's answer cannot be sent: {error}; it was {answer[1]!r}")
+            parts = _dump((False, _Raised.of(unsendable)))
         try:
             _write(outgoing, parts)
         except BrokenPipeError:
@@ -188,7 +218,7 @@ def _answer(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[boo
     try:
         return True, function(*arguments)
     except Exception as error:
-        return False, error
+        return False, _Raised.of(error)
 
 
 def _end_with_parent() -> None:
@@ -210,9 +240,12 @@ class _Processes(Executor):
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
         self._workers: list[_Worker | None] = [None] * jobs
         self._closed = False
+        self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
     def hold(self, value: Any) -> Any:
-        return Held(value, next(self._numbers))
+        held = Held(value, next(self._numbers))
+        self._live[held.number] = held
+        return held
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
         place = self._place(key)
@@ -226,7 +259,7 @@ class _Processes(Executor):
                     raise SolverError("the executor was closed")
                 worker = self._workers[place] = _Worker()
             try:
-                answer: T = worker.call(function, arguments)
+                answer: T = worker.call(function, arguments, self._live)
             except _DeadWorkerError as error:
                 worker.close(wait=False)
                 self._workers[place] = None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import operator
 import os
 import subprocess
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from privopt import errors
 from privopt.errors import SolverError, UsageError
 from privopt.execution import from_url, map_ordered, processes, serial, spans, threads, worker_state
 
@@ -67,6 +69,42 @@ def test_what_cannot_travel_is_named(workers):
     with pytest.raises(SolverError, match="cannot be sent"):
         workers.submit("a", open, os.devnull).result()
     assert workers.submit("a", abs, -2).result() == 2
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        'InputError([Fault(file="a.toml", where="k", found="1", wanted="2")])',
+        'UnknownNameError("solver", "cbx", ["cbc"])',
+        'StoppedError("late")',
+    ],
+)
+def test_errors_arrive_as_they_are(workers, made):
+    error = eval(made, vars(errors))
+    with pytest.raises(type(error)) as caught:
+        workers.submit(
+            "a", exec, f"from privopt.errors import *; from privopt.errors import Fault; raise {made}"
+        ).result()
+    assert str(caught.value) == str(error)
+    assert vars(caught.value) == vars(error)
+
+
+def test_errors_say_where_they_came_from(workers):
+    with pytest.raises(KeyError) as other:
+        workers.submit("a", {}.__getitem__, 3).result()
+    assert "in a worker process" in other.value.__notes__[0]
+
+
+def test_values_that_nobody_holds_are_forgotten(workers):
+    held = workers.hold(np.zeros(10))
+    assert workers.submit("a", np.sum, held).result() == 0
+    worker = workers._workers[workers._place("a")]
+    number = held.number
+    assert number in worker.held
+    del held
+    gc.collect()
+    workers.submit("a", abs, 1).result()
+    assert number not in worker.held
 
 
 def test_what_a_worker_prints_does_not_reach_the_pipe(workers):
