@@ -15,6 +15,7 @@ from privopt.errors import UnknownNameError, UsageError
 from privopt.testing.checks import CHECKS
 from privopt.testing.checks.base import Check, CheckFailedError, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
+from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, told
 
 __all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
@@ -66,8 +67,9 @@ class _State:
     examples: int = 0
     failed_at: float | None = None
     failure: CheckFailedError | None = None
-    known: set[Any] = field(factory=set)
+    known: dict[Any, CheckFailedError | None] = field(factory=dict)
     once: dict[str, Any] = field(factory=dict)
+    earlier: list[GeneratedProblem] = field(factory=list)
 
     def passed(self) -> None:
         """Count an example; the clock starts after the first one, which pays for imports and compilation."""
@@ -96,6 +98,8 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         known=state.known,
         once=state.once,
         number=state.examples,
+        shrinking=state.failed_at is not None,
+        earlier=state.earlier,
     )
     try:
         check.function(trial)

@@ -33,10 +33,16 @@ __all__ = [
     "metric_spaces",
     "priors",
     "score_matrices",
+    "sizes",
 ]
 
 SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "coincident", "islands", "globe")
 """Kinds of metric space that :func:`metric_spaces` draws."""
+
+
+def sizes(most: int) -> st.SearchStrategy[int]:
+    """1 to ``most``, 2 first: two of a thing are the least that most faults need, and one is a case of its own."""
+    return st.sampled_from([n for n in (2, 3, *range(4, most + 1)) if n <= most] + [1])
 
 
 def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) -> st.SearchStrategy[str]:
@@ -47,14 +53,15 @@ def epsilons(texts: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0")) 
 @st.composite
 def _grids(draw: st.DrawFn, most: int) -> MetricSpace:
     rows = draw(st.integers(1, max(1, math.isqrt(most))))
-    cols = draw(st.integers(1, max(1, most // rows)))
+    cols = draw(sizes(max(1, most // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
 
 
 @st.composite
 def _points(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
-    spots = draw(st.lists(lattice, min_size=1, max_size=most, unique=True))
+    count = draw(sizes(most))
+    spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
     if shape in ("twins", "coincident"):
         spots = spots[: max(1, most - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
@@ -71,7 +78,8 @@ def _double(spot: tuple[int, int]) -> tuple[float, float]:
 
 @st.composite
 def _paths(draw: st.DrawFn, most: int) -> MetricSpace:
-    lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), max_size=most - 1))
+    count = draw(sizes(most)) - 1
+    lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=count, max_size=count))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
     return from_edges(len(lengths) + 1, edges, "path")
 
@@ -86,7 +94,7 @@ def _islands(draw: st.DrawFn, most: int) -> MetricSpace:
 
 @st.composite
 def _tables(draw: st.DrawFn, most: int, shape: str) -> MetricSpace:
-    count = draw(st.integers(1, most))
+    count = draw(sizes(most))
     if shape == "clique":
         table = np.full((count, count), float(draw(st.integers(1, 3))))
     elif shape == "clusters":
@@ -125,10 +133,11 @@ def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """(records, outputs) losses from 0 to 8; constant when shrunk."""
+    """(records, outputs) losses from 0 up, whole numbers; how far apart the numbers of the two are when shrunk."""
     size = records * outputs
-    values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0, 8.0]), min_size=size, max_size=size)
-    return values.map(lambda parts: np.array(parts).reshape(records, outputs))
+    apart = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
+    values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)
+    return values.map(lambda parts: apart + np.array(parts).reshape(records, outputs))
 
 
 def count_vectors(count: int, most: int = 9) -> st.SearchStrategy[tuple[int, ...]]:

@@ -157,6 +157,9 @@ def _attack_matrix(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _attack_noise(trial: Trial, problem: GeneratedProblem) -> None:
+    slow = trial.subject.profile.draws is None and trial.effort.name != "nightly"
+    if slow and not trial.once_only("thousands of solves"):
+        return
     neighbours = _neighbours(trial, problem)
     if not neighbours:
         return

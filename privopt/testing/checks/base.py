@@ -122,18 +122,22 @@ class Trial:
         data: Hypothesis's source of choices.
         effort: how hard.
         late: True when the time is over: only what is known to fail goes on, after the same draws as ever.
-        known: what is known to fail.
+        known: what is known to fail, and with what; None on the way there.
         once: which example took each step that is too dear for all.
         number: of the example, from 0.
+        shrinking: whether something was found, and a smaller example is looked for.
+        earlier: problems of the examples before.
     """
 
     subject: Subject
     data: Any
     effort: Effort
     late: bool = False
-    known: set[Any] = field(factory=set)
+    known: dict[Any, CheckFailedError | None] = field(factory=dict)
     once: dict[str, Any] = field(factory=dict)
     number: int = 0
+    shrinking: bool = False
+    earlier: list[GeneratedProblem] = field(factory=list)
     _drawn: list[Any] = field(factory=list, init=False)
     _asked: set[Any] = field(factory=set, init=False)
 
@@ -152,8 +156,10 @@ class Trial:
     def once_only(self, what: str) -> bool:
         """True for one example alone, at a step that is too dear for all: not the simplest ones, but an early one.
 
-        An example that failed such a step does it again.
+        Once something was found, every smaller example takes the step as well.
         """
+        if self.shrinking:
+            return True
         if self.number < 2:
             return False
         mine = (what, self._key())
@@ -189,8 +195,11 @@ class Trial:
         Raises:
             CheckFailedError: always.
         """
-        self.known.update(self._asked, [self._key()])
-        raise CheckFailedError(what, problem)
+        error = CheckFailedError(what, problem)
+        for key in self._asked:
+            self.known.setdefault(key, None)
+        self.known[self._key()] = error
+        raise error
 
     def _key(self) -> Any:
         return tuple(self._drawn)
@@ -198,6 +207,9 @@ class Trial:
     def _still(self) -> None:
         key = self._key()
         self._asked.add(key)
+        found = self.known.get(key)
+        if found is not None:
+            raise found
         if self.late and key not in self.known:
             raise EnoughError
 

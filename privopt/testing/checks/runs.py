@@ -113,9 +113,6 @@ def _surroundings() -> dict[str, Any]:
 # --- determinism -------------------------------------------------------------------------------------
 
 SEED: Final = 20_240_501
-OTHERS: Final = 6
-"""Problems that are solved again in another process."""
-
 _CHILD: Final = """
 import importlib, importlib.util, json, sys
 from pathlib import Path
@@ -157,8 +154,9 @@ def seed_determinism(trial: Trial) -> None:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "nightly") and trial.once_only("another process"):
-        runs = [first, *(trial.attempt(trial.problem(), seed=SEED) for _ in range(OTHERS))]
+        runs = [first, *(trial.attempt(each, seed=SEED) for each in trial.earlier)]
         _elsewhere(trial, [run for run in runs if run.error is None])
+    trial.earlier.append(problem)
 
 
 def _elsewhere(trial: Trial, runs: list[Run]) -> None:
