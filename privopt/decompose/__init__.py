@@ -2,6 +2,20 @@
 
 from privopt.decompose.benders import Benders, BendersResult, Improvement, Start
 from privopt.decompose.master import ValidRows
+from privopt.decompose.partition import Partition, boundary_of, make_partition, vertex_cover
 from privopt.decompose.split import Piece, Split, split_form
 
-__all__ = ["Benders", "BendersResult", "Improvement", "Piece", "Split", "Start", "ValidRows", "split_form"]
+__all__ = [
+    "Benders",
+    "BendersResult",
+    "Improvement",
+    "Partition",
+    "Piece",
+    "Split",
+    "Start",
+    "ValidRows",
+    "boundary_of",
+    "make_partition",
+    "split_form",
+    "vertex_cover",
+]

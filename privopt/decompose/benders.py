@@ -122,6 +122,7 @@ class _State:
     dropped: int = 0
 
 
+#: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
 Hook = Callable[[FloatArray | None, FloatArray | None], Improvement | None]
 Separator = Callable[[FloatArray], ValidRows | None]
 
@@ -220,7 +221,6 @@ class _Run:
         state.upper, state.x = max(value, state.lower), x
         return True
 
-    @property
     def done(self) -> bool:
         """Whether the gap asked for is reached."""
         state = self.state
@@ -277,7 +277,7 @@ class _Run:
             if not self.resumed():
                 if start is not None:
                     self.take(start)
-                if not self.done:
+                if not self.done():
                     self.relax()
             status = self.loop()
         except KeyboardInterrupt:
@@ -293,17 +293,18 @@ class _Run:
         """Rounds, until there is a reason to stop."""
         stuck = 0
         for _ in range(self.options.rounds):
-            if self.done:
+            if self.done():
                 return "optimal"
             if self.context.remaining == 0.0:
                 self.save(always=True)
                 return "stopped"
             if self.improve is not None:
-                brought = self.improve(self.state.duals, self.state.x)
+                duals = None if self.state.duals is None else self.state.duals / self.split.scale
+                brought = self.improve(duals, self.state.x)
                 if brought is not None:
                     self.take(brought)
                 self.note()
-                if self.done:
+                if self.done():
                     return "optimal"
             went = self.round()
             if went is None:
@@ -313,7 +314,7 @@ class _Run:
             self.note()
             self.save()
             if stuck > 3:
-                return "optimal" if self.done else "feasible"
+                return "optimal" if self.done() else "feasible"
         return "feasible"
 
     def note(self) -> None:
@@ -336,8 +337,9 @@ class _Run:
         """A constant cut for every block, from its rows that touch no complicating column."""
         options, limit = self.options, self.context.remaining
         answers = [
-            self.context.executor.submit(("benders", self.token, n), relax_block, self.token, held, options.solver, limit)
-            for n, held in enumerate(self.held)
+            self.context.executor.submit(
+                ("benders", self.token, number), relax_block, self.token, held, options.solver, limit)
+            for number, held in enumerate(self.held)
         ]
         for number, future in enumerate(answers):
             answer = future.result()
@@ -354,7 +356,7 @@ class _Run:
             return None
         state.rounds += 1
         moved = self.raise_lower(answer.bound, answer.duals)
-        if self.done:
+        if self.done():
             return True
         query = self.query(answer.z)
         answers = self.ask(query)

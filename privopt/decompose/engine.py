@@ -72,18 +72,23 @@ class Warm(Engine):
         self._session = Session(form)
 
     def row_bounds(self, rows: Any, lower: FloatArray, upper: FloatArray) -> None:
+        """New sides of rows."""
         self._session.change_row_bounds(rows, lower, upper)
 
     def column_bounds(self, columns: Any, lower: FloatArray, upper: FloatArray) -> None:
+        """New bounds of columns."""
         self._session.change_column_bounds(columns, lower, upper)
 
     def add_rows(self, matrix: Any, lower: FloatArray, upper: FloatArray) -> None:
+        """Append rows."""
         self._session.add_rows(matrix, lower, upper)
 
     def delete_rows(self, rows: Any) -> None:
+        """Remove rows."""
         self._session.delete_rows(rows)
 
     def solve(self, time_limit: float | None, basis: Basis | None) -> tuple[Answer, Basis | None]:
+        """Solve from a basis, or from new."""
         if basis is not None:
             self._session.start_from(_to_highs(basis.resized(self._session.shape[0])))
         answer = self._session.solve(time_limit=time_limit)
@@ -100,27 +105,32 @@ class Cold(Engine):
         self._solver = get(solver)
 
     def row_bounds(self, rows: Any, lower: FloatArray, upper: FloatArray) -> None:
+        """New sides of rows."""
         low, high = self._form.row_lower.copy(), self._form.row_upper.copy()
         low[rows], high[rows] = lower, upper
         self._form = evolve(self._form, row_lower=low, row_upper=high)
 
     def column_bounds(self, columns: Any, lower: FloatArray, upper: FloatArray) -> None:
+        """New bounds of columns."""
         low, high = self._form.col_lower.copy(), self._form.col_upper.copy()
         low[columns], high[columns] = lower, upper
         self._form = evolve(self._form, col_lower=low, col_upper=high)
 
     def add_rows(self, matrix: Any, lower: FloatArray, upper: FloatArray) -> None:
+        """Append rows."""
         form = self._form
         self._form = evolve(
             form, A=sparse.vstack([form.A, matrix], format="csr"), row_lower=np.concatenate([form.row_lower, lower]),
             row_upper=np.concatenate([form.row_upper, upper]))
 
     def delete_rows(self, rows: Any) -> None:
+        """Remove rows."""
         form = self._form
         kept = np.setdiff1d(np.arange(form.shape[0]), rows)
         self._form = evolve(form, A=form.A[kept], row_lower=form.row_lower[kept], row_upper=form.row_upper[kept])
 
     def solve(self, time_limit: float | None, basis: Basis | None) -> tuple[Answer, Basis | None]:
+        """Solve from a basis, or from new."""
         result = self._solver.solve(self._form, time_limit=_positive(time_limit))
         ray = None
         if result.outcome is Outcome.INFEASIBLE:

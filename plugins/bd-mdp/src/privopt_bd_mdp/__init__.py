@@ -1,1 +1,30 @@
 """BD-mDP: Benders decomposition for metric differential privacy (IJCAI 2024)."""
+
+from collections.abc import Sequence
+
+from privopt.specs import MechanismSpec, MethodSpec, hookimpl
+
+__all__ = ["privopt_mechanisms"]
+
+
+@hookimpl
+def privopt_mechanisms() -> Sequence[MechanismSpec]:
+    """The optimal mechanism by decomposition, and by every other method of optimal-lp."""
+    return [
+        MechanismSpec(
+            name="bd-mdp",
+            target="privopt_bd_mdp.mechanism:BDmDP",
+            guarantee="metric-dp",
+            summary="the least expected loss that metric DP allows, by partition and Benders decomposition",
+            source="Qiu, Enhancing Scalability of Metric Differential Privacy via Secret Dataset Partitioning and "
+            "Benders Decomposition, IJCAI 2024",
+            methods=[
+                MethodSpec(name="benders", summary="partition, master and blocks, cross decomposition", gap=1e-2),
+                MethodSpec(name="auto", summary="the fastest of those below for the problem at hand"),
+                MethodSpec(name="star", summary="closed form where it is optimal, else a near-optimal start"),
+                MethodSpec(name="column-generation", summary="Dantzig-Wolfe over the rays of the privacy cone"),
+                MethodSpec(name="interior-point", summary="structured interior point, for small epsilon and all pairs"),
+                MethodSpec(name="full", summary="the whole LP through the modelling language, by CBC or HiGHS"),
+            ],
+        )
+    ]

@@ -1,0 +1,22 @@
+"""The conformance kit's profile of bd-mdp: metric problems with a partition."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from privopt.testing import MetricCase, metric_profile
+from privopt_bd_mdp.problem import PARTITIONS
+
+__all__ = ["PROFILE"]
+
+
+def _tables(case: MetricCase) -> dict[str, dict[str, Any]]:
+    """Every partitioner comes up, by the size of the case; Benders' own rounds too, on a part of the cases."""
+    kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
+    table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
+    if case.records % 2:
+        table |= {"start": "cold", "lagrangian_steps": 0}
+    return {"bd-mdp": table}
+
+
+PROFILE: Final = metric_profile(extra=_tables, monotone="never")

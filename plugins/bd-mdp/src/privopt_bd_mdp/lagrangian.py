@@ -1,0 +1,190 @@
+"""The dual half of the cross decomposition: prices of the records, and the rays that price out.
+
+With prices ``y`` on the rows that sum to one the problem falls apart by outputs; each is priced exactly over the
+whole mDP graph. What comes back is a dual-feasible vector of the whole problem (one cut a block) and rays, of which a
+small LP mixes the best mechanism (Van Roy 1983; the rays as in column generation). Benders' own prices are tried too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from attrs import define
+from numpy.typing import NDArray
+
+from privopt.backends import Outcome
+from privopt.backends.highs import Session
+from privopt.dsl.form import StandardForm
+from privopt.errors import SolverError
+from privopt.optimal.instance import Instance, Multipliers
+from privopt.optimal.pricing import Graph, Trees, make_graph
+from privopt.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
+from privopt.optimal.symmetry import Symmetry
+
+__all__ = ["Lagrangian"]
+
+Floats = NDArray[np.float64]
+
+NEGLIGIBLE: Final = 1e-13
+"""Rays whose value is less negative than this share of the largest cost are noise."""
+
+SMALLEST: Final = 1e-9
+"""HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
+
+
+class _Mixer:
+    """The least-cost mixture of rays whose rows sum to one, warm in HiGHS."""
+
+    def __init__(self, instance: Instance, rays: Floats) -> None:
+        self.instance = instance
+        self.scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
+        self.rays = np.zeros((0, instance.records))
+        self.serves = np.zeros(0, dtype=np.int64)
+        self.costs = np.zeros(0)
+        self._keys: set[bytes] = set()
+        fresh, costs = self._fresh(rays)
+        n = instance.records
+        form = StandardForm(
+            c=costs * self.scale, A=fresh.T, row_lower=np.ones(n), row_upper=np.ones(n),
+            col_lower=np.zeros(len(fresh)), col_upper=np.full(len(fresh), np.inf),
+            integrality=np.zeros(len(fresh), dtype=np.uint8))
+        self._session = Session(form, options={"presolve": "off", "solver": "simplex", "simplex_strategy": 4})
+
+    def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
+        """Rays not seen before, scaled to a largest entry of one, and what they cost."""
+        rays = rays / rays.max(axis=1, keepdims=True)
+        kept = []
+        for number, ray in enumerate(rays):
+            seen = np.round(ray, 9).tobytes()
+            if seen not in self._keys:
+                self._keys.add(seen)
+                kept.append(number)
+        rays = rays[kept]
+        table = rays @ self.instance.cost
+        serves = table.argmin(axis=1)
+        costs = table[np.arange(len(rays)), serves]
+        self.rays = np.concatenate([self.rays, rays])
+        self.serves = np.concatenate([self.serves, serves])
+        self.costs = np.concatenate([self.costs, costs])
+        return np.where(rays < SMALLEST, 0.0, rays), costs
+
+    def add(self, rays: Floats) -> int:
+        """Add rays; how many were new."""
+        from scipy import sparse
+
+        fresh, costs = self._fresh(rays)
+        if len(fresh):
+            self._session.add_columns(costs * self.scale, 0.0, np.inf, sparse.csc_matrix(fresh.T))
+        return len(fresh)
+
+    def run(self) -> tuple[Floats, Floats]:
+        """Weights of the rays, prices of the records.
+
+        Raises:
+            SolverError: the LP was not solved.
+        """
+        answer = self._session.solve()
+        if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
+            raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
+        return np.maximum(answer.x, 0.0), answer.duals / self.scale
+
+    def matrix(self, weights: Floats) -> Floats:
+        """(N, K) mechanism of some weights, rows scaled to one."""
+        z = np.zeros(self.instance.cost.shape)
+        for number in np.flatnonzero(weights > 0):
+            z[:, self.serves[number]] += weights[number] * self.rays[number]
+        return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+
+@define(eq=False)
+class Lagrangian:
+    """Steps of the dual half, and the best so far.
+
+    Attributes:
+        lower, upper: bound and loss.
+        y: prices that give the bound. trees: of the outputs there.
+        z: mechanism of that loss.
+        steps: pricings so far.
+    """
+
+    instance: Instance
+    graph: Graph
+    symmetry: Symmetry
+    mixer: _Mixer
+    trees: Trees
+    best_trees: Trees
+    y: Floats
+    z: Floats
+    lower: float = -np.inf
+    upper: float = np.inf
+    pull: float = 0.5
+    steps: int = 0
+
+    @classmethod
+    def begin(cls, instance: Instance, *, star: bool) -> Lagrangian:
+        """Begin at the star mechanism and its multipliers, or cold: at one output for all, and no bound.
+
+        Where the star has negative weights, or none, its rays and prices are taken all the same.
+        """
+        graph, symmetry = make_graph(instance), Symmetry.trivial(instance)
+        constant = np.zeros(instance.cost.shape)
+        constant[:, int(instance.cost.sum(axis=0).argmin())] = 1.0
+        flat = np.ones((1, instance.records))
+        y, z, rays = np.zeros(instance.records), constant, flat
+        if star:
+            kernel = kernel_of(graph, symmetry)
+            rays = np.concatenate([kernel, np.sqrt(kernel), flat])
+            try:
+                made = make_star(instance, symmetry)
+                y = made.prices
+                if made.feasible and instance.loss(made.mechanism(instance.outputs)) < instance.loss(z):
+                    z = made.mechanism(instance.outputs)
+            except SolverError:
+                y = np.zeros(instance.records)
+        trees = star_trees(graph, instance.cost.argmin(axis=0))
+        begun = cls(instance=instance, graph=graph, symmetry=symmetry, mixer=_Mixer(instance, rays), trees=trees,
+                    best_trees=trees, y=y, z=z, upper=instance.loss(z))
+        if star:
+            begun.price(y)
+        return begun
+
+    def price(self, y: Floats) -> tuple[int, bool]:
+        """Price all outputs at ``y``: how many rays were new, and whether the bound rose."""
+        priced = price_all(self.graph, self.instance, y, self.trees)
+        self.steps += 1
+        bound = anchored_bound(self.symmetry, y, priced)
+        better = bound > self.lower
+        if better:
+            self.lower, self.y = bound, y
+            self.best_trees = Trees(
+                parent=self.trees.parent.copy(), entry=self.trees.entry.copy(), side=self.trees.side.copy())
+        logs = priced.ray[priced.value < -NEGLIGIBLE / self.mixer.scale]
+        added = self.mixer.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
+        return added, better
+
+    def step(self) -> bool:
+        """Mix the rays, price between the best prices and the mixture's. Whether anything moved."""
+        weights, prices = self.mixer.run()
+        better = False
+        if np.abs(weights @ self.mixer.rays - 1.0).max() < 1e-6 and float(weights @ self.mixer.costs) < self.upper:
+            z = self.mixer.matrix(weights)
+            loss = self.instance.loss(z)
+            if loss < self.upper:
+                self.z, self.upper, better = z, loss, True
+        for share in (self.pull, 0.0) if np.isfinite(self.lower) else (0.0,):
+            added, rose = self.price(self.y + (1.0 - share) * (prices - self.y) if share else prices)
+            better = better or rose
+            if added:
+                self.pull = min(0.8, self.pull + 0.1) if rose and share else max(0.3, self.pull - 0.2)
+                return True
+        return better
+
+    def proof(self) -> Multipliers:
+        """Multipliers of the privacy rows behind the bound."""
+        return proof(self.instance, self.symmetry, self.y, self.best_trees)
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between bound and loss."""
+        return (self.upper - self.lower) / max(abs(self.upper), 1e-300)

@@ -1,0 +1,65 @@
+"""BD-mDP as a mechanism: method benders, and those of optimal-lp."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from privopt import __version__
+from privopt.baselines.lp import solve_full, solve_structured
+from privopt.interfaces import SolveContext
+from privopt.mechanisms import Matrix, MetricMechanism
+from privopt_bd_mdp.problem import BDmDPProblem
+
+__all__ = ["BDmDP"]
+
+RESERVE: Final = 0.06
+"""Share of the time left that is kept for repair and certificate."""
+
+
+class BDmDP(MetricMechanism):
+    """The optimal mechanism by partition and decomposition (Qiu, IJCAI 2024)."""
+
+    problem_class = BDmDPProblem
+    kit = "privopt_bd_mdp.kit:PROFILE"
+
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """By Benders decomposition, or by a method of optimal-lp."""
+        if context.method == "full":
+            return solve_full(problem, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+        if context.method != "benders":
+            return solve_structured(problem, context)
+        return _benders(problem, context)
+
+
+def _benders(problem: BDmDPProblem, context: SolveContext) -> Matrix:
+    from privopt.optimal.instance import Instance
+    from privopt_bd_mdp.solver import decompose
+
+    data = problem.data
+    instance = Instance(
+        cost=data.weighted,
+        pairs=data.pairs[data.needed],
+        distances=data.distances[data.needed],
+        epsilon=float(data.epsilon),
+        coordinates=data.records.coordinates,
+    )
+    left = context.remaining
+    within = context.using(
+        gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
+        deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
+    )
+    found = decompose(instance, problem.bd_mdp, within)
+    solution = found.solution
+    return Matrix(
+        z=solution.z,
+        multipliers=None if solution.multipliers is None else solution.multipliers.blocks(),
+        over=data.needed,
+        solver={"name": f"benders, {context.solver}", "version": __version__, "iterations": solution.iterations},
+        details={
+            "partition": problem.bd_mdp.partition,
+            "parts": found.parts,
+            "trajectory": solution.trajectory,
+        },
+        stopped=solution.status == "stopped",
+    )

@@ -1,0 +1,183 @@
+"""The perturbation matrix optimisation (paper, Equations (4) to (7)) as a compiled model, and its rows by number."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import dijkstra
+
+from privopt.decompose import Partition, ValidRows
+from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
+from privopt.dsl.form import StandardForm
+from privopt.optimal.instance import Instance, Multipliers
+
+__all__ = ["PMO", "PathRows"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@frozen(kw_only=True, eq=False)
+class PMO:
+    """An instance and its compiled model.
+
+    Attributes:
+        instance: records, outputs, pairs.
+        form: minimise the expected loss over rows that sum to one and keep the pairs, both ways.
+    """
+
+    instance: Instance
+    form: StandardForm
+
+    @classmethod
+    def of(cls, instance: Instance) -> PMO:
+        """Compile the model of an instance."""
+        n, count = instance.records, instance.outputs
+        lengths = instance.lengths
+        order = np.lexsort((instance.pairs[:, 1], instance.pairs[:, 0]))
+        keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
+
+        def length(a: Ints, b: Ints) -> Floats:
+            low, high = np.minimum(a, b), np.maximum(a, b)
+            found: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
+            return found
+
+        model = Model("perturbation-matrix")
+        X, Y = IndexSet("X", n), IndexSet("Y", count)
+        i, j, k = Index("i", X), Index("j", X), Index("k", Y)
+        z = model.variable("z", X, Y, lower=0)
+        d, c = model.param("d", length), model.param("c", instance.cost)
+        model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
+        model.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+        if len(instance.pairs):
+            both = np.concatenate([instance.pairs, instance.pairs[:, ::-1]])
+            model.require("geo-ind", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=both)
+        return cls(instance=instance, form=model.compile())
+
+    def columns(self, records: Ints) -> Ints:
+        """Columns of the entries of some records."""
+        k = self.instance.outputs
+        return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
+
+    def matrix(self, x: Floats) -> Floats:
+        """(N, K) mechanism of a point, rows scaled to one."""
+        start = self.form.variable("z").start
+        z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
+        return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+    def prices(self, duals: Floats) -> Floats:
+        """(N,) multipliers of the mass rows."""
+        mass = self.form.family("mass")
+        return duals[mass.start : mass.stop]
+
+    def vector(self, multipliers: Multipliers) -> Floats:
+        """Multipliers of privacy rows as a vector over all rows, with the best prices beside them."""
+        duals = np.zeros(self.form.shape[0])
+        if len(self.instance.pairs):
+            forward, backward = multipliers.arrays(self.instance)
+            rows = self.form.family("geo-ind")
+            duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
+        reduced = self.form.c - self.form.A.T @ duals
+        mass = self.form.family("mass")
+        duals[mass.start : mass.stop] = reduced.reshape(self.instance.cost.shape).min(axis=1)
+        return duals
+
+    def multipliers(self, duals: Floats) -> Multipliers:
+        """Multipliers of the privacy rows, from a vector over all rows."""
+        shape = (2, len(self.instance.pairs), self.instance.outputs)
+        if not shape[1]:
+            return Multipliers.whole(np.zeros(shape[1:]), np.zeros(shape[1:]))
+        rows = self.form.family("geo-ind")
+        own = np.maximum(-duals[rows.start : rows.stop], 0.0).reshape(shape)
+        return Multipliers.whole(own[0], own[1])
+
+
+class PathRows:
+    """Path cuts (Property 3.2), brought where a master's point misses them: ``z_ik <= exp(D_ij) z_jk``.
+
+    ``i`` and ``j`` are boundary records, ``D_ij`` the length of a shortest path. Each is a combination of the rows
+    along the path, which is its proof.
+    """
+
+    MOST = 4000
+    """Rows brought at a time, at most, the most missed first."""
+
+    DEEPEST = 25.0
+    """Longer paths (as log-ratios) cut nothing that doubles could tell."""
+
+    MISSED = 1e-7
+
+    def __init__(self, pmo: PMO, partition: Partition) -> None:
+        self.pmo = pmo
+        instance, n = pmo.instance, pmo.instance.records
+        self.boundary = np.flatnonzero(partition.boundary)
+        pairs, lengths = instance.pairs, np.maximum(instance.lengths, 1e-300)
+        graph = sparse.coo_array((lengths, (pairs[:, 0], pairs[:, 1])), shape=(n, n)).tocsr()
+        distances, self._before = dijkstra(graph, directed=False, indices=self.boundary, return_predecessors=True)
+        between = distances[:, self.boundary]
+        known = np.zeros((n, n), dtype=np.bool_)
+        known[pairs[:, 0], pairs[:, 1]] = known[pairs[:, 1], pairs[:, 0]] = True
+        direct = known[np.ix_(self.boundary, self.boundary)]
+        a, b = np.nonzero(~direct & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
+        self._from, self._to, self._length = a, b, between[a, b]
+        number = np.full((n, n), -1, dtype=np.int64)
+        number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
+        number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
+        self._number = number
+
+    def __call__(self, z: Floats) -> ValidRows | None:
+        """Rows that ``z`` over the boundary records' entries misses; None where it misses none."""
+        outputs = self.pmo.instance.outputs
+        table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
+        excess = table[self._from] - np.exp(self._length)[:, None] * table[self._to]
+        path, k = np.nonzero(excess > self.MISSED)
+        if not len(path):
+            return None
+        worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST]
+        path, k = path[worst], k[worst]
+        a, b, half = self._from[path], self._to[path], np.exp(-self._length[path] / 2)
+        rows = np.arange(len(path))
+        matrix = sparse.csr_matrix(
+            (np.concatenate([half, -1.0 / half]),
+             (np.concatenate([rows, rows]), np.concatenate([a * outputs + k, b * outputs + k]))),
+            shape=(len(path), z.size))
+        return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._proof(path, k, half))
+
+    def _proof(self, path: Ints, k: Ints, half: Floats) -> Any:
+        """Row r as minus the rows along its path, each times the growth up to it."""
+        form, instance = self.pmo.form, self.pmo.instance
+        start = form.family("geo-ind").start
+        steps: dict[int, tuple[list[int], list[float]]] = {}
+        places: list[int] = []
+        values: list[float] = []
+        ends = [0]
+        for p, output, scale in zip(path.tolist(), k.tolist(), half.tolist(), strict=True):
+            if p not in steps:
+                steps[p] = self._steps(p)
+            numbers, growth = steps[p]
+            places += [start + number * instance.outputs + output for number in numbers]
+            values += [-scale * g for g in growth]
+            ends.append(len(places))
+        return sparse.csr_matrix((values, places, ends), shape=(len(path), form.shape[0]))
+
+    def _steps(self, p: int) -> tuple[list[int], list[float]]:
+        """Numbers of the directed pairs along a path from its first record, and the growth before each."""
+        first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
+        nodes = [node]
+        while node != first:
+            node = int(self._before[self._from[p], node])
+            nodes.append(node)
+        nodes.reverse()
+        numbers, growth, reached = [], [], 0.0
+        lengths, pairs = self.pmo.instance.lengths, len(self.pmo.instance.pairs)
+        for here, there in pairwise(nodes):
+            number = int(self._number[here, there])
+            numbers.append(number)
+            growth.append(float(np.exp(reached)))
+            reached += float(lengths[number % pairs])
+        return numbers, growth

@@ -1,0 +1,126 @@
+"""Partitions of the records (paper, section 3.4 and supplement C), and one with few boundary records."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import UnknownNameError
+from privopt_bd_mdp.problem import PARTITIONS
+
+__all__ = ["Records", "partition"]
+
+SEED: Final = 0
+"""Of k-means: the partition is a function of the problem."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@frozen(kw_only=True, eq=False)
+class Records:
+    """What the partitioners look at. N records, E edges of the mDP graph.
+
+    Attributes:
+        edges: (E, 2) neighbouring records.
+        lengths: (E,) distances of these.
+        coordinates: (N, dim), or None where records have none.
+        distances: (N, N), or None: then the shortest paths over the edges stand for them.
+        count: N.
+    """
+
+    edges: Ints
+    lengths: Floats
+    count: int
+    coordinates: Floats | None = None
+    distances: Floats | None = field(default=None)
+
+    @property
+    def adjacency(self) -> Any:
+        """(N, N) CSR of ones."""
+        from scipy.sparse import coo_array
+
+        one = np.ones(2 * len(self.edges))
+        ends = np.concatenate([self.edges, self.edges[:, ::-1]])
+        return coo_array((one, (ends[:, 0], ends[:, 1])), shape=(self.count, self.count)).tocsr()
+
+    def distance_vectors(self) -> Floats:
+        """(N, N): row i holds the distances from record i to all (Equation (18))."""
+        if self.distances is not None:
+            return self.distances
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import dijkstra
+
+        length = np.maximum(self.lengths, 1e-300)  # an entry of 0 would be no edge
+        graph = coo_array((length, (self.edges[:, 0], self.edges[:, 1])), shape=(self.count, self.count)).tocsr()
+        table = np.asarray(dijkstra(graph, directed=False))
+        far = np.isfinite(table)
+        return np.where(far, table, 2.0 * float(table[far].max(initial=1.0)))
+
+
+def partition(kind: str, records: Records, subsets: int) -> Ints:
+    """Subset of each record.
+
+    Args:
+        kind: one of :data:`privopt_bd_mdp.problem.PARTITIONS`.
+        records: what to go by.
+        subsets: M; as many as there are records where there are fewer.
+
+    Returns:
+        (N,) labels from 0; some subsets may come out empty and have no label.
+
+    Raises:
+        UnknownNameError: no such kind.
+    """
+    count = min(subsets, records.count)
+    if count <= 1:
+        return np.zeros(records.count, dtype=np.int64)
+    if kind == "distance-vector":
+        return _k_means(records.distance_vectors(), count)
+    if kind == "records":
+        points = records.coordinates
+        return _k_means(records.distance_vectors() if points is None else points, count)
+    if kind == "adjacency":
+        return _k_means(records.adjacency.toarray(), count)
+    if kind == "spectral":
+        return _spectral(records, count)
+    if kind == "minimum-boundary":
+        return _multilevel(records, count)
+    raise UnknownNameError("partition", kind, PARTITIONS)
+
+
+def _k_means(rows: Floats, count: int) -> Ints:
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than subsets: fewer subsets
+        labels = KMeans(n_clusters=count, n_init=4, random_state=SEED).fit_predict(rows)
+    return np.asarray(labels, dtype=np.int64)
+
+
+def _spectral(records: Records, count: int) -> Ints:
+    """k-means on the rows of the first eigenvectors of L = D - W (Equations (43) to (46))."""
+    from scipy.linalg import eigh
+
+    adjacency = records.adjacency.toarray()
+    laplacian = np.diag(adjacency.sum(axis=1)) - adjacency
+    _, vectors = eigh(laplacian, subset_by_index=(0, count - 1))
+    largest = np.abs(vectors).argmax(axis=0)
+    return _k_means(vectors * np.sign(vectors[largest, np.arange(count)]), count)
+
+
+def _multilevel(records: Records, count: int) -> Ints:
+    """METIS's multilevel partition into balanced parts with few edges between them."""
+    import pymetis
+
+    if not len(records.edges):
+        return np.arange(records.count, dtype=np.int64) % count
+    matrix = records.adjacency
+    neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]
+    _, labels = pymetis.part_graph(count, adjacency=neighbours)
+    return np.asarray(labels, dtype=np.int64)

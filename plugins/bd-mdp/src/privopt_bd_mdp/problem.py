@@ -1,0 +1,41 @@
+"""The problem file of bd-mdp: that of every metric mechanism, and how to partition the records."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from attrs import frozen
+
+from privopt.problem import key
+from privopt.problem.metric import MetricProblem
+from privopt.problem.schema import at_least
+
+__all__ = ["PARTITIONS", "BDmDPProblem", "Decomposition"]
+
+PARTITIONS: Final = ("distance-vector", "records", "adjacency", "spectral", "minimum-boundary")
+
+
+@frozen(kw_only=True)
+class Decomposition:
+    """How the problem is decomposed."""
+
+    partition: Literal["distance-vector", "records", "adjacency", "spectral", "minimum-boundary"] = key(
+        "distance-vector",
+        help="k-means on distance vectors, records or adjacency rows; balanced spectral clustering; or the multilevel "
+        "partition with few boundary records",
+    )
+    subsets: int = key(4, help="subsets of records (M); as many as there are records where there are fewer",
+                       check=at_least(1))
+    start: Literal["star", "cold"] = key("star", help="star: the star mechanism and its multipliers as first cuts")
+    lagrangian_steps: int = key(
+        40, help="column-generation steps between Benders rounds, at most, while they help; 0: Benders alone",
+        check=at_least(0),
+    )
+    stabilise: Literal["in-out", "level", "none"] = key("in-out", help="how Benders' queries are stabilised")
+
+
+@frozen(kw_only=True)
+class BDmDPProblem(MetricProblem):
+    """A metric problem and its decomposition."""
+
+    bd_mdp: Decomposition = key(factory=Decomposition, help="how to decompose", name="bd-mdp")

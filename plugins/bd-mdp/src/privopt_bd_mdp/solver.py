@@ -1,0 +1,175 @@
+"""The decomposition of one problem: reduce, partition, Lagrangian steps and Benders rounds in turn."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
+from privopt.errors import StoppedError
+from privopt.interfaces import SolveContext
+from privopt.optimal.instance import Instance, Solution
+from privopt.optimal.reduce import solve_by_component
+from privopt_bd_mdp.lagrangian import Lagrangian
+from privopt_bd_mdp.model import PMO, PathRows
+from privopt_bd_mdp.partitioners import Records, partition
+from privopt_bd_mdp.problem import Decomposition
+
+__all__ = ["Decomposed", "decompose", "partition_of"]
+
+Floats = NDArray[np.float64]
+
+WINDOW: Final = 5
+SHRINK: Final = 0.9
+"""Lagrangian steps go on while so many of them leave at most this share of the gap."""
+
+
+@frozen(kw_only=True)
+class Decomposed:
+    """A solution and how it was found, part by part.
+
+    Attributes:
+        solution: of the whole instance.
+        parts: figures of each connected part that had to be decomposed.
+    """
+
+    solution: Solution
+    parts: tuple[dict[str, Any], ...]
+
+
+def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
+    """Partition of the records of a connected instance; one end of each crossing pair is its boundary."""
+    records = Records(
+        edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates)
+    return make_partition(partition(options.partition, records, subsets), instance.pairs)
+
+
+def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Decomposed:
+    """Solve an instance to ``context.gap``.
+
+    Records at distance 0 are merged, implied pairs dropped, components solved one by one (Property 3.1).
+
+    Raises:
+        StoppedError: stopped with nothing feasible.
+        SolverError: a solver failed.
+    """
+    parts: list[dict[str, Any]] = []
+
+    def part(small: Instance) -> Solution:
+        share = max(1, round(options.subsets * small.records / instance.records))
+        folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(parts)}"
+        solution = _Part(small, options, share, context, folder).solve()
+        parts.append(dict(solution.details))
+        return solution
+
+    return Decomposed(solution=solve_by_component(instance, part), parts=tuple(parts))
+
+
+@define(eq=False)
+class _Part:
+    """One connected instance."""
+
+    instance: Instance
+    options: Decomposition
+    subsets: int
+    context: SolveContext
+    folder: Path | None
+    trajectory: list[tuple[float, float, float]] = field(factory=list)
+    began: float = field(factory=time.monotonic)
+    lagrangian: Lagrangian | None = None
+    pmo: PMO | None = None
+
+    def solve(self) -> Solution:
+        """Lagrangian steps first: they need no partition; then Benders with more of them between rounds."""
+        partition = partition_of(self.instance, self.options, self.subsets)
+        try:
+            self.lagrangian = Lagrangian.begin(self.instance, star=self.options.start == "star")
+            self.note(0)
+            self.steps(self.lagrangian)
+        except KeyboardInterrupt:
+            if self.lagrangian is None:
+                raise
+            return self.by_lagrangian(self.lagrangian, partition, "stopped")
+        if self.lagrangian.gap <= self.context.gap:
+            return self.by_lagrangian(self.lagrangian, partition, "optimal")
+        if self.context.remaining == 0.0:
+            return self.by_lagrangian(self.lagrangian, partition, "stopped")
+        return self.by_benders(self.lagrangian, partition)
+
+    def note(self, rounds: int) -> None:
+        """Tell of the Lagrangian half."""
+        found = self.lagrangian
+        if found is not None:
+            self.trajectory.append((time.monotonic() - self.began, found.lower, found.upper))
+            lower = found.lower if np.isfinite(found.lower) else None
+            self.context.report("lagrangian steps", rounds + found.steps, lower, found.upper)
+
+    def steps(self, found: Lagrangian) -> None:
+        """Steps, while they help: at most as many as asked for."""
+        gaps = [found.gap]
+        for _ in range(self.options.lagrangian_steps):
+            if found.gap <= self.context.gap or self.context.remaining == 0.0 or not found.step():
+                return
+            self.note(0)
+            gaps.append(found.gap)
+            if len(gaps) > 2 * WINDOW and gaps[-1] > SHRINK * gaps[-1 - WINDOW]:
+                return
+
+    def improvement(self, duals: Floats | None, x: Floats | None) -> Improvement | None:
+        """Steps from Benders' own prices on; what they found as a point and multipliers of the whole form."""
+        found, pmo = self.lagrangian, self.pmo
+        assert found is not None
+        assert pmo is not None
+        if duals is not None:
+            found.price(pmo.prices(duals))
+        self.steps(found)
+        if not np.isfinite(found.lower):
+            return Improvement(x=found.z.ravel())
+        return Improvement(x=found.z.ravel(), multipliers=[pmo.vector(found.proof())])
+
+    def by_lagrangian(self, found: Lagrangian, partition: Partition, status: str) -> Solution:
+        """The answer where no Benders round was needed, or none possible."""
+        return Solution(
+            z=found.z, objective=found.upper, lower_bound=found.lower, multipliers=found.proof(), method="benders",
+            iterations=0, trajectory=tuple(self.trajectory), status=status,
+            details=self.details(partition, {"rounds": 0}))
+
+    def by_benders(self, found: Lagrangian, partition: Partition) -> Solution:
+        """Benders rounds, with Lagrangian steps between them where these are wanted."""
+        self.pmo = pmo = PMO.of(self.instance)
+        blocks = [pmo.columns(members) for members in partition.members()]
+        start = Start(x=found.z.ravel(), multipliers=[pmo.vector(found.proof())] if np.isfinite(found.lower) else [])
+        if self.options.start == "cold":
+            start = Start(x=found.z.ravel())
+        context = self.context.using(checkpoint=self.folder, progress=self.context.progress)
+        wanted = self.options.lagrangian_steps > 0
+        try:
+            result = Benders(solver=self.context.solver, stabilise=self.options.stabilise).solve(
+                pmo.form, blocks, context, start=start, valid=PathRows(pmo, partition),
+                improve=self.improvement if wanted else None)
+        except (KeyboardInterrupt, StoppedError):
+            return self.by_lagrangian(found, partition, "stopped")
+        z = pmo.matrix(result.x)
+        offset = time.monotonic() - self.began - (result.trajectory[-1][0] if result.trajectory else 0.0)
+        self.trajectory += [(offset + t, low, high) for t, low, high in result.trajectory]
+        multipliers = found.proof() if result.duals is None else pmo.multipliers(result.duals)
+        return Solution(
+            z=z, objective=self.instance.loss(z), lower_bound=-np.inf if result.bound is None else result.bound,
+            multipliers=multipliers, method="benders", iterations=result.rounds, trajectory=tuple(self.trajectory),
+            status=result.status, details=self.details(partition, {"rounds": result.rounds, **result.details}))
+
+    def details(self, partition: Partition, more: dict[str, Any]) -> dict[str, Any]:
+        """Figures of this part."""
+        steps = 0 if self.lagrangian is None else self.lagrangian.steps
+        return {
+            "records": self.instance.records, "pairs": len(self.instance.pairs),
+            "subsets": int(partition.subset.max()) + 1, "boundary": int(partition.boundary.sum()),
+            "boundary_both_sides": partition.ends, "pairs_between_subsets": partition.crossing,
+            "blocks": len(partition.sizes), "largest_block": int(partition.sizes.max(initial=0)),
+            "lagrangian_steps": steps, **more,
+        }

@@ -1,0 +1,127 @@
+"""Partitions of the nodes of a graph: who is on the boundary, what falls apart inside.
+
+A block is a connected set of internal nodes; the boundary is what the master keeps. Either both ends of every edge
+between two subsets are on it (Qiu, IJCAI 2024, Definition 3.2), or one end of each is enough: a vertex cover of these
+edges, which is smaller.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.dsl.sets import IntArray
+
+__all__ = ["Partition", "boundary_of", "make_partition", "vertex_cover"]
+
+
+@frozen(kw_only=True, eq=False)
+class Partition:
+    """A partition of N nodes and what follows from it.
+
+    Attributes:
+        subset: (N,) subset of each node, from 0.
+        boundary: (N,) which nodes the master keeps.
+        block: (N,) block of each internal node, from 0 in the order of first occurrence; -1 on the boundary.
+        crossing: number of edges between subsets.
+        ends: number of nodes with an edge into another subset (the paper's boundary).
+    """
+
+    subset: IntArray
+    boundary: NDArray[np.bool_]
+    block: IntArray
+    crossing: int
+    ends: int
+
+    @property
+    def sizes(self) -> IntArray:
+        """(blocks,) number of nodes in each block."""
+        return np.bincount(self.block[self.block >= 0])
+
+    def members(self) -> list[IntArray]:
+        """The nodes of each block."""
+        return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
+
+
+def boundary_of(subset: IntArray, edges: IntArray) -> NDArray[np.bool_]:
+    """Nodes with an edge into another subset."""
+    crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
+    found = np.zeros(len(subset), dtype=np.bool_)
+    found[crossing.ravel()] = True
+    return found
+
+
+def vertex_cover(nodes: int, edges: IntArray) -> NDArray[np.bool_]:
+    """A small set of nodes that touches every edge: the most joined first, then what is not needed out again.
+
+    Exact where the edges join two sides only (König's theorem by way of a largest matching).
+    """
+    cover = np.zeros(nodes, dtype=np.bool_)
+    if not len(edges):
+        return cover
+    koenig = _bipartite_cover(nodes, edges)
+    if koenig is not None:
+        return koenig
+    left = np.ones(len(edges), dtype=np.bool_)
+    while left.any():
+        degree = np.bincount(edges[left].ravel(), minlength=nodes)
+        best = int(degree.argmax())
+        cover[best] = True
+        left &= (edges != best).all(axis=1)
+    for node in np.flatnonzero(cover):
+        others = edges[(edges == node).any(axis=1)]
+        if cover[others[others != node]].all():
+            cover[node] = False
+    return cover
+
+
+def _bipartite_cover(nodes: int, edges: IntArray) -> NDArray[np.bool_] | None:
+    import networkx as nx
+
+    graph = nx.Graph(edges.tolist())
+    if not nx.is_bipartite(graph):
+        return None
+    cover = np.zeros(nodes, dtype=np.bool_)
+    for part in sorted(nx.connected_components(graph), key=min):
+        piece = graph.subgraph(sorted(part))
+        top = sorted(nx.bipartite.sets(piece)[0])
+        matching = nx.bipartite.hopcroft_karp_matching(piece, top)
+        cover[sorted(nx.bipartite.to_vertex_cover(piece, matching, top))] = True
+    return cover
+
+
+def make_partition(subset: Any, edges: IntArray, *, cover: bool = True) -> Partition:
+    """What follows from the subsets of the nodes of a graph.
+
+    Args:
+        subset: (N,) labels.
+        edges: (E, 2).
+        cover: keep one end of each edge between subsets on the boundary, not both.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
+    nodes = len(subset)
+    crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
+    ends = boundary_of(subset, edges)
+    boundary = vertex_cover(nodes, crossing) if cover else ends
+    if boundary.all() and nodes > 1:
+        boundary = boundary.copy()
+        boundary[0] = False  # something must be inside
+    inside = edges[~boundary[edges].any(axis=1)]
+    graph = coo_array((np.ones(len(inside), dtype=np.int8), (inside[:, 0], inside[:, 1])), shape=(nodes, nodes))
+    labels = connected_components(graph, directed=False)[1]
+    # what falls apart once the boundary is fixed is solved apart (Property 3.1)
+    block = np.full(nodes, -1, dtype=np.int64)
+    inner = np.flatnonzero(~boundary)
+    joined = labels[inner]
+    _, first, inverse = np.unique(joined, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    block[inner] = rank[inverse]
+    return Partition(subset=subset, boundary=boundary, block=block, crossing=len(crossing), ends=int(ends.sum()))
+
