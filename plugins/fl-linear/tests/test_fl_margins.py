@@ -160,3 +160,11 @@ def test_splits_keep_the_promise():
     assert 1 - np.prod(1 - by_cost) == pytest.approx(0.1, rel=1e-9)
     assert by_cost[1] > by_cost[2] > by_cost[0]
     assert (evolve(rule, split="cost").shares(sizes, 0 * cost, 0.1) == rule.shares(sizes, cost, 0.1)).all()
+
+
+def test_recurrence_for_sine_sums(rng):
+    """Clenshaw's recurrence at its largest, with the weights of a Fourier series: far within the slack of 1e-9."""
+    weight = 1.0 / (math.pi * np.arange(1.0, 501.0))
+    for turn in [0.0, 1e-7, 1e-3, 0.4999999, *rng.uniform(-0.5, 0.5, 50)]:
+        direct = math.fsum(weight * np.sin(2 * math.pi * np.arange(1, 501) * turn))
+        assert quantiles._sine_sum(weight, 500, turn) == pytest.approx(direct, abs=1e-10)
