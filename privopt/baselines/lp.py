@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privopt.dsl import Eq, Index, IndexSet, Model, total
 from privopt.exact.bound import Multipliers
 from privopt.interfaces import PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.mechanisms import Matrix
 from privopt.privacy.metric_dp import both_ways
 
 if TYPE_CHECKING:
-    from privopt.dsl import Solution
+    from privopt.dsl import Model, Solution
     from privopt.problem.data import MetricData
 
 __all__ = ["multipliers_of", "optimal_model", "solve_full", "solve_structured"]
@@ -25,6 +24,8 @@ def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: Utility
     Pairs that others imply exactly are left out of the model (mathematics: the shortest paths over the
     others are no longer); the release is certified over all of them.
     """
+    from privopt.dsl import Eq, Index, IndexSet, Model, total
+
     m = Model("optimal")
     X, Y = IndexSet("X", data.records.ids), IndexSet("Y", data.outputs.ids)
     i, j, k = Index("i", X), Index("j", X), Index("k", Y)

@@ -6,7 +6,6 @@ from typing import Any
 
 from attrs import frozen
 
-from privopt.baselines.lp import solve_full, solve_structured
 from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
 from privopt.mechanisms import Matrix, MetricMechanism
@@ -21,6 +20,8 @@ class OptimalLP(MetricMechanism):
 
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
         """By the whole LP, or by one of the structured solvers."""
+        from privopt.baselines.lp import solve_full, solve_structured
+
         if context.method == "full":
             return solve_full(problem, self.privacy(problem, "full"), self.utility(problem, "full"), context)
         return solve_structured(problem, context)
