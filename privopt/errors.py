@@ -81,6 +81,9 @@ class InputError(PrivoptError):
         self.faults = tuple(faults)
         super().__init__("\n".join(map(str, self.faults)))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...]]]:
+        return InputError, (self.faults,)  # pickle would hand the message to __init__
+
 
 class UsageError(PrivoptError):
     """A command or call that cannot be meant so."""
@@ -92,11 +95,15 @@ class UnknownNameError(UsageError):
     """A name that nothing is registered under."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind = kind
         self.name = name
-        known = sorted(known)
+        self.known = known = sorted(known)
         near = get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
         super().__init__(f"no {kind} is called {name!r}; {hint}")
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, list[str]]]:
+        return UnknownNameError, (self.kind, self.name, self.known)
 
 
 class RegistryError(PrivoptError):
