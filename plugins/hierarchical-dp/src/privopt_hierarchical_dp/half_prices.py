@@ -226,8 +226,12 @@ def _hand_down(
         probe, step = guess[node], 1
         while not (has_low and has_high and high - low == 1):
             count = 0
-            for c in range(first, last):
-                count += _answer(c, probe, noisy, child, level, weight, ranked, prefix, guess, stack)
+            if first >= first_leaf:
+                tick = (probe + weight[level[first]]) // (2 * weight[level[first]])
+                count = _above_leaves(first, last, tick, ranked, prefix)
+            else:
+                for c in range(first, last):
+                    count += _answer(c, probe, noisy, child, level, weight, ranked, prefix, guess, stack)
             if count < wanted:
                 low, has_low = probe, True
             else:

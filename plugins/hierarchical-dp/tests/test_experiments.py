@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from privopt_hierarchical_dp.experiments import main
+from privopt_hierarchical_dp.generate import census, taxi
+
+
+def test_a_small_census_has_its_numbers_exactly():
+    data = census(sizes=40, groups=500_000, individuals=1_297_000, seed=5)
+    assert data.tree.widths == (1, 52, 3144)
+    assert data.groups == 500_000
+    assert data.individuals == 1_297_000
+    assert data.leaves.min() >= 0
+    tail = data.leaves.sum(axis=0)
+    assert (tail[6:9] < tail[5:8]).all()
+    assert tail[20:].sum() <= 60  # outliers, and next to nothing of the tail
+
+
+def test_small_taxi_data_have_their_shape():
+    data = taxi(sizes=5000, pickups=200_000, taxis=300, seed=5)
+    assert data.tree.widths == (1, 6, 263)
+    assert data.individuals == 200_000
+    assert data.leaves[:, -1].sum() == 1
+
+
+def test_the_real_counties_and_zones(request):
+    from privopt.testing.data import data_path
+
+    data = census(sizes=20, groups=300_000, individuals=None, counties=data_path("us_counties", "co_est2019.csv"))
+    assert data.tree.widths == (1, 52, 3144)
+    assert data.tree.names[1][0] == "Alabama"
+    zones = taxi(sizes=50, pickups=30_000, taxis=50, zones=data_path("nyc_zones", "taxi_zone_lookup.csv"))
+    assert zones.tree.widths == (1, 6, 263)
+    assert set(zones.tree.names[1]) == {"EWR", "Queens", "Bronx", "Manhattan", "Staten Island", "Brooklyn"}
+
+
+def test_virginia_is_refused_with_the_figure(tmp_path):
+    """The counties' populations of 2010 fall 6222 short of the state's."""
+    import polars as pl
+
+    from privopt.errors import InputError
+    from privopt.testing.data import data_path
+    from privopt_hierarchical_dp.counts import check_totals, read_counts
+
+    table = pl.read_csv(data_path("us_counties", "co_est2019.csv"), infer_schema_length=10_000)
+    table = table.filter(pl.col("STNAME") == "Virginia").with_columns(
+        pl.col("CENSUS2010POP").cast(pl.Int64, strict=False).fill_null(0)
+    )
+    counties = table.filter(pl.col("SUMLEV") == 50)
+    state = int(table.filter(pl.col("SUMLEV") == 40)["CENSUS2010POP"][0])
+    counties.select(
+        pl.lit("Virginia").alias("level_1"),
+        pl.col("CTYNAME").alias("level_2"),
+        pl.lit(1).alias("size"),
+        pl.col("CENSUS2010POP").alias("groups"),
+    ).write_csv(tmp_path / "counts.csv")
+    (tmp_path / "totals.csv").write_text(f"region,total\nVirginia,{state}\n")
+    with pytest.raises(InputError, match="6222 short"):
+        check_totals(tmp_path / "totals.csv", read_counts(tmp_path / "counts.csv", 1))
+
+
+def test_quick_experiments_write_their_tables_and_pictures(tmp_path):
+    assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names >= {"table_7_census.csv", "table_7_taxi.csv", "splits.csv", "figure_7.csv", "figure_7.png"}
+    assert names >= {f"figure_{number}_{data}.png" for number in (8, 9) for data in ("census", "taxi")}
+    with (tmp_path / "table_7_census.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    by_method = {(row["method"], row["epsilon"]): row for row in rows}
+    for (method, _), row in by_method.items():
+        broken = float(row["violations"])
+        assert broken > 0 if method == "hierarchical-relaxed" else broken == 0 or method == "cumulative-relaxed"
+    for epsilon in ("0.1", "0.5", "1.0"):
+        ours, theirs = by_method["cumulative-smoothed", epsilon], by_method["cumulative-dp", epsilon]
+        both = [np.array([float(row[f"level_{level}"]) for level in (1, 2, 3)]) for row in (ours, theirs)]
+        assert both[0].sum() <= 0.7 * both[1].sum()

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt_hierarchical_dp.smoothing import heterogeneity, pool_upwards, smooth_down
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 6), st.sampled_from([0.3, 5.0, 400.0]))
+def test_smoothed_counts_are_valid_whatever_the_noise(seed, depth, sizes, scale):
+    rng = np.random.default_rng(seed)
+    paths = [("root",)]
+    for level in range(1, depth):
+        paths = [(*p, f"{level}-{i}-{k}") for i, p in enumerate(paths) for k in range(rng.integers(1, 4))]
+    tree = Tree.from_paths(paths)
+    true = add_up(tree, rng.integers(0, 9, size=(tree.widths[-1], sizes)) * rng.integers(0, 2, size=sizes))
+    totals = [level.sum(axis=1) for level in true]
+    noisy = [
+        np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, scale, (len(c), sizes - 1))).astype(int) for c in true
+    ]
+    variances = [np.full(sizes - 1, 2 * scale**2)] * depth
+    counts, _ = smooth_down(tree, noisy, variances=variances, totals=totals)
+    for level, again, total in zip(counts, add_up(tree, counts[-1]), totals, strict=True):
+        assert level.min() >= 0
+        np.testing.assert_array_equal(level, again)
+        np.testing.assert_array_equal(level.sum(axis=1), total)
+
+
+def test_without_noise_the_counts_come_back():
+    tree = Tree.from_paths([("r", "a"), ("r", "b"), ("r", "c")])
+    true = add_up(tree, np.array([[50, 20, 0, 7], [9, 0, 3, 1], [100, 90, 80, 5]]))
+    noisy = [np.cumsum(level, axis=1)[:, :-1] for level in true]
+    tiny = [np.full(3, 1e-6)] * 2
+    counts, _ = smooth_down(tree, noisy, variances=tiny, totals=[level.sum(axis=1) for level in true])
+    for found, level in zip(counts, true, strict=True):
+        np.testing.assert_array_equal(found, level)
+
+
+def test_pooling_is_the_weighted_mean_with_the_sum_of_the_children():
+    tree = Tree.from_paths([("r", "a"), ("r", "b")])
+    means, spreads = pool_upwards(tree, [np.array([[10]]), np.array([[2], [4]])], [np.array([4.0]), np.array([1.0])])
+    # own 10 with variance 4, children's sum 6 with variance 2
+    np.testing.assert_allclose(means[0], [[(10 / 4 + 6 / 2) / (1 / 4 + 1 / 2)]])
+    np.testing.assert_allclose(spreads[0], [[1 / (1 / 4 + 1 / 2)]])
+    np.testing.assert_allclose(spreads[1], [[1.0], [1.0]])
+
+
+def test_heterogeneity_finds_what_was_planted():
+    rng = np.random.default_rng(1)
+    regions, totals = 4000, np.full(4000, 20_000)
+    for planted in (0.0, 0.1, 0.4):
+        shares = np.array([0.5, 0.3, 0.2])
+        expected = totals[:, None] * shares
+        # sizes drift apart by the planted share of their mean; the last takes up the rest
+        drift = expected[:, :2] * planted * rng.normal(size=(regions, 2))
+        counts = rng.poisson(np.maximum(expected[:, :2] + drift, 0.0))
+        noisy = np.cumsum(counts, axis=1) + rng.laplace(0, 30, (regions, 2))
+        square = heterogeneity(noisy, np.full((regions, 2), 1800.0), expected, totals)
+        assert abs(np.sqrt(square[0]) - planted) < 0.02
+
+
+def test_it_beats_the_joint_projection_on_regions_that_resemble_each_other():
+    rng = np.random.default_rng(3)
+    tree = Tree.from_paths([("r", f"c{i}") for i in range(60)])
+    shares = np.array([0.4, 0.3, 0.15, 0.1, 0.04, 0.01])
+    leaves = np.array([rng.multinomial(900, shares) for _ in range(60)])
+    true = add_up(tree, leaves)
+    totals = [level.sum(axis=1) for level in true]
+    noisy = [np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, 40, (len(c), 5))).astype(int) for c in true]
+    from privopt_hierarchical_dp.chain import fit_cumulative
+
+    smoothed, _ = smooth_down(tree, noisy, variances=[np.full(5, 3200.0)] * 2, totals=totals)
+    chain = fit_cumulative(tree, noisy, totals=totals, weights=[np.ones(5)] * 2, exact_up_to=0).counts
+    assert np.abs(smoothed[1] - leaves).sum() < 0.6 * np.abs(chain[1] - leaves).sum()
