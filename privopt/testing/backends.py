@@ -11,78 +11,28 @@
 from __future__ import annotations
 
 import math
-import time
+import tempfile
 from collections.abc import Callable
 from itertools import product
-from typing import Any, Final, NoReturn
+from pathlib import Path
+from typing import Any, Final
 
 import hypothesis
 import numpy as np
 from hypothesis import strategies as st
-from hypothesis.errors import Flaky
 from numpy.typing import NDArray
 
 from privopt.backends import Backend, Outcome, Result, get
 from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
 from privopt.testing.efforts import Effort, effort
+from privopt.testing.models import NEAR, FoundError, fail, kkt_faults, linear_programs, try_solver
 from privopt.testing.runner import CheckResult
 from privopt.testing.under_trial import fingerprint, told
 
-__all__ = ["BACKEND_CHECKS", "check_backend", "kkt_faults", "linear_programs"]
-
-NEAR: Final = 1e-6
-"""Room for a solver's own tolerances, relative to the numbers at hand, which are all small."""
+__all__ = ["BACKEND_CHECKS", "check_backend"]
 
 Floats = NDArray[np.float64]
-
-
-@st.composite
-def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: bool = False) -> StandardForm:
-    """Small linear programs over bounded boxes, of whole numbers: equations, ranges, free rows, either sense.
-
-    Feasible by construction: the rows' sides are set around a point of the box. With ``integers`` that point is whole,
-    and so are some of the columns.
-    """
-    n, m = draw(st.integers(1, columns)), draw(st.integers(0, rows))
-    whole = st.integers(-4, 4)
-    point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
-    A = np.array(draw(st.lists(whole, min_size=n * m, max_size=n * m)), dtype=np.float64).reshape(m, n)
-    sides = draw(st.lists(st.tuples(st.sampled_from("LGER"), st.integers(0, 3)), min_size=m, max_size=m))
-    lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
-    for row, (kind, slack) in enumerate(sides):
-        at = float(A[row] @ point)
-        if kind in "LER":
-            upper[row] = at if kind == "E" else at + slack
-        if kind in "GER":
-            lower[row] = at if kind == "E" else at - slack
-    kinds = draw(st.lists(st.booleans(), min_size=n, max_size=n)) if integers else [False] * n
-    return StandardForm(
-        c=np.array(draw(st.lists(whole, min_size=n, max_size=n)), dtype=np.float64),
-        sense=draw(st.sampled_from(["min", "max"])),
-        A=A,
-        row_lower=lower,
-        row_upper=upper,
-        col_lower=np.zeros(n),
-        col_upper=point + draw(st.integers(0, 2)),
-        integrality=np.array(kinds, dtype=np.uint8),
-    )
-
-
-class _FoundError(AssertionError):
-    pass
-
-
-def _fail(what: str, form: StandardForm) -> NoReturn:
-    shown = [f"{form.sense} {form.c.tolist()}"]
-    shown += [
-        f"{low:g} <= {row} <= {up:g}"
-        for row, low, up in zip(form.A.toarray().tolist(), form.row_lower, form.row_upper, strict=True)
-    ]
-    shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
-    if form.is_mip:
-        shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}")
-    raise _FoundError(f"{what}\nsmallest model found:\n" + "\n".join(shown))
 
 
 def _optimal(backend: Backend, form: StandardForm) -> tuple[Result, Floats]:
@@ -90,60 +40,24 @@ def _optimal(backend: Backend, form: StandardForm) -> tuple[Result, Floats]:
     try:
         result = backend.solve(form)
     except PrivoptError as error:
-        _fail(f"it raised {told(error)}", form)
+        fail(f"it raised {told(error)}", form)
     if fingerprint(form) != before:
-        _fail("solve changed the form it was given", form)
+        fail("solve changed the form it was given", form)
     if result.outcome is not Outcome.OPTIMAL or result.x is None:
-        _fail(f"a bounded, feasible model is called {result.outcome.value}; wanted optimal", form)
+        fail(f"a bounded, feasible model is called {result.outcome.value}; wanted optimal", form)
     return result, result.x
-
-
-def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Floats | None) -> list[str]:
-    """Conditions of Karush, Kuhn and Tucker that a vector and its multipliers miss, in words.
-
-    Multipliers are the change of the objective for a unit of a row's side: for a minimum, at least 0 where the row
-    stands at its lower side, at most 0 at its upper one, 0 between; reduced costs likewise for bounds of columns.
-    """
-    faults = []
-    activity = np.asarray(form.A @ x)
-    weight = float(np.abs(form.A.toarray()).sum(axis=1).max(initial=0.0))
-    room = NEAR * (1.0 + float(np.abs(x).max(initial=0.0)) * (1.0 + weight))
-    for what, values, low, high in (
-        ("row", activity, form.row_lower, form.row_upper),
-        ("column", x, form.col_lower, form.col_upper),
-    ):
-        for n, (value, a, b) in enumerate(zip(values.tolist(), low.tolist(), high.tolist(), strict=True)):
-            if not a - room <= value <= b + room:
-                faults.append(f"{what} {n} is {value:.9g}, outside [{a:g}, {b:g}]")
-    sign = 1.0 if form.sense == "min" else -1.0
-    if duals is None or form.is_mip:
-        return faults
-    left = form.c - np.asarray(form.A.T @ duals)
-    if reduced is not None and np.abs(left - reduced).max(initial=0.0) > room:
-        n = int(np.argmax(np.abs(left - reduced)))
-        faults.append(f"reduced cost of column {n} is {reduced[n]:.9g}; c - A'y gives {left[n]:.9g}")
-    for what, values, low, high, price in (
-        ("row", activity, form.row_lower, form.row_upper, sign * duals),
-        ("column", x, form.col_lower, form.col_upper, sign * left),
-    ):
-        for n, y in enumerate(price.tolist()):
-            if y > room and values[n] > low[n] + room:
-                faults.append(f"{what} {n} has the price {sign * y:.6g}, but is not at its lower side")
-            if y < -room and values[n] < high[n] - room:
-                faults.append(f"{what} {n} has the price {sign * y:.6g}, but is not at its upper side")
-    return faults
 
 
 def _kkt(backend: Backend, data: Any) -> None:
     form = data.draw(linear_programs())
     result, x = _optimal(backend, form)
     if backend.capabilities.duals and form.shape[0] and result.duals is None:
-        _fail("the backend declares multipliers, and gives none for an LP solved to optimality", form)
+        fail("the backend declares multipliers, and gives none for an LP solved to optimality", form)
     for fault in kkt_faults(form, x, result.duals, result.reduced):
-        _fail(fault, form)
+        fail(fault, form)
     value = float(form.c @ x) + form.c0
     if result.objective is None or abs(result.objective - value) > NEAR * (1 + abs(value)):
-        _fail(f"the objective is said to be {result.objective!r}; at its vector it is {value!r}", form)
+        fail(f"the objective is said to be {result.objective!r}; at its vector it is {value!r}", form)
 
 
 def _optimum(backend: Backend, data: Any) -> None:
@@ -159,7 +73,7 @@ def _optimum(backend: Backend, data: Any) -> None:
     box = list(zip(form.col_lower, form.col_upper, strict=True))
     solved = linprog(sign * form.c, A_ub=rows if len(rows) else None, b_ub=sides if len(rows) else None, bounds=box)
     if solved.status == 0 and abs(sign * solved.fun - float(result.objective or 0.0)) > NEAR * (1 + abs(solved.fun)):
-        _fail(f"the optimum is {sign * solved.fun!r} by SciPy, {result.objective!r} by this backend", form)
+        fail(f"the optimum is {sign * solved.fun!r} by SciPy, {result.objective!r} by this backend", form)
     _bounded(form, result, sign * solved.fun)
 
 
@@ -168,7 +82,7 @@ def _bounded(form: StandardForm, result: Result, optimum: float) -> None:
         return
     over = result.bound - optimum if form.sense == "min" else optimum - result.bound
     if over > NEAR * (1 + abs(optimum)):
-        _fail(f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}", form)
+        fail(f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}", form)
 
 
 def _integers(backend: Backend, data: Any) -> None:
@@ -176,7 +90,7 @@ def _integers(backend: Backend, data: Any) -> None:
     hypothesis.assume(bool((form.integrality == 1).all()))
     result, x = _optimal(backend, form)
     if not np.array_equal(x, np.round(x)):
-        _fail(f"integer columns came out as {x.tolist()}", form)
+        fail(f"integer columns came out as {x.tolist()}", form)
     A = form.A.toarray()
     best = None
     for point in product(*(range(int(b) + 1) for b in form.col_upper.tolist())):
@@ -186,7 +100,7 @@ def _integers(backend: Backend, data: Any) -> None:
             better = best is None or (value < best if form.sense == "min" else value > best)
             best = value if better else best
     if best is None or result.objective is None or abs(best - result.objective) > NEAR * (1 + abs(best)):
-        _fail(f"the optimum over all whole points is {best!r}; the backend says {result.objective!r}", form)
+        fail(f"the optimum over all whole points is {best!r}; the backend says {result.objective!r}", form)
     _bounded(form, result, best)
 
 
@@ -207,14 +121,14 @@ def _infeasible(backend: Backend, data: Any) -> None:
     )
     outcome = backend.solve(clash).outcome
     if outcome is not Outcome.INFEASIBLE:
-        _fail(f"a model without solution is called {outcome.value}", clash)
+        fail(f"a model without solution is called {outcome.value}", clash)
 
 
 def _repeats(backend: Backend, data: Any) -> None:
     form = data.draw(linear_programs(integers=backend.capabilities.mip))
     (_, one), (_, two) = _optimal(backend, form), _optimal(backend, form)
     if not np.array_equal(one, two):
-        _fail(f"the same model gave {one.tolist()} and then {two.tolist()}", form)
+        fail(f"the same model gave {one.tolist()} and then {two.tolist()}", form)
 
 
 def _privacy(backend: Backend, data: Any) -> None:
@@ -229,22 +143,20 @@ def _privacy(backend: Backend, data: Any) -> None:
     from privopt.testing.reference import best_loss
 
     problem = data.draw(metric_problems(budgets=("1.0", "0.5", "2.0"), shapes=("grid", "points", "clique", "clusters")))
-    import tempfile
-    from pathlib import Path
-
     with tempfile.TemporaryDirectory() as folder:
         loaded = load_problem(MetricProblem, problem.write(Path(folder))).data
     model = optimal_model(loaded, MetricDP.of(loaded), ExpectedLoss.of(loaded))
     solution = model.solve(backend.name, gap=1e-9)
     reached = best_loss(loaded)
     if solution.objective is None or solution.objective > reached + 1e-5 * (1 + abs(reached)):
-        raise _FoundError(f"objective {solution.objective!r}; a certified mechanism has {reached!r}\n{problem.show()}")
+        raise FoundError(f"objective {solution.objective!r}; a certified mechanism has {reached!r}\n{problem.show()}")
     found = multipliers_of(solution, loaded)
     if found is None:
         return
-    bound = lower_bound(loaded.weighted, loaded.pairs, loaded.distances, loaded.epsilon, found)
+    pairs, distances = loaded.pairs[loaded.needed], loaded.distances[loaded.needed]
+    bound = lower_bound(loaded.weighted, pairs, distances, loaded.epsilon, found)
     if bound < reached - 1e-4 * (1 + abs(reached)):
-        raise _FoundError(f"its multipliers prove {bound!r} only; the optimum is {reached!r}\n{problem.show()}")
+        raise FoundError(f"its multipliers prove {bound!r} only; the optimum is {reached!r}\n{problem.show()}")
 
 
 BACKEND_CHECKS: Final[dict[str, Callable[[Backend, Any], None]]] = {
@@ -275,26 +187,5 @@ def check_backend(backend: Backend | str, *, how: Effort | None = None, seed: in
         if name == "integers" and not tried.capabilities.mip:
             results.append(CheckResult(check=name, version=1, status="skipped", reason="takes no integers"))
             continue
-        results.append(_result(name, function, tried, how, seed))
+        results.append(try_solver(name, function, tried, how, seed))
     return results
-
-
-def _result(
-    name: str, function: Callable[[Any, Any], None], tried: Any, how: Effort, seed: int
-) -> CheckResult:
-    start, count = time.monotonic(), 0
-
-    def body(data: Any) -> None:
-        nonlocal count
-        count += 1
-        try:
-            function(tried, data)
-        except PrivoptError as error:
-            raise _FoundError(f"it raised {told(error)}") from error
-
-    try:
-        hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))()
-    except (_FoundError, Flaky) as error:
-        seconds = time.monotonic() - start
-        return CheckResult(check=name, version=1, status="failed", reason=str(error), seconds=seconds, examples=count)
-    return CheckResult(check=name, version=1, status="passed", seconds=time.monotonic() - start, examples=count)

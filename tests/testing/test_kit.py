@@ -1,0 +1,228 @@
+"""The kit's own machinery: one call, strict expectations, what it draws, how it tells."""
+
+import math
+import random
+import tomllib
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from faults import counts, matrix, ranks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import UnknownNameError, UsageError
+from privopt.problem import load_problem
+from privopt.problem.metric import MetricProblem
+from privopt.registry import registry
+from privopt.testing import (
+    GeneratedProblem,
+    conformance,
+    csv_bytes,
+    metric_problems,
+    metric_profile,
+    run_check,
+    subject,
+    to_toml,
+)
+from privopt.testing.checks import CHECKS
+from privopt.testing.efforts import EFFORTS, effort
+from privopt.testing.metric import default_profile
+from privopt.testing.runner import expected_for, judged
+from privopt.testing.strategies import (
+    SHAPES,
+    costs,
+    count_vectors,
+    hierarchies,
+    metric_spaces,
+    priors,
+    score_matrices,
+)
+from privopt.testing.under_trial import fingerprint
+
+few = settings(max_examples=30, deadline=None, database=None)
+
+test_conformance = conformance(matrix.RightMatrix, guarantee="metric-dp", checks=["rows-sum-to-one", "oracle"])
+
+
+class TestStrictness:
+    def call(self, mechanism, check, **options):
+        guarantee = options.pop("guarantee", "metric-dp")
+        made = conformance(mechanism, guarantee=guarantee, checks=[check], how="dev", **options)
+        made("solve", check)
+
+    def test_a_failure_names_mechanism_method_and_check(self):
+        with pytest.raises(pytest.fail.Exception, match="row-sum-off --method solve: rows-sum-to-one: row"):
+            self.call(matrix.RowSumOff, "rows-sum-to-one")
+
+    def test_an_expected_failure_is_one(self):
+        with pytest.raises(pytest.xfail.Exception, match="rounding is next"):
+            self.call(matrix.RowSumOff, "rows-sum-to-one", expected_failures={"rows-sum-to-one": "rounding is next"})
+
+    def test_an_expected_failure_of_one_method(self):
+        with pytest.raises(pytest.xfail.Exception):
+            self.call(matrix.RowSumOff, "rows-sum-to-one", expected_failures={"solve:rows-sum-to-one": "later"})
+
+    def test_an_expected_failure_that_passes_is_a_failure(self):
+        with pytest.raises(pytest.fail.Exception, match=r"expected to fail .* but passed; take the expectation away"):
+            self.call(matrix.RightMatrix, "rows-sum-to-one", expected_failures={"rows-sum-to-one": "no reason"})
+
+    def test_what_does_not_apply_is_skipped_with_its_reason(self):
+        with pytest.raises(pytest.skip.Exception, match="no `oracle`"):
+            self.call(matrix.RightMatrix, "oracle")
+
+    def test_an_unknown_check_is_an_error_at_once(self):
+        with pytest.raises(UsageError, match="no check is called 'rows'"):
+            conformance(matrix.RightMatrix, guarantee="metric-dp", checks=["rows"])
+        with pytest.raises(UnknownNameError):
+            run_check("rows", subject(matrix.RightMatrix, guarantee="metric-dp"))
+
+    def test_expectations_need_a_check_and_a_reason(self):
+        tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+        with pytest.raises(UsageError, match="expected failure 'row-sum'"):
+            expected_for(tried, {"row-sum": "why"})
+        with pytest.raises(UsageError, match="wanted a reason"):
+            expected_for(tried, {"rows-sum-to-one": " "})
+        assert expected_for(tried, {"another:rows-sum-to-one": "why"}) == {}
+
+    def test_a_class_needs_a_kind(self):
+        with pytest.raises(UsageError, match="guarantee="):
+            conformance(matrix.RightMatrix)
+
+
+class TestTelling:
+    def test_results_as_the_contract_has_them(self):
+        tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+        result = run_check("rows-sum-to-one", tried, how=EFFORTS["dev"])
+        assert list(result.to_json())[:5] == ["check", "version", "status", "reason", "seconds"]
+        assert judged(result, None) is result
+        tried.close()
+
+    def test_every_check_says_what_it_is(self):
+        for name, check in CHECKS.items():
+            assert check.summary, name
+            assert check.version >= 1
+            assert check.kinds
+
+    def test_profiles(self, monkeypatch):
+        monkeypatch.setenv("PRIVOPT_PROFILE", "nightly")
+        assert effort().name == "nightly"
+        monkeypatch.delenv("PRIVOPT_PROFILE")
+        assert effort().name == "ci"
+        with pytest.raises(UnknownNameError, match="nightly"):
+            effort("nightli")
+
+    def test_trying_an_uninstalled_mechanism_leaves_the_registry_alone(self):
+        tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+        with tried.registered():
+            assert tried.spec.name in registry().mechanisms
+        assert tried.spec.name not in registry().mechanisms
+        tried.close()
+
+    def test_installed_mechanisms_are_found(self):
+        assert subject("exponential").kind == "metric-dp"
+        assert subject("optimal-lp", "star").method.name == "star"
+
+    def test_a_problem_class_with_required_keys_of_its_own_has_no_default(self):
+        assert default_profile(counts.CountProblem) is None
+        assert default_profile(MetricProblem) is not None
+
+    def test_fingerprints_tell_changes(self):
+        array = np.zeros(3)
+        before = fingerprint({"a": [1, array]})
+        array[1] = 1.0
+        after = fingerprint({"a": [1, array]})
+        assert {name for name in before if before[name] != after[name]} == {"problem['a'][1]"}
+
+
+class TestProblems:
+    @given(
+        st.dictionaries(
+            st.text("ab-_ é\"", min_size=1, max_size=4),
+            st.recursive(
+                st.booleans() | st.integers(-9, 9) | st.floats(-5, 5) | st.text("x\"\\\n€", max_size=4),
+                lambda inner: st.lists(inner, max_size=2),
+                max_leaves=4,
+            ),
+            max_size=4,
+        )
+    )
+    @few
+    def test_toml_reads_back(self, table):
+        assert tomllib.loads(to_toml({"t": table, "x": 1})) == {"t": table, "x": 1}
+
+    def test_keys_are_set_and_left_out(self):
+        problem = GeneratedProblem(toml='[privacy]\nepsilon = 0.1\n[a]\nb = "c"\n')
+        assert problem.get("privacy.epsilon") == Decimal("0.1")
+        assert problem.with_key("privacy.epsilon", Decimal("0.30")).get("privacy.epsilon") == Decimal("0.30")
+        assert problem.without_key("a.b").get("a.b", "none") == "none"
+        assert problem.get("a.b.c") is None
+
+    def test_tables_read_back_as_the_same_doubles(self):
+        assert csv_bytes(["x"], [[0.1 + 0.2], ["a"], [3]]) == b"x\n0.30000000000000004\na\n3\n"
+
+    @pytest.mark.parametrize("variant", ["relabelling", "reordering", "units"])
+    def test_variants_are_problems(self, variant, tmp_path):
+        @given(metric_problems())
+        @few
+        def check(problem):
+            made = metric_profile().variants[variant](problem, random.Random(0))
+            if made is not None:
+                folder = tmp_path / str(abs(hash(problem.identity)))
+                files = problem.write(folder / "1"), made.problem.write(folder / "2")
+                one, two = (load_problem(MetricProblem, file) for file in files)
+                assert np.isclose(one.data.weighted.sum() * made.factor, two.data.weighted.sum())
+                assert np.allclose(
+                    np.sort(one.data.distances * float(one.data.epsilon)),
+                    np.sort(two.data.distances * float(two.data.epsilon)),
+                )
+
+        check()
+
+
+class TestStrategies:
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_spaces_are_metric_spaces(self, shape):
+        @given(metric_spaces(6, [shape]))
+        @few
+        def check(space):
+            d = space.distances
+            assert 1 <= len(space) <= 6
+            assert (np.diag(d) == 0).all()
+            assert (d == d.T).all()
+            assert (d[:, :, None] + d[None, :, :] >= d[:, None, :] * (1 - 1e-12)).all()
+            assert space.kind in ("euclidean", "haversine", "graph", "matrix")
+
+        check()
+
+    def test_the_hard_shapes_are_what_they_say(self):
+        from hypothesis import find
+
+        assert 0 in find(metric_spaces(4, ["coincident"]), lambda s: len(s) > 1).distances[np.triu_indices(2, 1)]
+        assert math.isinf(find(metric_spaces(4, ["islands"]), lambda s: len(s) > 1).distances.max())
+        twins = find(metric_spaces(4, ["twins"]), lambda s: len(s) > 1).distances
+        assert 0 < twins[twins > 0].min() <= 1.1e-3
+
+    @given(st.integers(1, 5).flatmap(lambda n: st.tuples(priors(n), costs(n, 3), count_vectors(n))))
+    @few
+    def test_priors_costs_counts(self, drawn):
+        prior, cost, people = drawn
+        assert math.isclose(sum(prior), 1)
+        assert cost.shape == (len(prior), 3)
+        assert (cost >= 0).all()
+        assert all(n >= 0 for n in people)
+
+    @given(hierarchies(), score_matrices())
+    @few
+    def test_hierarchies_and_scores(self, tree, scores):
+        header, rows = tree.table()
+        assert len(header) == tree.levels + 2
+        assert len(rows) == len(tree.leaves) * tree.sizes
+        assert len({path[-1] for path in tree.leaves}) == len(tree.leaves)
+        assert (scores <= 0).all()
+
+
+def test_an_infeasible_problem_is_passed_over():
+    tried = subject(ranks.RightRanks, guarantee="top-k")
+    assert run_check("solves", tried, how=EFFORTS["dev"]).status == "passed"
+    tried.close()

@@ -1,0 +1,75 @@
+"""The kit for backends and decompositions: right ones pass, planted faults are caught."""
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from privopt.backends import get
+from privopt.decompose import Benders
+from privopt.testing.backends import check_backend
+from privopt.testing.decomposers import check_decomposer
+from privopt.testing.efforts import Effort
+
+
+@pytest.fixture(scope="module")
+def how():
+    return Effort(name="quick", examples=12, seconds=60, shrinking=2, draws=1)
+
+
+def failed(results):
+    return {result.check: result.reason for result in results if result.status == "failed"}
+
+
+class Wrong:
+    """A backend whose answers are changed on the way."""
+
+    def __init__(self, change):
+        self.inner, self.change = get("highs"), change
+        self.name, self.capabilities = "highs", self.inner.capabilities
+
+    def solve(self, form, **options):
+        return self.change(form, self.inner.solve(form, **options))
+
+
+def test_highs_passes(how):
+    assert failed(check_backend("highs", how=how)) == {}
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("kkt", lambda form, r: r if r.duals is None else evolve(r, duals=-r.duals, reduced=None)),
+        ("kkt", lambda form, r: r if r.x is None else evolve(r, objective=r.objective + 0.5)),
+        ("optimum", lambda form, r: evolve(r, bound=np.inf if form.sense == "min" else -np.inf)),
+        ("integers", lambda form, r: r if r.x is None else evolve(r, x=r.x + 0.25)),
+        ("repeats", lambda form, r: r if r.x is None else evolve(r, x=r.x + np.random.default_rng().random() / 1e6)),
+    ],
+)
+def test_a_wrong_answer_is_caught(check, change, how):
+    assert check in failed(check_backend(Wrong(change), how=how))
+
+
+def test_a_backend_that_finds_everything_feasible_is_caught(how):
+    from privopt.backends import Outcome
+
+    assert "infeasible" in failed(check_backend(Wrong(lambda form, r: evolve(r, outcome=Outcome.OPTIMAL)), how=how))
+
+
+def test_benders_passes(how):
+    assert failed(check_decomposer(Benders(), how=how)) == {}
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("whole", lambda form, r: evolve(r, objective=r.objective + 0.5)),
+        ("whole", lambda form, r: evolve(r, x=r.x + 100.0)),
+        ("bound", lambda form, r: evolve(r, bound=r.objective + (1 if form.sense == "min" else -1))),
+    ],
+)
+def test_a_wrong_decomposition_is_caught(check, change, how):
+    class Spoilt:
+        def solve(self, form, blocks, context):
+            return change(form, Benders().solve(form, blocks, context))
+
+    assert check in failed(check_decomposer(Spoilt(), how=how))
