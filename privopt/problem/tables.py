@@ -144,7 +144,7 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
     unit = f" ({column.unit})" if column.unit else ""
     wanted = ("a whole number" if whole else "a finite number") + unit
     values = stripped.cast(pl.Int64 if whole else pl.Float64, strict=False)
-    array = values.fill_null(0).to_numpy()
+    array: NDArray[Any] = values.fill_null(0).to_numpy()
     bad = values.is_null().to_numpy()
     if not whole:
         bad = bad | ~np.isfinite(array)

@@ -1,0 +1,86 @@
+"""No baseline is below the optimal mechanism's proved bound, and every release of all of them is certified."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privopt.cli import cli
+from privopt.solve import Options, solve, verify
+
+PROBLEM = """
+[records]
+points = "points.csv"
+[outputs]
+points = "outputs.csv"
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = {epsilon}
+{within}
+[utility]
+kind = "distance"
+prior = "prior.csv"
+[const-opt]
+radius = {radius}
+"""
+
+
+@st.composite
+def maps(draw):
+    """A few places on a small integer grid, some of them at one spot, outputs of their own, any prior."""
+    place = st.tuples(st.integers(0, 4), st.integers(0, 4))
+    places = draw(st.lists(place, min_size=2, max_size=7))
+    outputs = draw(st.lists(place, min_size=1, max_size=5, unique=True))
+    mass = draw(st.lists(st.integers(0, 5), min_size=len(places), max_size=len(places)).filter(any))
+    epsilon = draw(st.sampled_from(["0.05", "0.3", "1.0", "2.5", "7.0"]))
+    within = draw(st.sampled_from(["", "neighbours_within = 1.5", "neighbours_within = 3.0"]))
+    return places, outputs, mass, epsilon, within, draw(st.sampled_from([0.5, 1.5, 3.0]))
+
+
+def write(folder, drawn):
+    places, outputs, mass, epsilon, within, radius = drawn
+    folder.mkdir(exist_ok=True)
+    (folder / "points.csv").write_text("id,x,y\n" + "".join(f"r{n},{x},{y}\n" for n, (x, y) in enumerate(places)))
+    (folder / "outputs.csv").write_text("id,x,y\n" + "".join(f"o{n},{x},{y}\n" for n, (x, y) in enumerate(outputs)))
+    shares = np.array(mass) / sum(mass)
+    (folder / "prior.csv").write_text("id,p\n" + "".join(f"r{n},{p!r}\n" for n, p in enumerate(shares.tolist())))
+    (folder / "problem.toml").write_text(PROBLEM.format(epsilon=epsilon, within=within, radius=radius))
+    return folder / "problem.toml"
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn=maps())
+def test_no_baseline_is_below_the_bound(tmp_path_factory, drawn):
+    folder = tmp_path_factory.mktemp("map")
+    problem = write(folder, drawn)
+    bound = None
+    for mechanism in ("optimal-lp", "exponential", "planar-laplace", "const-opt"):
+        out = folder / mechanism
+        objective = solve(mechanism, problem, out, Options(solver="highs")).result["objective"]
+        assert verify(out)[0] == []
+        if bound is None:
+            bound = objective["lower_bound"]
+            assert objective["gap"] <= 1e-6 or objective["value"] <= 1e-12
+        assert objective["value"] >= bound - 1e-12
+
+
+@pytest.mark.parametrize("mechanism", ["optimal-lp", "exponential"])
+def test_the_audit_tells_what_an_attacker_gets(tmp_path, mechanism, toy):
+    import json
+
+    out = tmp_path / "out"
+    result = solve(mechanism, toy, out).result
+    done = CliRunner().invoke(cli, ["audit", str(out), "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert list(found)[:6] == ["epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical"]
+    assert found["epsilon"]["claimed"] == 0.9
+    assert found["epsilon"]["achieved"] <= 0.9 + 1e-9
+    assert found["gv"] == {"ratio": 0.0, "error": 0.0}
+    assert 0 < found["bayes_error"] < 1
+    assert found["expected_loss"] == pytest.approx(result["objective"]["value"], rel=1e-9)
+    assert 0 <= found["entropy_bits"] <= np.log2(5)
+    assert 0 <= found["statistical"]["epsilon_lower"] <= 0.9
+    assert "epsilon" in CliRunner().invoke(cli, ["audit", str(out)]).stdout
