@@ -42,15 +42,15 @@ class Traits:
         album_telling: share of log a's variance that the photos of an album have in common.
     """
 
-    dimensions: int = 75
-    spread: float = 1.85
-    alike: float = 0.67
-    regions: int = 28
-    telling: float = 0.76
+    dimensions: int = 160
+    spread: float = 1.91
+    alike: float = 0.70
+    regions: int = 19
+    telling: float = 0.665
     bias: float = 0.0
-    album_noise: float = 1.0
-    photo_noise: float = 1.0
-    album_telling: float = 0.5
+    album_noise: float = 0.97
+    photo_noise: float = 1.45
+    album_telling: float = 0.52
 
 
 @frozen(kw_only=True, eq=False)
@@ -103,7 +103,7 @@ class World:
 
 def sizes(rng: np.random.Generator, count: int) -> list[int]:
     """Sizes of albums: 16 to 250 photos, 33 in the mean."""
-    return np.minimum(16 + np.floor(rng.exponential(17.5, count)), 250).astype(int).tolist()
+    return [int(n) for n in np.minimum(16 + np.floor(rng.exponential(17.5, count)), 250)]
 
 
 def collections(kind: str, count: int, seed: int = 0, worlds: int = 8) -> Iterator[Album]:

@@ -1,0 +1,70 @@
+"""Proof times on one thread: ``python bench_optimal.py [--albums 40] [--only top_k|budget]``.
+
+Processor seconds of each optimisation, after first ones that compile: median, largest, and what stayed unproved within
+60 s of wall clock. Set OMP_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from privopt_photo_censor.generate import LOCATIONS, World
+from privopt_photo_censor.optimal import solve
+from privopt_photo_censor.scores import Album, Task
+
+SIZES = (16, 32, 64, 128, 250)
+LIMIT = 60.0
+
+
+def draw(size: int, count: int) -> list[Album]:
+    rng = np.random.default_rng([7, size])
+    found = []
+    for number in range(count):
+        world = World.draw(np.random.default_rng([7, number % 8]))
+        location = int(rng.integers(LOCATIONS))
+        found.append(Album(scores=world.scores(world.photos(rng, location, size)), true=location))
+    return found
+
+
+def measure(name: str, albums: list[Album], task: Task) -> None:
+    seconds, gaps, wall = [], [], 0.0
+    for album in albums:
+        start, clock = time.process_time(), time.perf_counter()
+        plan = solve(album, task, deadline=time.monotonic() + LIMIT)
+        seconds.append(time.process_time() - start)
+        wall += time.perf_counter() - clock
+        if not plan.engine:
+            value = plan.protected if task.budget is not None else int(plan.kept.sum())
+            gaps.append((value, plan.bound))
+    late = sum(s > 10.0 for s in seconds)
+    shown = f"; value and bound of the unproved: {gaps}" if gaps else ""
+    print(
+        f"{name:24} median {np.median(seconds):7.3f} s  max {max(seconds):7.3f} s  over 10 s {late:2}  "
+        f"unproved {len(gaps)} of {len(albums)} (wall clock {wall:.1f} s in all){shown}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--albums", type=int, default=40)
+    parser.add_argument("--only", choices=["top_k", "budget"])
+    chosen = parser.parse_args()
+    for album in draw(40, 1):
+        for engine in ("alternates", "photos"):
+            solve(album, Task(top_k=3), engines=[engine])
+    for size in SIZES:
+        albums = draw(size, chosen.albums)
+        if chosen.only != "budget":
+            for k in (5, 10, 20):
+                measure(f"{size} photos, top-{k}", albums, Task(top_k=k))
+        if chosen.only != "top_k":
+            for share in (0.125, 0.25, 0.375, 0.5):
+                measure(f"{size} photos, delete {share:.1%}", albums, Task(budget=int(share * size)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The generator is as hard as the paper's collections (Table 1), and the experiments run."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from privopt_photo_censor.experiments import PAPER, main
+from privopt_photo_censor.generate import COLLECTIONS, collections, sizes
+from privopt_photo_censor.rank import protected_k
+
+COUNTS = {"single": 3000, "R-16": 500, "R-32": 150, "R-64": 60, "R-128": 30, "Albums": 600}
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_table_1_within_three_points(kind):
+    above = np.array([protected_k(album) for album in collections(kind, COUNTS[kind], seed=5)])
+    top1, top5, mean = PAPER["table1"][kind]
+    assert abs((above < 1).mean() - top1) <= 0.03
+    assert abs((above < 5).mean() - top5) <= 0.03
+    assert abs(above.mean() - mean) <= max(0.1 * mean, 0.1)
+
+
+def test_albums_are_of_the_papers_sizes():
+    drawn = sizes(np.random.default_rng(0), 20000)
+    assert min(drawn) == 16
+    assert max(drawn) <= 250
+    assert np.mean(drawn) == pytest.approx(33, abs=0.5)
+
+
+def test_scores_are_log_probabilities_and_repeat():
+    first, again = (list(collections("Albums", 3, seed=1)) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert (one.scores == other.scores).all()
+        np.testing.assert_allclose(np.exp(one.scores).sum(axis=1), 1.0)
+        assert one.locations == 512
+    with pytest.raises(ValueError, match="R-17"):
+        next(collections("R-17", 1))
+
+
+def rows(path):
+    with path.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_every_table_and_picture_from_one_command(tmp_path):
+    assert main(["--quick", "--out", str(tmp_path)]) == 0
+    for name in ("figure1", "figure2", "figure3", "table3"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    table2 = rows(tmp_path / "table2.csv")
+    assert [row["type"] for row in table2] == list(COLLECTIONS)
+    for row in table2[:4]:
+        assert 0 < float(row["top1_optimal"]) <= float(row["top1_greedy"]) <= 1
+        assert float(row["top1_optimal"]) <= float(row["top5_optimal"]) <= float(row["top5_greedy"])
+    table3 = rows(tmp_path / "table3.csv")
+    for best, base in zip(table3[::2], table3[1::2], strict=True):
+        for share in ("12.5%", "25.0%"):
+            assert float(best[share]) >= float(base[share])
+    assert [int(row["optimal"]) for row in rows(tmp_path / "table5.csv")] == [2] * 5
+    assert all(int(row["greedy"]) > int(row["N"]) for row in rows(tmp_path / "table5.csv"))
+    assert {row["type"] for row in rows(tmp_path / "figure2.csv")} == {"R-16", "R-32"}
+    assert {row["k"] for row in rows(tmp_path / "figure3.csv")} == {"1", "5"}
+    assert len(rows(tmp_path / "table4.csv")) == 4
+    assert len(rows(tmp_path / "figure1.csv")) == 3
