@@ -20,7 +20,7 @@ class Effort:
         name: dev, ci or nightly.
         examples: problems that each check draws at most.
         seconds: for all checks of all methods of a mechanism together, beside what their first examples take: each
-            check has its share, and draws no further problem after it, three at least.
+            check has its share, and draws no further problem after it, its least number aside.
         shrinking: seconds for finding a smaller example of a failure.
         draws: samples of each side for the statistical attack.
     """
@@ -50,7 +50,7 @@ EFFORTS: Final = {
     made.name: made
     for made in (
         Effort(name="dev", examples=6, seconds=8.0, shrinking=4.0, draws=2_000),
-        Effort(name="ci", examples=25, seconds=24.0, shrinking=8.0, draws=6_000),
+        Effort(name="ci", examples=25, seconds=20.0, shrinking=8.0, draws=6_000),
         Effort(name="nightly", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
     )
 }

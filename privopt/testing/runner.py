@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import hypothesis
 from attrs import define, evolve, field, frozen
@@ -19,9 +19,6 @@ from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, told
 
 __all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
-
-LEAST: Final = 3
-"""Problems that every check draws, however long they take: the first is the simplest there is."""
 
 Status = Literal["passed", "failed", "expected-failure", "skipped"]
 
@@ -87,7 +84,7 @@ class _State:
 def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) -> None:
     now = time.monotonic()
     if state.failed_at is None:
-        late = state.examples >= LEAST and now - state.start > how.seconds
+        late = state.examples >= check.least and now - state.start > how.seconds
     else:
         late = now - state.failed_at > how.shrinking
     trial = Trial(
@@ -140,7 +137,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: i
     if reason is not None:
         return evolve(made, status="skipped", reason=reason)
     share = how.seconds / (len(CHECKS) * subject.siblings)
-    how = evolve(how, examples=max(LEAST, round(how.examples * check.share)), seconds=share)
+    how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
     start = time.monotonic()
     state = _State(start)
 

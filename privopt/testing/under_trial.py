@@ -326,7 +326,9 @@ def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
         PrivoptError: as :func:`subject`.
     """
     if method is not None:
-        return [subject(mechanism, method)]
+        alone = subject(mechanism, method)
+        alone.siblings = 1
+        return [alone]
     spec = registry().get(mechanism).spec
     named = [m.name for m in spec.methods if spec.kind_of(m) != "none"]
     return [subject(mechanism, name) for name in named]

@@ -47,7 +47,7 @@ def queries_of(subject: Subject, problem: Any) -> Sequence[Query]:
     return calls
 
 
-@check("sensitivity", kinds=NOISE, needs=_has_neighbours)
+@check("sensitivity", kinds=NOISE, needs=_has_neighbours, least=10)
 def sensitivity(trial: Trial) -> None:
     """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
     problem = trial.problem()

@@ -56,6 +56,7 @@ class Check:
         function: one example; fails through :meth:`Trial.fail`.
         needs: why it cannot be done for a subject, or None.
         share: of the profile's examples, for checks that cost more than a solve each.
+        least: problems drawn however long they take; the first is the simplest there is.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Check:
     function: Callable[[Trial], None]
     needs: Callable[[Subject], str | None]
     share: float
+    least: int
 
     def reason_to_skip(self, subject: Subject) -> str | None:
         """Why it is not done for a subject; None where it is."""
@@ -94,6 +96,7 @@ def check(
     private: bool = False,
     needs: Callable[[Subject], str | None] = _nothing,
     share: float = 1.0,
+    least: int = 3,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Enter a function into :data:`CHECKS`; its docstring's first line is the summary."""
 
@@ -107,6 +110,7 @@ def check(
             function=function,
             needs=needs,
             share=share,
+            least=least,
         )
         return function
 
