@@ -17,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, frozen
 
-from privopt.errors import SolverError
 from privopt.optimal.arrays import Arrays, numpy_arrays
 from privopt.optimal.blocks import Factors, Layout, factorise, make_layout
 from privopt.optimal.instance import Array, Instance, Multipliers, Progress, Solution
@@ -31,6 +30,8 @@ __all__ = ["solve_interior_point"]
 WEIGHTS = (1.0, 0.75, 0.5, 0.3, 0.1)
 CORRECTORS = 4
 LAST_ITERATION = 150
+SOUND = 1e-7
+"""Row sums farther than this from one mean that the numbers have broken down."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -93,7 +94,10 @@ class _State:
     y: Array
     size: int
     scale: float
-    notes: dict[str, Any] = field(factory=dict)
+    saved: list[Any]
+    proof: list[Any]
+    saved_loss: float = np.inf
+    bound: float = -np.inf
 
     def each(self, function: Callable[[_Chunk], Any]) -> list[Any]:
         """Run a function on all chunks."""
@@ -147,6 +151,8 @@ def _start(instance: Instance, symmetry: Symmetry, arrays: Arrays, threads: int)
         y=np.zeros(orbits),
         size=total,
         scale=scale,
+        saved=[chunk.z for chunk in chunks],
+        proof=[chunk.f for chunk in chunks],
     )
 
 
@@ -166,9 +172,23 @@ def _bounds(state: _State) -> tuple[float, float, float]:
     return sum(p[0] for p in parts), float(by_orbit[orbit].sum()), sum(p[2] for p in parts) / state.size
 
 
+def _save(state: _State, loss: float, bound: float) -> bool:
+    """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound; False if unsound."""
+    if bound > state.bound:
+        state.proof, state.bound = [chunk.f for chunk in state.chunks], bound
+    off = float(np.abs(1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])).max())
+    if off <= SOUND and loss < state.saved_loss:
+        state.saved, state.saved_loss = [chunk.z for chunk in state.chunks], loss
+    return off <= SOUND
+
+
 def _factorise(state: _State) -> Any:
-    """Factor all outputs' matrices; returns the Cholesky factor of the coupling and ``sum H^-1 cost``."""
+    """Factor all outputs' matrices.
+
+    Returns the Cholesky factor of the coupling and the row sums of the predictor at the prices at hand.
+    """
     pairs = len(state.instance.pairs)
+    prices = state.row_values(state.y)
 
     def one(chunk: _Chunk) -> tuple[Any, Any]:
         chunk.w = chunk.f / chunk.s
@@ -176,7 +196,7 @@ def _factorise(state: _State) -> Any:
         chunk.factors = factorise(state.layout, state.arrays, off, (state.rows.squares @ chunk.w) * (1 + 1e-14))
         columns = state.orbit_columns
         coupling = chunk.factors.coupling_all() if columns is None else chunk.factors.coupling(columns)
-        return coupling, chunk.factors.solve(chunk.cost).sum(1)
+        return coupling, chunk.factors.solve(prices - chunk.cost).sum(1)
 
     parts = state.each(one)
     coupling = sum(state.arrays.get(part[0]) for part in parts)
@@ -194,8 +214,8 @@ def _affine(state: _State, factor: Any, priced: Array) -> Array:
     from scipy.linalg import cho_solve
 
     missing = 1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])
-    y = np.asarray(cho_solve(factor, missing + priced))
-    prices = state.row_values(y)
+    dy = np.asarray(cho_solve(factor, missing - priced))
+    prices = state.row_values(state.y + dy)
 
     def one(chunk: _Chunk) -> None:
         assert chunk.factors is not None
@@ -204,7 +224,7 @@ def _affine(state: _State, factor: Any, priced: Array) -> Array:
         chunk.df = -chunk.f - chunk.w * chunk.ds
 
     state.each(one)
-    return y - state.y
+    return dy
 
 
 def _correct(state: _State, factor: Any) -> Array:
@@ -301,13 +321,13 @@ def _direction(state: _State, factor: Any, priced: Array, mu: float) -> tuple[Ar
     return dy, tp, td
 
 
-def _restore_sums(state: _State, factor: Any) -> None:
+def _restore_sums(state: _State, factor: Any, within: float) -> None:
     """Bring the row sums back to one by the least change in the last step's own metric."""
     from scipy.linalg import cho_solve
 
     for _ in range(3):
         missing = 1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])
-        if np.abs(missing).max() < 1e-14:
+        if np.abs(missing).max() < within:
             return
         prices = state.row_values(np.asarray(cho_solve(factor, missing)))
 
@@ -325,19 +345,19 @@ def _restore_sums(state: _State, factor: Any) -> None:
 
 def _solution(state: _State, status: str, iterations: int, trajectory: list[tuple[float, float, float]]) -> Solution:
     get, instance = state.arrays.get, state.instance
-    columns = np.concatenate([get(chunk.z) for chunk in state.chunks], axis=1)
+    columns = np.concatenate([get(z) for z in state.saved], axis=1)
     z = state.symmetry.lift(columns)
     z = np.maximum(z, 0)
     z /= z.sum(axis=1, keepdims=True)
     pairs = len(instance.pairs)
     shrink = np.exp(-instance.lengths / 2)[:, None] * state.scale
-    f = np.concatenate([get(chunk.f) for chunk in state.chunks], axis=1)
+    f = np.concatenate([get(part) for part in state.proof], axis=1)
     own = Multipliers.whole(f[:pairs] * shrink, f[pairs:] * shrink)
     multipliers = state.symmetry.lift_multipliers(instance, own)
     return Solution(
         z=z,
         objective=instance.loss(z),
-        lower_bound=max((t[1] for t in trajectory), default=-np.inf),
+        lower_bound=state.bound * state.scale,
         multipliers=multipliers,
         method="interior-point",
         iterations=iterations,
@@ -357,19 +377,19 @@ def _iterate(
     trajectory: list[tuple[float, float, float]] = []
     began, iteration = time.monotonic(), 0
     factor: Any = None
-    best = -np.inf
     try:
         for iteration in range(LAST_ITERATION):
             loss, bound, mu = _bounds(state)
-            if not np.isfinite(loss + mu):
-                raise SolverError("the interior point met a number that is not finite; try column-generation")
-            best = max(best, bound)
-            trajectory.append((time.monotonic() - began, best * state.scale, loss * state.scale))
+            if not (np.isfinite(loss + mu) and _save(state, loss, bound)):
+                return "feasible", iteration, trajectory
+            lower, upper = state.bound * state.scale, loss * state.scale
+            trajectory.append((time.monotonic() - began, lower, upper))
             if progress is not None:
-                progress(best * state.scale, loss * state.scale, iteration, "interior point")
-            if state.instance.reached(loss * state.scale, bound * state.scale, gap):
+                progress(lower, upper, iteration, "interior point")
+            if state.instance.reached(upper, lower, gap):
                 if factor is not None:
-                    _restore_sums(state, factor)
+                    _restore_sums(state, factor, 1e-14)
+                _save(state, -np.inf, bound)
                 return "optimal", iteration, trajectory
             if deadline is not None and time.monotonic() >= deadline:
                 return "stopped", iteration, trajectory
@@ -388,6 +408,7 @@ def _iterate(
 
             state.each(move)
             state.y = state.y + td * dy
+            _restore_sums(state, factor, 1e-10)
             if max(tp, td) < 1e-4:
                 return "feasible", iteration, trajectory
     except KeyboardInterrupt:
@@ -434,9 +455,6 @@ def solve_interior_point(
         arrays: array library, NumPy by default (`privopt.optimal.arrays.torch_arrays` for a GPU).
         symmetry: look for symmetries and use them.
         threads: workers, by default the number of processors, at most 8.
-
-    Raises:
-        SolverError: numbers ran out of the range of doubles.
     """
     library = arrays or numpy_arrays()
     workers = threads or min(8, os.cpu_count() or 1)

@@ -11,6 +11,7 @@ import argparse
 import csv
 import multiprocessing
 import os
+import re
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -78,6 +79,16 @@ def rome(cells: int, epsilon: float) -> Problem | None:
     }
 
 
+def clock() -> tuple[float, float]:
+    """Wall and processor seconds."""
+    return time.perf_counter(), time.process_time()
+
+
+def since(began: tuple[float, float]) -> tuple[float, float]:
+    """Wall and processor seconds since then."""
+    return time.perf_counter() - began[0], time.process_time() - began[1]
+
+
 def ours(method: str) -> Callable[[Problem, float], Answer]:
     def run(problem: Problem, limit: float) -> Answer:
         from privopt.optimal import Instance, dual_bound, solve
@@ -86,11 +97,11 @@ def ours(method: str) -> Callable[[Problem, float], Answer]:
         solve(Instance(**grid(3, "8nb", 2.0)))
         instance = Instance(**problem)
         gap = 1e-6 if len(instance.pairs) != 79800 else 5e-5
-        began = time.perf_counter()
+        began = clock()
         answer = solve(instance, method=method, gap=0.4 * gap, deadline=time.monotonic() + limit)
-        seconds = time.perf_counter() - began
+        seconds = since(began)
         bound = dual_bound(instance, answer.multipliers)[0] if instance.records <= 2000 else answer.lower_bound
-        path = answer.details.get("path", answer.method).split(" (")[0]
+        path = re.sub(r" \([^)]*\)", " fails", answer.details.get("path", answer.method))
         return {"z": answer.z, "loss": answer.objective, "bound": bound, "seconds": seconds, "note": path}
 
     return run
@@ -141,10 +152,10 @@ def highs(kind: str) -> Callable[[Problem, float], Answer]:
             ("time_limit", limit),
         ):
             solver.setOptionValue(option, value)
-        began = time.perf_counter()
+        began = clock()
         solver.passModel(model)
         solver.run()
-        seconds = time.perf_counter() - began
+        seconds = since(began)
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return {"note": solver.modelStatusToString(solver.getModelStatus()), "seconds": seconds}
         z = np.array(solver.getSolution().col_value).reshape(problem["cost"].shape)
@@ -170,9 +181,9 @@ def cbc(problem: Problem, limit: float) -> Answer:
         solver.verbose = 0
         solver.read(path)
     solver.lp_method = mip.LP_Method.DUAL
-    began = time.perf_counter()
+    began = clock()
     status = solver.optimize(max_seconds=limit)
-    seconds = time.perf_counter() - began
+    seconds = since(began)
     if status != mip.OptimizationStatus.OPTIMAL:
         return {"note": status.name.lower(), "seconds": seconds}
     z = np.array([variable.x for variable in solver.vars]).reshape(problem["cost"].shape)
@@ -191,10 +202,10 @@ def clarabel(problem: Problem, limit: float) -> Answer:
     settings = solver.DefaultSettings()
     settings.verbose, settings.time_limit = False, limit
     cones = [solver.ZeroConeT(n), solver.NonnegativeConeT(rows + n * k)]
-    began = time.perf_counter()
+    began = clock()
     quadratic = csc_matrix((n * k, n * k))
     answer = solver.DefaultSolver(quadratic, problem["cost"].ravel(), stacked, right, cones, settings).solve()
-    seconds = time.perf_counter() - began
+    seconds = since(began)
     if str(answer.status) not in ("Solved", "AlmostSolved"):
         return {"note": str(answer.status), "seconds": seconds}
     z = np.array(answer.x).reshape(n, k)
@@ -206,12 +217,12 @@ def scipy_linprog(problem: Problem, limit: float) -> Answer:
 
     _, matrix = _whole_lp(problem)
     rows = matrix.shape[0] - len(problem["cost"])
-    began = time.perf_counter()
+    began = clock()
     answer = linprog(
         problem["cost"].ravel(), A_ub=matrix[:rows], b_ub=np.zeros(rows), A_eq=matrix[rows:],
         b_eq=np.ones(len(problem["cost"])), method="highs-ds", options={"time_limit": limit},
     )  # fmt: skip
-    seconds = time.perf_counter() - began
+    seconds = since(began)
     if answer.status != 0:
         return {"note": answer.message.split(".")[0][:40], "seconds": seconds}
     return {"z": answer.x.reshape(problem["cost"].shape), "loss": float(answer.fun), "seconds": seconds}
@@ -227,13 +238,13 @@ def libqif(problem: Problem, limit: float) -> Answer:
     far = np.minimum(far, far.T)
     np.fill_diagonal(far, 0)
     prior = np.full(n, 1 / n)
-    began = time.perf_counter()
+    began = clock()
     z = np.asarray(
         qif.mechanism.d_privacy.min_loss_given_d(
             prior, n, lambda i, j: float(far[i, j]), lambda i, k: float(problem["cost"][i, k] * n)
         )
     )
-    seconds = time.perf_counter() - began
+    seconds = since(began)
     return {"z": z, "loss": float(np.vdot(problem["cost"], z)), "seconds": seconds}
 
 
@@ -328,7 +339,7 @@ def line(instance: str, name: str, answer: Answer) -> str:
     """One row of the table."""
     loss, bound = answer.get("loss"), answer.get("bound")
     gap = f"{max(0.0, (loss - bound) / loss):.1e}" if loss and bound is not None else "-"
-    seconds = f"{answer['seconds']:.2f}" if "seconds" in answer else "-"
+    seconds = "{:.2f} | {:.2f}".format(*answer["seconds"]) if "seconds" in answer else "- | -"
     return (
         f"| {instance} | {name} | {seconds} | {f'{loss:.10g}' if loss is not None else '-'} | "
         f"{f'{bound:.10g}' if bound is not None else '-'} | {gap} | {answer.get('private', '-')} | "
@@ -338,7 +349,7 @@ def line(instance: str, name: str, answer: Answer) -> str:
 
 def slopes(limit: float) -> list[str]:
     """Exponent of the time against the number of records, from the last two sizes of each method."""
-    lines = ["| method | pairs, e | sizes | seconds | slope |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| method | pairs, e | sizes | cpu seconds | slope |", "| --- | --- | --- | --- | --- |"]
     cases = [
         ("star", "8nb", 2.0, (20, 30, 40)),
         ("column-generation", "8nb", 0.7, (14, 20, 30)),
@@ -348,7 +359,7 @@ def slopes(limit: float) -> list[str]:
     ]
     for method, pairs, epsilon, sides in cases:
         SOLVERS[method] = ours(method)
-        times = [run_one(method, grid(side, pairs, epsilon), limit).get("seconds", np.nan) for side in sides]
+        times = [run_one(method, grid(side, pairs, epsilon), limit).get("seconds", (0, np.nan))[1] for side in sides]
         slope = np.log(times[-1] / times[-2]) / np.log((sides[-1] / sides[-2]) ** 2)
         shown = ", ".join(f"{t:.2f}" for t in times)
         sizes = ", ".join(str(side**2) for side in sides)
@@ -366,21 +377,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the two smallest instances")
     parser.add_argument("--own", action="store_true", help="only privopt's own methods")
+    parser.add_argument("--only", default="", help="only instances whose name contains this")
     parser.add_argument("--limit", type=float, default=100.0, help="seconds a solve")
     parser.add_argument("--write", type=Path, default=Path("docs/benchmarks.md"))
     options = parser.parse_args()
-    head = "| instance | solver | seconds | loss | lower bound | gap | private (exact) | note |"
-    table = [head, "| --- " * 8 + "|"]
+    head = "| instance | solver | seconds | cpu seconds | loss | lower bound | gap | private (exact) | note |"
+    table = [head, "| --- " * 9 + "|"]
     print("\n".join(table))
     for instance, make, names in QUICK if options.quick else FULL:
-        problem = make()
+        problem = make() if options.only in instance else None
         for name in names if problem is not None else ():
             if options.own and not name.startswith("privopt"):
                 continue
             assert problem is not None
             table.append(line(instance, name, run_one(name, problem, options.limit)))
             print(table[-1], flush=True)
-    growth = [] if options.quick else slopes(options.limit)
+    growth = [] if options.quick or options.only else slopes(options.limit)
     load = os.getloadavg()[0]
     text = [
         "# Benchmarks of the optimal-mechanism solvers",
