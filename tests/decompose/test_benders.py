@@ -1,0 +1,145 @@
+"""Benders against the whole model, solved by HiGHS: optima, bounds, infeasible and unbounded models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.backends import Outcome, get
+from privopt.decompose import Benders, Improvement, Start
+from privopt.dsl.form import StandardForm
+from privopt.errors import InfeasibleError, ModelError, StoppedError, UnboundedError, UsageError
+from privopt.interfaces import SolveContext
+
+WAYS = ("in-out", "level", "none")
+NEAR = 1e-6
+
+
+def context(**options):
+    return SolveContext(method="benders", gap=options.pop("gap", 1e-7), **options)
+
+
+def agrees(form, blocks, **options):
+    """Solve both ways; the result of the decomposition where there is an optimum."""
+    whole = get("highs").solve(form)
+    made = Benders(rounds=400, **options)
+    feasible = get("highs").solve(evolve(form, c=np.zeros_like(form.c))).outcome is Outcome.OPTIMAL
+    if not feasible:
+        with pytest.raises(InfeasibleError):
+            made.solve(form, blocks, context())
+        return None
+    if whole.outcome is not Outcome.OPTIMAL:  # HiGHS calls some unbounded models infeasible
+        with pytest.raises(UnboundedError):
+            made.solve(form, blocks, context())
+        return None
+    result = made.solve(form, blocks, context())
+    size = 1 + abs(whole.objective)
+    assert result.status == "optimal"
+    assert abs(result.objective - whole.objective) <= NEAR * size
+    for _, lower, upper in result.trajectory:
+        assert lower <= whole.objective + NEAR * size
+        assert upper >= whole.objective - NEAR * size
+        assert lower <= upper
+    activity = form.A @ result.x
+    assert (activity >= form.row_lower - NEAR * size).all()
+    assert (activity <= form.row_upper + NEAR * size).all()
+    return result
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), way=st.sampled_from(WAYS), pareto=st.booleans())
+def test_random_models_agree_with_the_whole_model(random_block_model, seed, way, pareto):
+    agrees(*random_block_model(seed), stabilise=way, pareto=pareto)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 9, 12])
+def test_elastic_blocks_of_cbc_agree_too(random_block_model, seed):
+    agrees(*random_block_model(seed), solver="cbc")
+
+
+def test_multipliers_returned_prove_the_bound(shared_model):
+    from privopt.dsl.condition import dual_bound
+
+    form, blocks = shared_model
+    result = Benders().solve(form, blocks, context())
+    assert dual_bound(form, result.duals) == pytest.approx(result.bound, abs=1e-9)
+    assert (result.lower, result.upper) == (result.bound, result.objective)
+
+
+def test_optimal_multipliers_and_point_end_it_before_the_first_round(shared_model):
+    form, blocks = shared_model
+    whole = get("highs").solve(form)
+    start = Start(x=whole.x, multipliers=[whole.duals])
+    result = Benders().solve(form, blocks, context(), start=start)
+    assert result.status == "optimal"
+    assert result.rounds == 0
+
+
+def test_wrong_multipliers_do_no_harm(shared_model):
+    form, blocks = shared_model
+    whole = get("highs").solve(form)
+    noise = np.random.default_rng(0).normal(size=form.shape[0])
+    result = Benders().solve(form, blocks, context(), start=Start(multipliers=[noise, -whole.duals, 3 * whole.duals]))
+    assert result.objective == pytest.approx(whole.objective, rel=NEAR)
+    assert result.bound <= whole.objective + NEAR
+
+
+def test_a_hook_may_bring_points_and_multipliers(shared_model):
+    form, blocks = shared_model
+    whole = get("highs").solve(form)
+    seen = []
+
+    def hook(duals, x):
+        seen.append((duals, x))
+        return Improvement(x=whole.x, multipliers=[whole.duals]) if len(seen) == 3 else None
+
+    result = Benders().solve(form, blocks, context(gap=1e-9), improve=hook)
+    assert result.status == "optimal"
+    assert len(seen) == 3
+
+
+def test_an_infeasible_start_is_refused(shared_model):
+    form, blocks = shared_model
+    with pytest.raises(UsageError, match="misses row"):
+        Benders().solve(form, blocks, context(), start=Start(x=np.zeros(form.shape[1])))
+
+
+def test_a_row_that_joins_two_blocks_is_named():
+    form = StandardForm(c=[1, 1, 1], A=[[1, 1, 0]], row_lower=[1], row_upper=[2], col_lower=[0] * 3, col_upper=[1] * 3,
+                        integrality=[0] * 3)
+    with pytest.raises(ModelError, match="row 0 joins blocks 0 and 1"):
+        Benders().solve(form, [[0], [1]], context())
+    with pytest.raises(ModelError, match="two blocks"):
+        Benders().solve(form, [[0], [0]], context())
+
+
+def test_integer_columns_are_refused():
+    form = StandardForm(c=[1, 1], A=[[1, 1]], row_lower=[1], row_upper=[2], col_lower=[0, 0], col_upper=[1, 1],
+                        integrality=[1, 0])
+    with pytest.raises(ModelError, match="integer"):
+        Benders().solve(form, [[1]], context())
+
+
+def test_no_complicating_columns_at_all():
+    form = StandardForm(c=[1, 2], A=[[1, 0], [0, 1]], row_lower=[1, 1], row_upper=[2, 2], col_lower=[0, 0],
+                        col_upper=[5, 5], integrality=[0, 0])
+    assert Benders().solve(form, [[0], [1]], context()).objective == pytest.approx(3.0)
+
+
+def test_a_limit_with_a_feasible_point_gives_it_and_without_one_raises(shared_model):
+    import time
+
+    form, blocks = shared_model
+    over = context(deadline=time.monotonic())
+    with pytest.raises(StoppedError):
+        Benders().solve(form, blocks, over)
+    x = np.full(form.shape[1], 5.0)
+    result = Benders().solve(form, blocks, over, start=Start(x=x))
+    assert result.status == "stopped"
+    assert result.objective == pytest.approx(float(form.c @ x))
+    assert result.bound is None or math.isfinite(result.bound)
