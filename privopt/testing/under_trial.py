@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -201,6 +202,7 @@ class Subject:
         """An empty folder that :meth:`close` removes."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privopt-kit-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir()

@@ -80,7 +80,7 @@ def units(trial: Trial) -> None:
 def backends_agree(trial: Trial) -> None:
     """CBC and HiGHS find the same objective, within the gap asked for."""
     problem = trial.problem()
-    first = trial.run(problem, solver="cbc")
+    first = trial.run(problem)  # by the default solver, CBC
     assert first.result is not None
     if "cbc" not in str(first.result["solver"].get("name", "")).lower():
         return  # no backend was used
