@@ -1,0 +1,82 @@
+"""The user's side: what it finds out about its surroundings, what it uploads, and what it does with the answer."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt.exact.weights import Repaired, repair
+from privopt_lr_geo.local import Surroundings
+from privopt_lr_geo.package import Answer, Package
+
+if TYPE_CHECKING:
+    from privopt.execution import Executor
+    from privopt_lr_geo.problem import LRGeoOptions
+
+__all__ = ["Client", "indicator"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def indicator(options: LRGeoOptions, reach: Floats, costs: Floats) -> NDArray[np.bool_]:
+    """Free entries (q_ik = 0). They depend on the record and the output alone, so users agree on them (section 4.3).
+
+    ``distance``: outputs within r_exp. ``cost``: for each record as many as that, of the least cost.
+    """
+    near = reach <= options.exponential_beyond
+    if options.indicator == "distance":
+        return near
+    rank = np.argsort(np.argsort(costs, axis=1, kind="stable"), axis=1, kind="stable")
+    return np.asarray(rank < near.sum(axis=1, keepdims=True))
+
+
+@frozen(kw_only=True, eq=False)
+class Client:
+    """One user.
+
+    Attributes:
+        around: its LR set and what belongs to it.
+        distances: (n, n) between the records of the LR set.
+        costs: (n, K) prior-weighted costs, as it knows them.
+        free: (n, K) which entries are variables of their own.
+        order: (n,) random order in which rows travel.
+    """
+
+    around: Surroundings
+    distances: Floats
+    costs: Floats
+    free: NDArray[np.bool_]
+    order: Ints
+
+    def package(self) -> Package:
+        """What is uploaded."""
+        order = self.order
+        return Package(
+            distances=self.distances[np.ix_(order, order)],
+            reach=self.around.reach[order],
+            costs=self.costs[order],
+            free=self.free[order],
+        )
+
+    def accept(
+        self, answer: Answer, epsilon: Fraction, *, gap: float = 1e-6, executor: Executor | None = None
+    ) -> Repaired:
+        """Put rows back in order, make integers of them, and certify them over every required pair of the LR set.
+
+        Raises:
+            InputError: the answer is of another size.
+            CertificationError: it could not be made to keep the promise.
+        """
+        if answer.z.shape != self.costs.shape:
+            fault = Fault("answer", "z", f"shape {answer.z.shape}", f"shape {self.costs.shape}")
+            raise InputError([fault])
+        z = np.empty_like(answer.z)
+        z[self.order] = answer.z
+        around: Any = self.around
+        return repair(z, around.pairs, around.lengths, epsilon, loss=self.costs, gap=gap, executor=executor)

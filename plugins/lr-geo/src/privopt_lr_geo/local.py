@@ -1,0 +1,127 @@
+"""What is locally relevant to a user: records, pairs, distances (sections 3 and 4.1), and the tied form's exponents."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt_lr_geo.problem import CLOSE
+
+if TYPE_CHECKING:
+    from privopt.problem.data import MetricData
+    from privopt_lr_geo.problem import LRGeoProblem
+
+__all__ = ["Surroundings", "Ways", "surroundings"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Ways:
+    """Path distances in the Geo-Ind graph (Definition 3.1): the required pairs, or as many as imply the others.
+
+    Where every pair is required and the metric obeys the triangle inequality by its making, the distance itself is
+    the path distance, and no graph is needed.
+    """
+
+    def __init__(self, data: MetricData) -> None:
+        self.data = data
+        self.direct = data.within is None and data.records.kind != "plain" and not _tabled(data)
+        self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))
+
+    @cached_property
+    def graph(self) -> Any:
+        """Sparse (N, N), both ways. Records at distance 0 are joined by the least double there is."""
+        from scipy.sparse import csr_array
+
+        i, j = self.data.pairs[self.data.needed].T
+        lengths = np.maximum(self.data.distances[self.data.needed], 5e-324)
+        shape = (len(self.data.records),) * 2
+        both = (np.concatenate([lengths, lengths]), (np.concatenate([i, j]), np.concatenate([j, i])))
+        return csr_array(both, shape=shape)
+
+    def rows(self, records: Ints, limit: float = np.inf) -> Floats:
+        """(B, N) path distances from records; infinite beyond ``limit`` or out of reach."""
+        if self.direct:
+            found = self.data.metric.rows(records)
+            return found if np.isinf(limit) else np.where(found <= limit, found, np.inf)
+        from scipy.sparse.csgraph import dijkstra
+
+        return np.asarray(dijkstra(self.graph, directed=True, indices=records, limit=limit))
+
+
+def _tabled(data: MetricData) -> bool:
+    from privopt.problem.geometry import MatrixMetric
+
+    return isinstance(data.metric, MatrixMetric)
+
+
+@frozen(kw_only=True, eq=False)
+class Surroundings:
+    """What a user sees of the map. n records in its LR set, K outputs.
+
+    Attributes:
+        user: its record.
+        records: (n,) the LR set N_m, ascending.
+        own: row of the user in it.
+        pairs, lengths: (P, 2), (P,) required pairs inside the LR set, by row, and their distances.
+        reach: (n, K) distances from them to the outputs; never more than a required distance apart.
+    """
+
+    user: int
+    records: Ints
+    own: int
+    pairs: Ints
+    lengths: Floats
+    reach: Floats
+
+
+def surroundings(problem: LRGeoProblem, ways: Ways, user: int) -> Surroundings:
+    """The LR set of a user (Definition 4.1) and all that its linear program speaks of."""
+    data, options = problem.data, problem.lr_geo
+    limit = options.radius * (1.0 + CLOSE)
+    away = ways.rows(np.array([user]), limit)[0]
+    records = np.flatnonzero(away <= limit)
+    pairs, lengths = pairs_inside(data, records)
+    return Surroundings(
+        user=user,
+        records=records,
+        own=int(np.searchsorted(records, user)),
+        pairs=pairs,
+        lengths=lengths,
+        reach=reach_of(data, records),
+    )
+
+
+def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
+    """Required pairs among some records, by their place there, and their distances."""
+    place = np.full(len(data.records), -1, dtype=np.int64)
+    place[records] = np.arange(len(records))
+    ends = place[data.pairs]
+    inside = (ends >= 0).all(axis=1)
+    return ends[inside], data.distances[inside]
+
+
+def reach_of(data: MetricData, records: Ints) -> Floats:
+    """(n, K) distances to outputs that differ between two records by no more than their required distance does.
+
+    Points and roads have that property. A table need not: then the shortest way over required pairs takes the place
+    of an entry, which is the greatest smaller table that has it.
+    """
+    if not _tabled(data):
+        return data.metric.to_outputs(records)
+    i, j = data.pairs.T
+    table = data.to_outputs
+    if not len(i) or (np.abs(table[i] - table[j]).max(axis=1) <= data.distances * (1 + CLOSE)).all():
+        return table[records]
+    from scipy.sparse.csgraph import dijkstra
+
+    n, outputs = table.shape
+    graph = np.zeros((n + outputs, n + outputs))
+    graph[i, j] = graph[j, i] = np.maximum(data.distances, 5e-324)
+    graph[n:, :n] = np.maximum(table.T, 5e-324)
+    return np.asarray(dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))[:, :n].T[records])

@@ -1,0 +1,281 @@
+"""LR-Geo as a mechanism: users and server in one process, with nothing but packages between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import StoppedError
+from privopt.interfaces import Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.matrix import MatrixRelease
+from privopt.mechanisms import NEAR, Matrix, MetricMechanism
+from privopt_lr_geo.client import Client, indicator
+from privopt_lr_geo.exact import exponential_loss, population_loss, solve_exact
+from privopt_lr_geo.local import Ways, pairs_inside, surroundings
+from privopt_lr_geo.measures import across_users, proposition_bound
+from privopt_lr_geo.package import Answer, Package, Terms
+from privopt_lr_geo.privacy import EveryRow, OwnMatrices
+from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.release import LRGeoRelease, Published
+from privopt_lr_geo.rows import TOTAL
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.problem.data import MetricData
+    from privopt.report.page import Section
+
+__all__ = ["LRGeo", "MeanOfUsers", "clients_of"]
+
+SLACK: Final = 1e-7
+"""The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
+ATTACKED: Final = 50
+"""Users on whose packages the audit tries its attacks, at most."""
+
+
+@frozen(kw_only=True, eq=False)
+class MeanOfUsers(UtilityLoss):
+    """Mean over the users of the true cost of the row that each really uses.
+
+    Attributes:
+        cost: (M, K) of the users' records, not weighted by the prior.
+    """
+
+    cost: NDArray[np.float64]
+    unit: str = ""
+
+    def evaluate(self, release: MatrixRelease) -> float:
+        """Of the integers released."""
+        rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
+        return math.fsum(rows.tolist()) / TOTAL / len(rows)
+
+
+def clients_of(problem: LRGeoProblem, seed: int) -> list[Client]:
+    """Each user with its LR set, in the order of the records."""
+    data, options = problem.data, problem.lr_geo
+    ways, chance = Ways(data), np.random.default_rng(seed)
+    clients = []
+    costs_of = _costs(problem)
+    for user in problem.users.tolist():
+        around = surroundings(problem, ways, user)
+        records = around.records
+        clients.append(
+            Client(
+                around=around,
+                distances=data.metric.between(records[:, None], records[None, :]),
+                costs=costs_of(records),
+                free=indicator(options, around.reach, data.cost[records]),
+                order=chance.permutation(len(records)),
+            )
+        )
+    return clients
+
+
+def _costs(problem: LRGeoProblem) -> Any:
+    data = problem.data
+    return lambda records: data.prior[records, None] * data.cost[records]
+
+
+class LRGeo(MetricMechanism):
+    """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025)."""
+
+    problem_class = LRGeoProblem
+    release_class = LRGeoRelease
+    kit = "privopt_lr_geo.kit:PROFILE"
+    scope = (
+        "Methods benders and full: epsilon-metric DP inside each user's own matrix (scope own-matrix); rows of "
+        "different users may violate it (measured in details.gv), and the server can find a user from what it uploads "
+        "(privopt audit). Method exact: epsilon-metric DP for every two records at distance d (all pairs, or those "
+        "within privacy.neighbours_within), whichever user reports; holds against the server too, for nothing is "
+        "uploaded."
+    )
+
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """Not the way here: a release is more than one matrix."""
+        raise NotImplementedError("lr-geo releases rows of several matrices; call solve")
+
+    def privacy(self, problem: LRGeoProblem, method: str) -> PrivacyConstraint:
+        """Every pair of records (exact), or each user's own matrix."""
+        if method == "exact":
+            return EveryRow.over(problem.data)
+        return OwnMatrices.within_radius(problem.data, problem.lr_geo.radius)
+
+    def utility(self, problem: LRGeoProblem, method: str) -> UtilityLoss:
+        """Mean true cost of the users' own rows."""
+        return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
+
+    def solve(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
+        """By the method asked for."""
+        return self._exact(problem, context) if context.method == "exact" else self._central(problem, context)
+
+    def _exact(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
+        data, users = problem.data, problem.users
+        with context.timed("solve"):
+            found = solve_exact(data, context)
+        published = Published(columns=found.public, data=data, given=found.whole)
+        everybody = len(users) == len(data.records)
+        pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
+        release = LRGeoRelease(
+            weights=found.whole if everybody else found.whole[users],
+            records=np.asarray(data.records.ids, dtype=np.str_)[users],
+            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+            pairs=pairs,
+            distances=lengths,
+            published=published,
+        )
+        population = {"value": population_loss(found.whole, data), "exponential": exponential_loss(data)}
+        details = {"users": len(users), "population": population, **found.details}
+        return Outcome(release=release, solver=found.solver, details=details, stopped=found.stopped)
+
+    def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
+        from privopt_lr_geo import server
+
+        data, options = problem.data, problem.lr_geo
+        with context.timed("build"):
+            data.required  # noqa: B018  (loaded here, so that building is timed as such)
+            clients = clients_of(problem, context.seed or 0)
+            sent = [client.package().to_bytes() for client in clients]
+        terms = Terms(
+            epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
+            within=data.within,
+            obfuscation_radius=options.obfuscation_radius,
+            exponent=options.exponent,
+        )
+        with context.timed("solve"):
+            solved = server.solve([Package.from_bytes(raw) for raw in sent], terms, context)
+        answers = [Answer.from_bytes(answer.to_bytes()) for answer in solved.answers]
+        context.report("repair")
+        with context.timed("repair"):
+            release = _accept(problem, clients, answers, context)
+        sizes = [len(client.around.records) for client in clients]
+        lp = {"value": solved.value, "lower_bound": solved.lower_bound, "gap": solved.gap}
+        details = {
+            "users": len(clients),
+            "lr_sets": {"least": min(sizes), "mean": float(np.mean(sizes)), "greatest": max(sizes)},
+            "lp": lp,
+            "gv": across_users(data, release, release.matrices),
+            "proposition_4_5": proposition_bound(
+                [client.around for client in clients], [~client.free for client in clients]
+            ),
+            **solved.details,
+        }
+        gap = math.inf if solved.gap is None else solved.gap
+        return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped, gap=gap)
+
+    def verify(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> list[str]:
+        """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
+        data, users = problem.data, problem.users
+        ids = np.asarray(data.records.ids, dtype=np.str_)
+        lines = []
+        for name, stored, wanted in (
+            ("records", release.records, ids[users]),
+            ("outputs", release.outputs, np.asarray(data.outputs.ids, dtype=np.str_)),
+        ):
+            if not np.array_equal(stored, wanted):
+                lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
+        if lines:
+            return lines
+        if result["method"] == "exact":
+            pairs, lengths = pairs_inside(data, users)
+            lines += _same_pairs("mechanism.npz", release, pairs, lengths)
+            if release.published is not None:
+                off = np.flatnonzero((release.published.whole[users] != release.weights).any(axis=1))
+                lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]
+            return lines
+        if len(release.pairs):
+            lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")
+        ways = Ways(data)
+        for row, user in enumerate(users.tolist()):
+            around = surroundings(problem, ways, user)
+            name = str(ids[user])
+            matrix = (release.matrices or {})[name]
+            if not np.array_equal(matrix.records, ids[around.records]):
+                lines.append(f"private/matrices: {name}: records are not its LR set")
+                continue
+            if not np.array_equal(matrix.outputs, release.outputs):
+                lines.append(f"private/matrices: {name}: outputs are not the problem's")
+                continue
+            lines += _same_pairs(f"private/matrices: {name}", matrix, around.pairs, around.lengths)
+            if not np.array_equal(matrix.weights[around.own], release.weights[row]):
+                lines.append(f"mechanism.npz: weights: row {name} is not that of the user's own matrix")
+        return lines[:20]
+
+    def audit(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What who sees the reports gets, and what the server gets from uploads."""
+        from privopt import attack
+        from privopt_lr_geo.threats import attack_server
+
+        data, users = problem.data, problem.users
+        z, prior = release.probabilities, data.prior[users] / data.prior[users].sum()
+        every = attack.pair_blocks(len(users), lambda i, j: data.metric.between(users[i], users[j]))
+        found: dict[str, Any] = {
+            "epsilon": {
+                "claimed": float(data.epsilon),
+                "achieved": attack.achieved_epsilon(z, every),
+                "unit": f"per {data.unit}",
+            },
+            "bayes_error": attack.bayes_error(z, prior),
+            "expected_loss": attack.expected_loss(z, data.cost[users], prior),
+            "entropy_bits": attack.entropy_bits(z, prior),
+        }
+        gv = across_users(data, release, release.matrices)
+        found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
+        if result["method"] != "exact":
+            chosen = clients_of(problem, 0)[:ATTACKED]
+            found["server"] = attack_server(data, problem.lr_geo, chosen)
+        return found
+
+    def report(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+        """What users pay, and what is and is not covered."""
+        from privopt_lr_geo.sections import sections
+
+        return sections(problem, release, result)
+
+    def figures(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """Bounds by round, and one user's row."""
+        from privopt_lr_geo.sections import figures
+
+        return figures(problem, release, result)
+
+
+def _accept(
+    problem: LRGeoProblem, clients: Sequence[Client], answers: Sequence[Answer], context: SolveContext
+) -> LRGeoRelease:
+    """Each user repairs and certifies its matrix and takes its row."""
+    data = problem.data
+    ids, outputs = np.asarray(data.records.ids, dtype=np.str_), np.asarray(data.outputs.ids, dtype=np.str_)
+    matrices, rows = {}, []
+    for client, answer in zip(clients, answers, strict=True):
+        if context.remaining == 0.0 and not rows:
+            raise StoppedError("the time limit came before any user's matrix was repaired; nothing written")
+        around = client.around
+        repaired = client.accept(answer, data.epsilon, gap=1e-6, executor=context.executor)
+        matrices[str(ids[around.user])] = MatrixRelease(
+            weights=repaired.weights,
+            records=ids[around.records],
+            outputs=outputs,
+            pairs=around.pairs,
+            distances=around.lengths,
+        )
+        rows.append(repaired.weights[around.own])
+    return LRGeoRelease(
+        weights=np.array(rows),
+        records=ids[problem.users],
+        outputs=outputs,
+        pairs=np.zeros((0, 2), dtype=np.int64),
+        distances=np.zeros(0),
+        matrices=matrices,
+    )
+
+
+def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
+    if not np.array_equal(matrix.pairs, pairs):
+        return [f"{where}: pairs: not the required ones"]
+    off = np.abs(matrix.distances - lengths) > NEAR * np.maximum(matrix.distances, lengths)
+    return [f"{where}: distances: {int(off.sum())} are not those of the problem"] if off.any() else []

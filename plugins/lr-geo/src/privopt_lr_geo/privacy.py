@@ -1,0 +1,118 @@
+"""What LR-Geo claims, and how it is measured: each user's own matrix, or every pair of records."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.exact import certify
+from privopt.interfaces import Certificate
+from privopt.privacy.metric_dp import MetricDP
+from privopt_lr_geo.exact import certified_pairs
+
+if TYPE_CHECKING:
+    from privopt.execution import Executor
+    from privopt.problem.data import MetricData
+
+__all__ = ["EveryRow", "OwnMatrices"]
+
+_OWN = (
+    "Each user's own matrix alone: the odds between any two records within {radius:g} of a user (path distance) that "
+    "must be alike change by at most exp({epsilon:g} d) through that user's matrix. Holds against who sees reports "
+    "and knows that one matrix. It does not hold between rows of different users, which is what an observer of many "
+    "users sees (measured: details.gv), nor against the server: what a user uploads is enough to find it "
+    "(privopt audit shows how often)."
+)
+_EVERY = (
+    "Every {whose}: the odds between two records at distance d change by at most exp({epsilon:g} d), whichever user "
+    "reports. Holds against whoever sees the output, the server included, whatever else they know: users upload "
+    "nothing, and compute their rows from public numbers."
+)
+
+
+@frozen(kw_only=True)
+class OwnMatrices(MetricDP):
+    """Metric DP inside each user's matrix."""
+
+    @classmethod
+    def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
+        """The notion that methods benders and full keep."""
+        statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
+        extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
+        return cls(
+            epsilon=data.epsilon, unit=f"per {data.unit}", scope="own-matrix", statement=statement, extra=extra
+        )
+
+    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+        """Certify each user's matrix over the pairs inside its LR set.
+
+        Raises:
+            InputError: the matrices are private and not here.
+        """
+        if release.matrices is None:
+            wanted = "each user's matrix: this guarantee can only be checked by who has private/"
+            raise InputError([Fault("private/matrices", "", "nothing", wanted)])
+        parts = [(user, super(OwnMatrices, self).measure(m, executor=executor)) for user, m in release.matrices.items()]
+        failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
+        worst = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
+        return evolve(
+            worst,
+            holds=all(part.holds for _, part in parts),
+            checked=sum(part.checked for _, part in parts),
+            arithmetic=f"{len(parts)} matrices, the worst of which: {worst.arithmetic}",
+            failures=tuple(failures),
+        )
+
+
+@frozen(kw_only=True)
+class EveryRow(MetricDP):
+    """Metric DP over all records, whoever the users are.
+
+    Attributes:
+        data: the map.
+    """
+
+    data: Any = field(default=None, eq=False, repr=False)
+
+    @classmethod
+    def over(cls, data: MetricData) -> EveryRow:
+        """The notion that method exact keeps."""
+        whose = "two records" if data.within is None else f"two records within {data.within:g} of each other"
+        return cls(
+            epsilon=data.epsilon,
+            unit=f"per {data.unit}",
+            scope="all-pairs" if data.within is None else "neighbours",
+            within=data.within,
+            statement=_EVERY.format(whose=whose, epsilon=float(data.epsilon)),
+            data=data,
+        )
+
+    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+        """Certify every record's row, computed again from what is published.
+
+        Raises:
+            InputError: nothing is published.
+        """
+        if release.published is None:
+            raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
+        pairs, distances, over = certified_pairs(self.data)
+        whole, ids = release.published.whole, self.data.records.ids
+        measured = certify(whole, pairs, distances, self.epsilon, executor=executor)
+        failures = tuple(
+            f"records {ids[f.i]} and {ids[f.j]}, output {release.outputs[f.k]}: "
+            f"weights {whole[f.i, f.k]} and {whole[f.j, f.k]}"
+            for f in measured.failures
+        )
+        return Certificate(
+            holds=measured.holds,
+            kind="metric-dp",
+            worst=measured.worst,
+            allowed=float(self.epsilon),
+            checked=measured.checked,
+            arithmetic=measured.arithmetic,
+            notes={"over": f"{over}, among all {len(ids)} records"},
+            failures=failures,
+        )

@@ -1,0 +1,141 @@
+"""LR-Geo's problem file: a metric problem, the cells for which rows are wanted, and how far each user looks."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt.problem import at_least, key, non_negative, positive
+from privopt.problem.metric import MetricProblem
+
+if TYPE_CHECKING:
+    from privopt.problem.data import MetricData
+
+__all__ = ["LRGeoOptions", "LRGeoProblem", "RandomUsers"]
+
+CLOSE = 1e-9
+"""Relative room for sums of distances along a path."""
+
+
+@frozen(kw_only=True)
+class RandomUsers:
+    """Users drawn from the records, without repetition."""
+
+    random: int = key(help="how many", check=at_least(1))
+    seed: int = key(0, help="of the draw, which is public", check=non_negative)
+
+
+def _share(value: float) -> str | None:
+    return None if 0 < value <= 1 else "a number above 0 and at most 1"
+
+
+@frozen(kw_only=True)
+class LRGeoOptions:
+    """The table [lr-geo]."""
+
+    users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
+        help='cells for which rows are wanted: a list of ids, "all", or { random = 10 }; public'
+    )
+    radius: float = key(help="Gamma: how far a user's own matrix reaches", unit="path distance", check=positive)
+    obfuscation_radius: float = key(
+        help="r_obf: beyond it probabilities fall no further", unit="units of distance", check=positive
+    )
+    exponential_beyond: float = key(
+        help="r_exp: outputs beyond it follow the exponential form", unit="units of distance", check=non_negative
+    )
+    exponent: float = key(1.0, help="f of exp(-epsilon f d); 0.5 is the paper's", check=_share)
+    reference_cell_km: float | None = key(
+        None, help="cell of the paper's cost reference table; left out: exact costs", unit="km", check=positive
+    )
+    indicator: Literal["distance", "cost"] = key(
+        "distance",
+        help="which entries are free: those within exponential_beyond, or as many of the least cost",
+    )
+
+
+@frozen(kw_only=True)
+class LRGeoProblem(MetricProblem):
+    """A metric problem and LR-Geo's options."""
+
+    lr_geo: LRGeoOptions = key(help="options of lr-geo", name="lr-geo")
+    _users: NDArray[np.int64] | None = field(init=False, default=None, eq=False, repr=False)
+
+    def prepare(self, file: str) -> None:
+        """Load the metric problem; find the users; check that the radii fit the map.
+
+        Raises:
+            InputError: every fault found.
+        """
+        super().prepare(file)
+        data = self.data
+        users, faults = _users(self.lr_geo.users, data, file)
+        faults += _radii(self, data, file)
+        absent = users[data.prior[users] == 0] if len(users) else users
+        if self.lr_geo.users == "all" and absent.size:
+            absent = absent[:1]
+        for place in absent[:20].tolist():
+            name = data.records.ids[place]
+            where = "utility.prior"
+            faults.append(Fault(file, where, f"a prior of 0 on the user's cell {name!r}", "a prior above 0"))
+        if faults:
+            raise InputError(faults)
+        users.setflags(write=False)
+        object.__setattr__(self, "_users", users)
+
+    @property
+    def users(self) -> NDArray[np.int64]:
+        """(M,) records for which rows are wanted, in the order of the records."""
+        if self._users is None:
+            self.prepare("problem")
+        if self._users is None:
+            raise InputError([Fault("problem", "", "nothing loaded", "files that can be read")])
+        return self._users
+
+
+def _users(
+    wanted: str | tuple[str, ...] | RandomUsers, data: MetricData, file: str
+) -> tuple[NDArray[np.int64], list[Fault]]:
+    count = len(data.records)
+    nobody = np.zeros(0, dtype=np.int64)
+    if isinstance(wanted, RandomUsers):
+        if wanted.random > count:
+            fault = Fault(file, "lr-geo.users.random", str(wanted.random), f"at most the {count} records there are")
+            return nobody, [fault]
+        drawn = np.random.default_rng(wanted.seed).permutation(count)[: wanted.random]
+        return np.sort(drawn).astype(np.int64), []
+    if isinstance(wanted, str):
+        return np.arange(count), []
+    if not wanted:
+        return nobody, [Fault(file, "lr-geo.users", "an empty list", "at least one record's id")]
+    place = {name: row for row, name in enumerate(data.records.ids)}
+    faults = []
+    for name in dict.fromkeys(name for name in wanted if name not in place):
+        near = get_close_matches(name, place, n=1)
+        hint = f" ({near[0]!r}?)" if near else ""
+        faults.append(Fault(file, "lr-geo.users", f"{name!r}, which is not on the map", f"the id of a record{hint}"))
+    for name in dict.fromkeys(name for at, name in enumerate(wanted) if name in wanted[:at]):
+        faults.append(Fault(file, "lr-geo.users", f"{name!r} more than once", "each user once"))
+    found = np.unique(np.array([place[name] for name in wanted if name in place], dtype=np.int64))
+    return found, faults[:20]
+
+
+def _radii(problem: LRGeoProblem, data: MetricData, file: str) -> list[Fault]:
+    options = problem.lr_geo
+    faults = []
+    if options.exponential_beyond > options.obfuscation_radius:
+        wanted = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
+        faults.append(Fault(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", wanted))
+    apart = data.distances[data.distances > 0]
+    least = float(apart.min()) if apart.size else 0.0
+    if options.radius * (1 + CLOSE) < least:
+        wanted = f"at least {least:.6g}, the least distance between two records"
+        faults.append(Fault(file, "lr-geo.radius", f"{options.radius:g}", wanted))
+    if options.reference_cell_km is not None and problem.utility.kind == "matrix":
+        wanted = "no such key beside utility.kind matrix: its costs have no map to make a table of"
+        faults.append(Fault(file, "lr-geo.reference_cell_km", f"{options.reference_cell_km:g}", wanted))
+    return faults

@@ -1,0 +1,160 @@
+"""LR-Geo's release: the users' rows; in private each user's whole matrix; in public what rows are computed from."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt.matrix import ARTEFACT, MatrixRelease
+from privopt_lr_geo.exact import whole_matrix
+from privopt_lr_geo.local import Ways
+from privopt_lr_geo.rows import ColumnWeights
+
+if TYPE_CHECKING:
+    from privopt.problem.data import MetricData
+
+__all__ = ["PUBLIC", "LRGeoRelease", "Published"]
+
+PUBLIC: Final = "public.npz"
+MATRICES: Final = "matrices"
+
+
+def file_of(user: str) -> str:
+    """Name of a user's file: its id, with everything but letters, digits and ``_.-~`` escaped as in a URL."""
+    name = quote(user, safe="")
+    return (name if name.strip(".") else name.replace(".", "%2E")) + ".npz"
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Published:
+    """What the server publishes in the exact method.
+
+    Attributes:
+        columns: column weights; None where the whole matrix is published.
+        data: the map, from which rows are computed.
+        given: (N, K) the whole matrix: published, or as the solver computed it from the column weights.
+    """
+
+    columns: ColumnWeights | None
+    data: MetricData
+    given: NDArray[np.uint64] | None = None
+
+    @cached_property
+    def whole(self) -> NDArray[np.uint64]:
+        """(N, K) every record's row; computed from the column weights where those were published."""
+        if self.given is not None:
+            return self.given
+        assert self.columns is not None  # one of the two is there
+        return whole_matrix(self.columns, Ways(self.data))
+
+    def write(self, folder: Path) -> None:
+        """Write public.npz."""
+        if self.columns is None:
+            np.savez(folder / PUBLIC, weights=self.whole)
+            return
+        np.savez(
+            folder / PUBLIC,
+            column_weights=self.columns.weights,
+            serves=self.columns.serves,
+            rate=np.float64(self.columns.rate),
+            cap=np.float64(self.columns.cap),
+        )
+
+    @classmethod
+    def read(cls, path: Path, data: MetricData) -> Published:
+        """Read public.npz.
+
+        Raises:
+            InputError: not of its form.
+        """
+        count, outputs = data.shape
+
+        def wrong(where: str, found: str, wanted: str) -> InputError:
+            return InputError([Fault(path.name, where, found, wanted)])
+
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                parts = {name: archive[name] for name in archive.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise wrong("", f"no such archive ({error})", "column_weights, serves, rate, cap; or weights") from None
+        if "weights" in parts:
+            weights = parts["weights"]
+            if weights.dtype.str[1:] != "u8" or weights.shape != (count, outputs):
+                raise wrong("weights", f"{weights.dtype} of shape {weights.shape}", f"uint64 of {(count, outputs)}")
+            return cls(columns=None, data=data, given=weights)
+        shapes = {"column_weights": (count,), "serves": (count,), "rate": (), "cap": ()}
+        for name, shape in shapes.items():
+            if name not in parts or parts[name].shape != shape:
+                found = f"shape {parts[name].shape}" if name in parts else "nothing"
+                raise wrong(name, found, f"shape {shape}")
+        x, serves = parts["column_weights"], parts["serves"]
+        if x.dtype != np.float64 or not (np.isfinite(x).all() and (x >= 0).all() and x.any()):
+            raise wrong("column_weights", "numbers that will not do", "doubles of at least 0, not all 0")
+        if serves.dtype != np.int64 or serves.min() < 0 or serves.max() >= outputs:
+            raise wrong("serves", "an output that is not there", f"numbers from 0 to {outputs - 1}")
+        rate, cap = float(parts["rate"]), float(parts["cap"])
+        if not (rate > 0 and 0 < cap <= 700):
+            raise wrong("rate", f"{rate!r} and cap {cap!r}", "a rate above 0, a cap between 0 and 700")
+        return cls(columns=ColumnWeights(weights=x, serves=serves, outputs=outputs, rate=rate, cap=cap), data=data)
+
+
+@frozen(kw_only=True, eq=False)
+class LRGeoRelease(MatrixRelease):
+    """The users' rows.
+
+    Attributes:
+        matrices: each user's whole matrix by its id (methods benders and full); None where private/ is gone.
+        published: what rows are computed from (method exact), or None.
+    """
+
+    matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
+    published: Published | None = field(default=None, repr=False)
+
+    def write(self, folder: Path) -> None:
+        """Write mechanism.npz, and public.npz in the exact method."""
+        super().write(folder)
+        if self.published is not None:
+            self.published.write(folder)
+
+    def write_private(self, folder: Path) -> None:
+        """Write each user's matrix into matrices/."""
+        if self.matrices is None:
+            return
+        (folder / MATRICES).mkdir()
+        for user, matrix in self.matrices.items():
+            matrix.write(folder / MATRICES)
+            (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / file_of(user))
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> LRGeoRelease:
+        """Read mechanism.npz, and public.npz and private/matrices where they are.
+
+        Raises:
+            InputError: missing or not of their form.
+        """
+        own = MatrixRelease.load(folder / ARTEFACT)
+        published = None
+        if (folder / PUBLIC).is_file():
+            published = Published.read(folder / PUBLIC, problem.data)
+        matrices = None
+        private = folder / "private" / MATRICES
+        if published is None and private.is_dir():
+            matrices = {str(user): MatrixRelease.load(private / file_of(str(user))) for user in own.records}
+        return cls(
+            weights=own.weights,
+            records=own.records,
+            outputs=own.outputs,
+            pairs=own.pairs,
+            distances=own.distances,
+            matrices=matrices,
+            published=published,
+        )
