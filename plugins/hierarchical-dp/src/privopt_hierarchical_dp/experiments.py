@@ -23,7 +23,7 @@ import numpy as np
 from privopt.errors import StoppedError
 from privopt_hierarchical_dp.generate import Census, census, taxi
 from privopt_hierarchical_dp.tree import Tree
-from privopt_hierarchical_dp.trials import PAPER_TABLE_7, run_methods
+from privopt_hierarchical_dp.trials import PAPER_TABLE_7, Trial, run_methods
 
 __all__ = ["main"]
 
@@ -73,30 +73,51 @@ def _summary(values: Sequence[float]) -> tuple[float, float]:
 def table_7(
     name: str, data: Census, *, epsilons: Sequence[Fraction], methods: Sequence[str], runs: int, seed: int, out: Path
 ) -> list[dict[str, Any]]:
-    """Errors by level, violations and runtime of each method: rows of the CSV, written after every epsilon."""
+    """Errors by level, violations and runtime of each method: rows of the CSV.
+
+    Every run is appended to ``runs_NAME.csv`` as it ends, and the table written anew after each, so
+    that a stopped experiment leaves what it has.
+    """
     levels = data.levels
+    depth = data.tree.depth
+    done: dict[tuple[Fraction, str], list[Trial]] = {(e, method): [] for e in epsilons for method in methods}
     rows: list[dict[str, Any]] = []
-    for epsilon in epsilons:
-        trials = [
-            trial
-            for run in range(runs)
-            for trial in run_methods(methods, data, levels, epsilon, seed=seed + 1000 * run)
+    with (out / f"runs_{name}.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        header = [
+            "run",
+            "epsilon",
+            "method",
+            *(f"level_{level + 1}" for level in range(depth)),
+            "violations",
+            "seconds",
         ]
-        for method in methods:
-            own = [trial for trial in trials if trial.method == method]
-            row: dict[str, Any] = {"data": name, "epsilon": float(epsilon), "method": method, "runs": runs}
-            for level in range(data.tree.depth):
-                row[f"level_{level + 1}"], row[f"sd_{level + 1}"] = _summary([t.errors[level] for t in own])
-            row["violations"], row["violations_sd"] = _summary([t.broken for t in own])
-            row["seconds"], row["seconds_sd"] = _summary([t.seconds for t in own])
-            paper = PAPER_TABLE_7.get((name, float(epsilon), method))
-            unit = 1e4 if name == "taxi" else 1e3
-            for level in range(3):
-                row[f"paper_{level + 1}"] = "" if paper is None else paper[level] * unit
-            rows.append(row)
-            print(_line(row, data.tree.depth), file=sys.stderr, flush=True)
-        _write(out / f"table_7_{name}.csv", list(rows[0]), [list(row.values()) for row in rows])
+        writer.writerow(header)
+        for run in range(runs):
+            for epsilon in epsilons:
+                for trial in run_methods(methods, data, levels, epsilon, seed=seed + 1000 * run):
+                    done[epsilon, trial.method].append(trial)
+                    own = [run, float(epsilon), trial.method, *trial.errors, trial.broken, round(trial.seconds, 3)]
+                    writer.writerow(own)
+                stream.flush()
+            rows = [_row(name, epsilon, method, depth, trials) for (epsilon, method), trials in done.items()]
+            _write(out / f"table_7_{name}.csv", list(rows[0]), [list(row.values()) for row in rows])
+    for row in rows:
+        print(_line(row, depth), file=sys.stderr, flush=True)
     return rows
+
+
+def _row(name: str, epsilon: Fraction, method: str, depth: int, trials: Sequence[Trial]) -> dict[str, Any]:
+    row: dict[str, Any] = {"data": name, "epsilon": float(epsilon), "method": method, "runs": len(trials)}
+    for level in range(depth):
+        row[f"level_{level + 1}"], row[f"sd_{level + 1}"] = _summary([t.errors[level] for t in trials])
+    row["violations"], row["violations_sd"] = _summary([t.broken for t in trials])
+    row["seconds"], row["seconds_sd"] = _summary([t.seconds for t in trials])
+    paper = PAPER_TABLE_7.get((name, float(epsilon), method))
+    unit = 1e4 if name == "taxi" else 1e3
+    for level in range(3):
+        row[f"paper_{level + 1}"] = "" if paper is None else paper[level] * unit
+    return row
 
 
 def _line(row: dict[str, Any], depth: int) -> str:

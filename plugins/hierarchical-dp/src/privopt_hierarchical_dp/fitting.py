@@ -76,9 +76,13 @@ def noise_variance(budget: Fraction, delta: int) -> float:
     return 2.0 * exp(-x) / expm1(-x) ** 2
 
 
-def objective_weights(given: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Weights of the levels: as given, or the squares of their budgets (inverse variances, but for rounding)."""
-    return tuple(given) if given is not None else tuple(budget * budget for budget in budgets)
+def objective_weights(given: Sequence[Fraction] | None, depth: int) -> tuple[Fraction, ...]:
+    """Weights of the levels: as given, or all 1 as in the paper's models.
+
+    Inverse variances measured worse: the constraints bias the leaves (noise below zero is cut off),
+    and a heavy weight there carries the sum of the biases up (README has the figures).
+    """
+    return tuple(given) if given is not None else (Fraction(1),) * depth
 
 
 def refuse_size(method: str, tree: Tree, sizes: int) -> None:

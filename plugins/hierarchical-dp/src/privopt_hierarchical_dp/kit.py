@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
 from privopt.testing.noise import recorded
-from privopt_hierarchical_dp.half_prices import integer_weights, objective
+from privopt_hierarchical_dp.half_prices import objective
 from privopt_hierarchical_dp.mechanism import draw
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
@@ -136,10 +136,8 @@ def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[s
     if int(release.counts[0].sum()) != total:
         yield f"the root's groups add up to {int(release.counts[0].sum())}, the input's to {total}"
     if method in ("hierarchical-dp", "hierarchical") and total <= _SMALL and not problem.settings.region_totals:
-        budgets = level_budgets(problem.privacy.epsilon, method, release.tree.depth, problem.settings.budget)
-        weights = integer_weights([budget * budget for budget in budgets])
-        best = tree_tables(release.tree, release.noisy, total=total, weights=weights.tolist())
-        found, least = (objective(values, release.noisy, weights) for values in (release.counts, best))
+        best = tree_tables(release.tree, release.noisy, total=total)
+        found, least = (objective(values, release.noisy) for values in (release.counts, best))
         if found != least:
             yield f"Model 1's objective is {found}; the cost tables reach {least}"
 

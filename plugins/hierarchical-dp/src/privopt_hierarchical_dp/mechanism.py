@@ -43,8 +43,7 @@ class PostProcessing(UtilityLoss):
         """The objective, exact up to one rounding."""
         depth = release.tree.depth
         settings = self.problem.settings
-        budgets = level_budgets(self.problem.privacy.epsilon, self.method, depth, settings.budget)
-        weights = objective_weights(settings.level_weights, budgets)
+        weights = objective_weights(settings.level_weights, depth)
         if self.method == "cumulative-chain-as-published":
             weights = (Fraction(1),) * depth
         totals = release.noisy[0].shape[1] < release.counts[0].shape[1]
@@ -130,7 +129,7 @@ class HierarchicalDP(Mechanism):
             noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed)
         delta = sensitivity(method, most)
         region_totals = [level.sum(axis=1) for level in counts]
-        weights = objective_weights(problem.settings.level_weights, budgets)
+        weights = objective_weights(problem.settings.level_weights, tree.depth)
         task = Task(
             method=method,
             tree=tree,

@@ -58,7 +58,7 @@ class Settings:
         default=None, help="shares of epsilon by level, the root's first; left out: the method's own", check=_shares
     )
     level_weights: tuple[Fraction, ...] | None = key(
-        default=None, help="weights of the levels in the objective; left out: inverse variances", check=_weights
+        default=None, help="weights of the levels in the objective, the root's first; left out: all 1", check=_weights
     )
     region_totals: bool | None = key(
         default=None, help="publish every region's number of groups exactly; left out: the method's own"

@@ -113,7 +113,7 @@ def _task(
         noisy=kept[key],
         total=int(tops[0][0]),
         totals=tops if totals else None,
-        weights=objective_weights(None, budgets),
+        weights=objective_weights(None, data.tree.depth),
         variances=tuple(noise_variance(budget, delta) for budget in budgets),
         gap=1e-3,
     )
