@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from typing import Any, Final
 from uuid import uuid4
 
@@ -333,16 +334,26 @@ class _Run:
         """A scaled cost in the user's units."""
         return float((value + self.split.form.c0) / self.split.scale)
 
+    def everywhere(self, function: Callable[..., BlockAnswer], arguments: Sequence[Any]) -> list[BlockAnswer]:
+        """Run a function of token, block and arguments for every block; once more where its worker was lost."""
+        submit = self.context.executor.submit
+
+        def send(number: int) -> Future[BlockAnswer]:
+            return submit(("benders", self.token, number), function, self.token, self.held[number], *arguments[number])
+
+        answers = []
+        for number, future in enumerate([send(number) for number in range(len(self.held))]):
+            try:
+                answers.append(future.result())
+            except CancelledError:  # a cluster cancels what rested on a lost worker's data
+                self.held[number] = self.context.executor.hold(self.split.pieces[number])
+                answers.append(send(number).result())
+        return answers
+
     def relax(self) -> None:
         """A constant cut for every block, from its rows that touch no complicating column."""
-        options, limit = self.options, self.context.remaining
-        answers = [
-            self.context.executor.submit(
-                ("benders", self.token, number), relax_block, self.token, held, options.solver, limit)
-            for number, held in enumerate(self.held)
-        ]
-        for number, future in enumerate(answers):
-            answer = future.result()
+        asked = (self.options.solver, self.context.remaining)
+        for number, answer in enumerate(self.everywhere(relax_block, [asked] * len(self.held))):
             self.state.block_seconds += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
                 raise InfeasibleError(f"block {number} has no solution, whatever the complicating columns are")
@@ -401,13 +412,8 @@ class _Run:
         """
         options, state = self.options, self.state
         core = state.centre if options.pareto and state.centre is not None and state.centre is not z else None
-        futures = [
-            self.context.executor.submit(
-                ("benders", self.token, number), solve_block, self.token, held, options.solver, z, core,
-                state.bases[number], self.context.remaining)
-            for number, held in enumerate(self.held)
-        ]
-        answers = [future.result() for future in futures]
+        answers = self.everywhere(
+            solve_block, [(options.solver, z, core, basis, self.context.remaining) for basis in state.bases])
         for number, answer in enumerate(answers):
             state.block_seconds += answer.seconds
             if answer.outcome is Outcome.UNBOUNDED:
