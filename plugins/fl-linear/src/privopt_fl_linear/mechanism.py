@@ -22,7 +22,7 @@ from privopt_fl_linear.theory import assumption_5, bounds, values
 
 __all__ = ["FLLinear"]
 
-AUDIT_DRAWS, CONFIDENCE = 50_000, 0.95
+AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
 RERUN = 100_000
 """Locations up to which ``verify`` also lets ``auto`` choose again."""
 
