@@ -1,0 +1,51 @@
+"""Instances on grids, and a way to solve them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from privopt.interfaces import SolveContext
+from privopt.optimal.instance import Instance
+
+
+def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | None = None) -> Instance:
+    """Unit grid, pairs within a distance, uniform prior (or a random one), Euclidean cost."""
+    places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=float)
+    far = np.linalg.norm(places[:, None] - places[None], axis=2)
+    i, j = np.nonzero(np.triu(far <= within, 1))
+    n = len(places)
+    prior = np.full(n, 1 / n) if seed is None else np.random.default_rng(seed).dirichlet(np.full(n, 2.0))
+    return Instance(cost=prior[:, None] * far, pairs=np.column_stack([i, j]), distances=far[i, j], epsilon=epsilon,
+                    coordinates=places)
+
+
+@pytest.fixture(scope="session")
+def make_grid():
+    return grid
+
+
+@pytest.fixture(scope="session")
+def make_context():
+    def context(**options) -> SolveContext:
+        return SolveContext(**{"method": "benders", "solver": "highs", "gap": 1e-2, **options})
+
+    return context
+
+
+@pytest.fixture(scope="session")
+def data():
+    """Where public data sets are, or a skipped test."""
+
+    def path(*parts: str) -> Path:
+        named = os.environ.get("PRIVOPT_DATA")
+        beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+        found = (Path(named) if named else beside).joinpath(*parts)
+        if not found.exists():
+            pytest.skip(f"no data at {found} (PRIVOPT_DATA names the folder)")
+        return found
+
+    return path

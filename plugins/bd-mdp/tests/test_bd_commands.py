@@ -1,0 +1,152 @@
+"""From the command line: the toy with path costs, 200 records, stop and resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+TOML = """
+[records]
+{records}
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = {epsilon}
+neighbours_within = 2.0
+[utility]
+{utility}
+[bd-mdp]
+{table}
+"""
+GRID = "grid = {{ rows = {}, cols = {}, cell_km = 1.0 }}"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-m", "privopt", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, text=True, check=False, timeout=600)
+
+
+def solve(folder: Path, text: str, *options: object, name: str = "p") -> dict:
+    (folder / f"{name}.toml").write_text(text)
+    ended = run("solve", "bd-mdp", folder / f"{name}.toml", "--out", folder / name, "--quiet", *options)
+    assert ended.returncode == 0, ended.stderr
+    assert run("verify", folder / name).returncode == 0
+    return json.loads((folder / name / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """100 records in two rows; loss |path(1, i) - path(1, k)| / 10 summed over the records; 10 outputs."""
+    folder = tmp_path_factory.mktemp("toy")
+    places = np.array([(1.5 * r, 1.5 * c) for r in range(2) for c in range(50)])
+    for file, count in (("records.csv", 100), ("outputs.csv", 10)):
+        lines = "".join(f"{n},{x},{y}\n" for n, (x, y) in enumerate(places[:count].tolist()))
+        (folder / file).write_text("id,x,y\n" + lines)
+    far = np.linalg.norm(places[:, None] - places[None], axis=2)
+    i, j = np.nonzero((far <= 2.0) & ~np.eye(100, dtype=bool))
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(zip(i.tolist(), j.tolist(), far[i, j].tolist(), strict=True))
+    path = nx.single_source_dijkstra_path_length(graph, 0)
+    along = np.array([path[n] for n in range(100)])
+    cost = np.abs(along[:, None] - along[None, :10]) / 10
+    np.save(folder / "cost.npy", 100 * cost)  # the uniform prior divides by 100
+    rows, k = np.arange(len(i) * 10), np.tile(np.arange(10), len(i))
+    left, right = np.repeat(i, 10) * 10 + k, np.repeat(j, 10) * 10 + k
+    grown = np.repeat(np.exp(0.5 * far[i, j]), 10)
+    privacy = coo_array(
+        (np.concatenate([np.ones(len(rows)), -grown]), (np.tile(rows, 2), np.concatenate([left, right]))),
+        shape=(len(rows), 1000))
+    mass = coo_array((np.ones(1000), (np.repeat(np.arange(100), 10), np.arange(1000))), shape=(100, 1000))
+    least = linprog(cost.ravel(), A_ub=privacy.tocsr(), b_ub=np.zeros(len(rows)), A_eq=mass.tocsr(), b_eq=np.ones(100),
+                    method="highs").fun
+    text = TOML.format(
+        records='points = "records.csv"\n[outputs]\npoints = "outputs.csv"', epsilon=0.5,
+        utility='kind = "matrix"\ncost = "cost.npy"', table="{table}")
+    return folder, text, float(least)
+
+
+def test_the_whole_model_is_the_independent_optimum(toy):
+    folder, text, least = toy
+    result = solve(folder, text.format(table="subsets = 4"), "--method", "full", "--solver", "highs")
+    assert result["objective"]["value"] == pytest.approx(least, abs=1e-6)
+
+
+@pytest.mark.parametrize("table", ["subsets = 4", 'subsets = 4\nstart = "cold"\nlagrangian_steps = 0'])
+def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
+    folder, text, least = toy
+    name = f"benders-{len(table)}"
+    result = solve(folder, text.format(table=table), "--solver", "highs", name=name)
+    objective = result["objective"]
+    assert result["status"] == "optimal"
+    assert objective["gap"] <= 1e-2
+    assert objective["lower_bound"] <= least + 1e-6 <= objective["value"] + 2e-6
+    assert result["details"]["trajectory"]
+    for _, lower, upper in result["details"]["trajectory"]:
+        lower, upper = (-np.inf if lower in (None, "-inf") else lower), upper
+        assert lower <= least + 1e-6 <= upper + 2e-6
+
+
+@pytest.mark.parametrize("subsets", [4, 25])
+def test_200_records_within_one_per_cent(tmp_path, subsets):
+    text = TOML.format(records=GRID.format(10, 20), epsilon=1.0, utility='kind = "distance"',
+                       table=f'partition = "distance-vector"\nsubsets = {subsets}')
+    began = time.monotonic()
+    result = solve(tmp_path, text)
+    assert result["status"] == "optimal"
+    assert result["objective"]["gap"] <= 1e-2
+    assert result["certificate"]["holds"] is True
+    assert time.monotonic() - began < 600
+
+
+def test_one_process_and_two_release_the_same(tmp_path):
+    text = TOML.format(records=GRID.format(2, 6), epsilon=1.0, utility='kind = "distance"',
+                       table='subsets = 3\nstart = "cold"\nlagrangian_steps = 0')
+    for name, jobs in (("one", 1), ("two", 2)):
+        result = solve(tmp_path, text, "--solver", "highs", "--jobs", jobs, name=name)
+        assert result["details"]["parts"][0]["rounds"] > 3
+    weights = [np.load(tmp_path / name / "mechanism.npz")["weights"] for name in ("one", "two")]
+    assert (weights[0] == weights[1]).all()
+
+
+def test_a_stopped_run_writes_its_best_and_a_resumed_one_goes_on(tmp_path):
+    text = TOML.format(records=GRID.format(4, 5), epsilon=1.0, utility='kind = "distance"',
+                       table='subsets = 2\nstart = "cold"\nlagrangian_steps = 0\npartition = "minimum-boundary"')
+    (tmp_path / "p.toml").write_text(text)
+    common = ["solve", "bd-mdp", tmp_path / "p.toml", "--out", tmp_path / "out", "--quiet", "--solver", "highs"]
+    child = subprocess.Popen([sys.executable, "-m", "privopt", *map(str, [*common, "--gap", "1e-6"])])
+    file = tmp_path / "out.partial" / "part-0" / "benders.npz"
+    patience = time.monotonic() + 120
+    while not file.exists() and time.monotonic() < patience:
+        time.sleep(0.05)
+    os.kill(child.pid, 9)
+    child.wait()
+    assert not (tmp_path / "out").exists()
+    with np.load(file) as archive:
+        before, rounds = float(archive["lower"]), int(archive["rounds"])
+    ended = run(*common, "--gap", "3e-2", "--resume")
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert result["details"]["parts"][0]["rounds"] >= rounds
+    assert np.isfinite(before)
+    assert run("verify", tmp_path / "out").returncode == 0
+
+
+def test_faults_of_the_table_are_named(tmp_path):
+    text = TOML.format(records=GRID.format(2, 2), epsilon=1.0, utility='kind = "distance"',
+                       table='partition = "stars"\nsubsets = 0')
+    (tmp_path / "p.toml").write_text(text)
+    ended = run("solve", "bd-mdp", tmp_path / "p.toml", "--out", tmp_path / "out")
+    assert ended.returncode == 2
+    assert "bd-mdp.partition" in ended.stderr
+    assert "bd-mdp.subsets" in ended.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,102 @@
+"""Benders, with and without Lagrangian steps, against column generation and the whole model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.backends import get
+from privopt.optimal.column_generation import solve_column_generation
+from privopt.optimal.instance import dual_bound
+from privopt_bd_mdp.model import PMO, PathRows
+from privopt_bd_mdp.partitioners import Records, partition
+from privopt_bd_mdp.problem import PARTITIONS, Decomposition
+from privopt_bd_mdp.solver import decompose, partition_of
+
+
+def check(instance, options, context, optimum):
+    found = decompose(instance, options, context)
+    solution = found.solution
+    assert solution.status == "optimal"
+    assert optimum - 1e-7 <= solution.objective <= optimum * (1 + context.gap) + 1e-7
+    assert solution.lower_bound <= optimum + 1e-7
+    assert np.allclose(solution.z.sum(axis=1), 1)
+    bound, _ = dual_bound(instance, solution.multipliers)
+    assert bound >= optimum * (1 - context.gap) - 1e-7
+    assert bound <= optimum + 1e-7
+    for _, lower, upper in solution.trajectory:
+        assert lower <= optimum + 1e-7 <= upper + 2e-7
+    return found
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_context, kind):
+    instance = make_grid(2, 6, 1.0)
+    optimum = solve_column_generation(instance).objective
+    options = Decomposition(partition=kind, subsets=2, start="cold", lagrangian_steps=0)
+    [part] = check(instance, options, make_context(), optimum).parts
+    assert part["rounds"] > 0
+    assert 0 < part["boundary"] <= part["boundary_both_sides"]
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    rows=st.integers(1, 3), cols=st.integers(2, 4), epsilon=st.sampled_from([0.3, 0.7, 1.5]), seed=st.integers(0, 99),
+    kind=st.sampled_from(PARTITIONS), subsets=st.integers(1, 3), start=st.sampled_from(["star", "cold"]),
+    steps=st.sampled_from([0, 2]), way=st.sampled_from(["in-out", "level"]),
+)
+def test_full_benders_and_column_generation_agree(
+    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, way
+):
+    instance = make_grid(rows, cols, epsilon, seed=seed)
+    full = get("highs").solve(PMO.of(instance).form).objective
+    assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
+    options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, stabilise=way)
+    check(instance, options, make_context(gap=2e-2), full)
+
+
+def test_cbc_and_highs_agree_on_64_records(make_grid, make_context):
+    instance = make_grid(8, 8, 1.0)
+    optimum = solve_column_generation(instance).objective
+    for solver in ("cbc", "highs"):
+        check(instance, Decomposition(subsets=4), make_context(solver=solver), optimum)
+
+
+def test_what_is_not_connected_is_solved_apart(make_grid, make_context):
+    one = make_grid(2, 3, 1.0)
+    instance = type(one)(
+        cost=np.kron(np.eye(2), one.cost) + np.kron(1 - np.eye(2), np.full(one.cost.shape, 5.0)) / 6,
+        pairs=np.concatenate([one.pairs, one.pairs + 6]), distances=np.tile(one.distances, 2), epsilon=1.0)
+    optimum = 2 * solve_column_generation(one).objective
+    options = Decomposition(subsets=4, start="cold", lagrangian_steps=0, partition="minimum-boundary")
+    assert len(check(instance, options, make_context(), optimum).parts) == 2
+
+
+def test_path_rows_are_proved_by_the_rows_along_the_path(make_grid):
+    instance = make_grid(2, 5, 0.8, within=1.0)
+    pmo = PMO.of(instance)
+    made = partition_of(instance, Decomposition(partition="minimum-boundary"), 3)
+    rng = np.random.default_rng(0)
+    z = rng.uniform(size=(int(made.boundary.sum()), instance.outputs))
+    rows = PathRows(pmo, made)(z.ravel())
+    assert rows is not None
+    outer = pmo.columns(np.flatnonzero(made.boundary))
+    combined = -(rows.proof @ pmo.form.A).toarray()
+    wide = np.zeros((len(rows), pmo.form.shape[1]))
+    wide[:, outer] = rows.matrix.toarray()
+    assert (rows.proof.toarray() <= 0).all()
+    assert np.allclose(combined, wide, atol=1e-12)
+    assert (rows.matrix @ z.ravel() > 0).all()
+
+
+@pytest.mark.parametrize("kind", PARTITIONS)
+def test_partitions_are_a_function_of_the_problem(make_grid, kind):
+    instance = make_grid(6, 6, 1.0)
+    records = Records(edges=instance.pairs, lengths=instance.distances, count=36, coordinates=instance.coordinates)
+    labels = partition(kind, records, 4)
+    assert labels.shape == (36,)
+    assert (partition(kind, records, 4) == labels).all()
+    assert 1 < len(np.unique(labels)) <= 4
+    assert len(np.unique(partition(kind, records, 99))) <= 36
