@@ -205,3 +205,36 @@ def test_default_shares_are_exact_and_whole():
     for depth in range(1, 8):
         assert sum(default_shares("cumulative-chain", depth)) == 1
         assert sum(level_budgets(Fraction(1, 10), "cumulative-chain", depth, None)) <= Fraction(1, 10)
+
+
+@pytest.mark.parametrize("method", ["cumulative-chain", "cumulative-dp", "hierarchical", "top-down"])
+def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
+    import privopt_hierarchical_dp.mechanism as mechanism
+
+    def interrupted(task):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mechanism, "fit", interrupted)
+    done = solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out", Options(method=method))
+    assert done.stopped
+    assert done.result["status"] == "feasible"
+    assert verify(tmp_path / "out")[0] == []
+
+
+def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_tree):
+    from privopt_hierarchical_dp.chain import fit_cumulative
+    from privopt_hierarchical_dp.tree import add_up
+
+    rng = np.random.default_rng(6)
+    tree = random_tree(rng, 3, 5)
+    leaves = rng.integers(0, 30, size=tree.widths[-1])
+    totals = add_up(tree, leaves)
+    noisy = [rng.integers(-9, 40, size=(width, 9)) for width in tree.widths]
+    found = fit_cumulative(
+        tree, noisy, totals=totals, weights=[np.ones(9)] * 3, gap=0.0, exact_up_to=0, stopped=lambda: True
+    )
+    assert found.iterations == 10
+    for level, total, again in zip(found.counts, totals, add_up(tree, found.counts[-1]), strict=True):
+        assert level.min() >= 0
+        np.testing.assert_array_equal(level, again)
+        np.testing.assert_array_equal(level.sum(axis=1), total)

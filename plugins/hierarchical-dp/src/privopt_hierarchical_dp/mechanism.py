@@ -12,7 +12,7 @@ from attrs import frozen
 from privopt import noise
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
-from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights, refuse_size
+from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_variance, objective_weights, refuse_size
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, measured, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
 from privopt_hierarchical_dp.problem import HierarchyProblem
@@ -144,7 +144,10 @@ class HierarchicalDP(Mechanism):
             stopped=lambda: context.remaining == 0.0,
         )
         with context.timed("solve"):
-            found, own = fit(task)
+            try:
+                found, own = fit(task)
+            except KeyboardInterrupt:
+                found, own = fit_at_once(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
         public = region_totals if totals else region_totals[:1]
         release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, totals=public, truth=counts)
