@@ -198,7 +198,8 @@ class _Run:
         self.state = _State(bases=[None] * len(split.pieces))
         self.token = uuid4().hex
         self.held = [context.executor.hold(piece) for piece in split.pieces]
-        self.began = self.saved = time.monotonic()
+        self.began = time.monotonic()
+        self.saved = -np.inf  # the first round is kept at once
 
     # --- bounds -------------------------------------------------------------------------------------
 

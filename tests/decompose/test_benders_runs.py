@@ -56,7 +56,7 @@ def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_mod
             if len(rounds) == 4:
                 worker = min(cluster.workers.values(), key=lambda w: w.pid)
                 os.kill(worker.pid, signal.SIGKILL)
-            return None
+            return
 
         with from_url(f"dask://{address}", 1) as there:
             after = solve(shared_model, there, improve=kill)
@@ -75,7 +75,7 @@ def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model):
             rounds.append(1)
             if len(rounds) == 4:
                 os.kill(two.submit("victim", os.getpid).result(), signal.SIGKILL)
-            return None
+            return
 
         after = solve(shared_model, two, improve=kill)
     assert len(rounds) >= 4
@@ -86,7 +86,7 @@ def test_an_interrupt_gives_the_best_so_far_and_a_checkpoint(shared_model, tmp_p
     def interrupt(duals, x):
         if duals is not None and x is not None:
             raise KeyboardInterrupt
-        return None
+        return
 
     with serial() as one:
         stopped = solve(shared_model, one, improve=interrupt, checkpoint=tmp_path / "c")

@@ -109,7 +109,7 @@ def test_200_records_within_one_per_cent(tmp_path, subsets):
 
 
 def test_one_process_and_two_release_the_same(tmp_path):
-    text = TOML.format(records=GRID.format(2, 6), epsilon=1.0, utility='kind = "distance"',
+    text = TOML.format(records=GRID.format(2, 4), epsilon=1.0, utility='kind = "distance"',
                        table='subsets = 3\nstart = "cold"\nlagrangian_steps = 0')
     for name, jobs in (("one", 1), ("two", 2)):
         result = solve(tmp_path, text, "--solver", "highs", "--jobs", jobs, name=name)
