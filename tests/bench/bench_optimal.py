@@ -93,8 +93,8 @@ def ours(method: str) -> Callable[[Problem, float], Answer]:
     def run(problem: Problem, limit: float) -> Answer:
         from privopt.optimal import Instance, dual_bound, solve
 
-        solve(Instance(**grid(3, "8nb", 0.7)), method="column-generation" if method == "auto" else method)
-        solve(Instance(**grid(3, "8nb", 2.0)))
+        for warm in ("star", "column-generation", "interior-point"):  # compiled code is read from its cache
+            solve(Instance(**grid(3, "8nb", 2.0)), method=warm)
         instance = Instance(**problem)
         gap = 1e-6 if len(instance.pairs) != 79800 else 5e-5
         began = clock()
@@ -372,6 +372,26 @@ for _method in ("star", "column-generation", "interior-point"):  # so that spawn
     SOLVERS[_method] = ours(_method)
 
 
+def write(path: Path, limit: float, table: list[str], growth: list[str]) -> None:
+    """Write what there is so far: a run that is broken off leaves its lines."""
+    text = [
+        "# Benchmarks of the optimal-mechanism solvers",
+        "",
+        f"Written by `python tests/bench/bench_optimal.py` on {os.cpu_count()} processors "
+        f"(load {os.getloadavg()[0]:.1f} at the end, limit {limit:g} s a solve). "
+        "Seconds are of the solve alone, after imports: wall clock, and of all processors together. "
+        "Privacy is checked in exact integers: privopt's answers after the repair that every release gets, "
+        "the others as they came, rounded to 63 bits. Unit grids, uniform prior, cost the Euclidean distance; "
+        "8nb: edges to the 8 neighbours; e: epsilon times cell size.",
+        "",
+        *table,
+    ]
+    if growth:
+        text += ["", "## How time grows with the records", "", *growth]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(text) + "\n")
+
+
 def main() -> None:
     """Run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -392,23 +412,9 @@ def main() -> None:
             assert problem is not None
             table.append(line(instance, name, run_one(name, problem, options.limit)))
             print(table[-1], flush=True)
+            write(options.write, options.limit, table, [])
     growth = [] if options.quick or options.only else slopes(options.limit)
-    load = os.getloadavg()[0]
-    text = [
-        "# Benchmarks of the optimal-mechanism solvers",
-        "",
-        f"Written by `python tests/bench/bench_optimal.py` on {os.cpu_count()} processors (load {load:.1f} at the end, "
-        f"limit {options.limit:g} s a solve). Seconds are of the solve alone, wall clock, after imports. "
-        "Privacy is checked in exact integers: privopt's answers after the repair that every release gets, "
-        "the others as they came, rounded to 63 bits. Unit grids, uniform prior, cost the Euclidean distance; "
-        "8nb: edges to the 8 neighbours; e: epsilon times cell size.",
-        "",
-        *table,
-    ]
-    if growth:
-        text += ["", "## How time grows with the records", "", *growth]
-    options.write.parent.mkdir(exist_ok=True)
-    options.write.write_text("\n".join(text) + "\n")
+    write(options.write, options.limit, table, growth)
 
 
 if __name__ == "__main__":
