@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.backends import Outcome
-from privopt.decompose.engine import Basis, Engine, engine
+from privopt.decompose.engine import Basis, Engine, elastic_ray, engine
 from privopt.decompose.split import Cut, Piece, cut_of
 from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
@@ -80,7 +80,9 @@ def solve_block(
     answer, after = kept.solve(time_limit, basis)
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
-        cut = _feasibility_cut(piece, answer.ray, z)
+        cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z, time_limit)
+        if cut is None:
+            raise SolverError(f"block {piece.number}: no ray proves the block infeasible")
         return BlockAnswer(outcome=answer.outcome, cuts=(cut,), basis=after, seconds=seconds, iterations=iterations)
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return BlockAnswer(outcome=answer.outcome, seconds=seconds, iterations=iterations)
@@ -101,13 +103,22 @@ def solve_block(
                        seconds=seconds, iterations=iterations)
 
 
-def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut:
+def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut | None:
+    if ray is None:
+        return None
     for sign in (1.0, -1.0):
         size = float(np.abs(ray).max(initial=0.0)) or 1.0
         cut = cut_of(piece, sign * ray / size, feasibility=True)
         if cut is not None and cut.value(z) > 0:
             return cut
-    raise SolverError(f"block {piece.number}: the solver's ray does not prove the block infeasible")
+    return None
+
+
+def _elastic_cut(piece: Piece, solver: str, z: FloatArray, time_limit: float | None) -> Cut | None:
+    """From the multipliers of the elastic form, where a ray was not exact enough."""
+    lower, upper = piece.sides(z)
+    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), solver, time_limit)
+    return _feasibility_cut(piece, ray, z)
 
 
 def relax_block(

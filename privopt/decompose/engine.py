@@ -18,7 +18,7 @@ from privopt.backends.highs import Answer, Session
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.errors import SolverError
 
-__all__ = ["Basis", "Cold", "Engine", "Warm", "engine"]
+__all__ = ["Basis", "Cold", "Engine", "Warm", "elastic_ray", "engine"]
 
 ELASTIC = 1e-7
 """Infeasibility below this is the solver's tolerance."""
@@ -92,8 +92,6 @@ class Warm(Engine):
         if basis is not None:
             self._session.start_from(_to_highs(basis.resized(self._session.shape[0])))
         answer = self._session.solve(time_limit=time_limit)
-        if answer.outcome is Outcome.INFEASIBLE and answer.ray is None:
-            raise SolverError("highs calls a block infeasible and gives no ray")
         return answer, _from_highs(self._session.basis)
 
 
@@ -134,28 +132,28 @@ class Cold(Engine):
         result = self._solver.solve(self._form, time_limit=_positive(time_limit))
         ray = None
         if result.outcome is Outcome.INFEASIBLE:
-            ray = self._ray(time_limit)
+            ray = elastic_ray(self._form, self._solver.name, time_limit)
             if ray is None:
                 raise SolverError(f"{result.solver} calls a block infeasible that misses no row by more than {ELASTIC}")
         answer = Answer(outcome=result.outcome, x=result.x, objective=result.objective, duals=result.duals,
                         reduced=result.reduced, ray=ray, iterations=result.iterations, seconds=result.seconds)
         return answer, None
 
-    def _ray(self, time_limit: float | None) -> FloatArray | None:
-        """Multipliers of the elastic form: the least total by which rows are missed."""
-        form = self._form
-        m, n = form.shape
-        eye = sparse.identity(m, format="csr")
-        elastic = evolve(
-            form, c=np.concatenate([np.zeros(n), np.ones(2 * m)]), c0=0.0,
-            A=sparse.hstack([form.A, eye, -eye], format="csr"),
-            col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
-            col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
-            integrality=np.zeros(n + 2 * m, dtype=np.uint8), families=(), variables=())
-        result = self._solver.solve(elastic, time_limit=_positive(time_limit))
-        if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= ELASTIC:
-            return None
-        return result.duals
+
+def elastic_ray(form: StandardForm, solver: str, time_limit: float | None) -> FloatArray | None:
+    """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
+    m, n = form.shape
+    eye = sparse.identity(m, format="csr")
+    elastic = evolve(
+        form, c=np.concatenate([np.zeros(n), np.ones(2 * m)]), c0=0.0,
+        A=sparse.hstack([form.A, eye, -eye], format="csr"),
+        col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
+        col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
+        integrality=np.zeros(n + 2 * m, dtype=np.uint8), families=(), variables=())
+    result = get(solver).solve(elastic, time_limit=_positive(time_limit))
+    if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= ELASTIC:
+        return None
+    return result.duals
 
 
 def engine(form: StandardForm, solver: str) -> Engine:

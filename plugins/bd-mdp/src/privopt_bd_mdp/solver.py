@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
-from privopt.errors import StoppedError
+from privopt.errors import SolverError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt.optimal.instance import Instance, Solution
 from privopt.optimal.reduce import solve_by_component
@@ -154,6 +154,9 @@ class _Part:
                 improve=self.improvement if wanted else None)
         except (KeyboardInterrupt, StoppedError):
             return self.by_lagrangian(found, partition, "stopped")
+        except SolverError as error:  # numbers that no solver bears: what is known already stands, with its bound
+            solution = self.by_lagrangian(found, partition, "feasible")
+            return evolve(solution, details={**solution.details, "benders_failed": str(error)})
         z = pmo.matrix(result.x)
         offset = time.monotonic() - self.began - (result.trajectory[-1][0] if result.trajectory else 0.0)
         self.trajectory += [(offset + t, low, high) for t, low, high in result.trajectory]
