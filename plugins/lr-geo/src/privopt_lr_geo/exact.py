@@ -189,7 +189,7 @@ def _solve_ones(kernel: Floats) -> Floats:
 
 def _serve(kernel: Floats, data: MetricData) -> Ints:
     """For each column the output of least cost. Single precision where that saves minutes: no privacy hangs on it."""
-    kind = np.float32 if kernel.size > BLOCK else np.float64
+    kind: Any = np.float32 if kernel.size > BLOCK else np.float64
     cost = (data.prior[:, None] * data.cost).astype(kind)
     serves = np.empty(len(kernel), dtype=np.int64)
     for rows in blocks(len(kernel), len(kernel)):
@@ -217,6 +217,12 @@ def _optimal(data: MetricData, context: SolveContext, reason: str) -> Found:
         progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
     )
     release = MatrixRelease.from_matrix(found.z, data, context)
+    plain = exponential_loss(data)
+    if plain is not None and population_loss(release.weights, data) > plain:
+        from privopt.baselines.exponential import exponential
+
+        reason += f"; {found.method} was stopped above the exponential mechanism's loss, which is published instead"
+        release = MatrixRelease.from_matrix(exponential(data.to_outputs, float(data.epsilon)), data, context)
     details = {
         "published": "weights",
         "reason": reason,

@@ -1,4 +1,4 @@
-"""What a population of users with own matrices leaves open: violations across users, measured and as the paper bounds."""
+"""What users with matrices of their own leave open: violations across users, measured and as the paper bounds."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def proposition_bound(around: Sequence[Surroundings], tied: Sequence[NDArray[np.
     counts = [part.sum(axis=0).astype(np.float64) for part in tied]
     total = np.sum(counts, axis=0)
     # sum over n < m of sum_k counts_n counts_m
-    across = float((total**2).sum() - sum(float((count**2).sum()) for count in counts)) / 2
+    across = (float((total**2).sum()) - sum(float((count**2).sum()) for count in counts)) / 2
     inside = sum(len(part.records) * (len(part.records) - 1) for part in around) * outputs
     if rows < 2:
         return 0.0
-    return max(0.0, 1.0 - (2 * across + inside) / (rows * (rows - 1) * outputs))
+    return max(0.0, 1.0 - float(2 * across + inside) / float(rows * (rows - 1) * outputs))

@@ -11,7 +11,6 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.errors import StoppedError
 from privopt.interfaces import Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.matrix import MatrixRelease
 from privopt.mechanisms import NEAR, Matrix, MetricMechanism
@@ -28,7 +27,6 @@ from privopt_lr_geo.rows import TOTAL
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt.problem.data import MetricData
     from privopt.report.page import Section
 
 __all__ = ["LRGeo", "MeanOfUsers", "clients_of"]
@@ -168,7 +166,7 @@ class LRGeo(MetricMechanism):
         gap = math.inf if solved.gap is None else solved.gap
         return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped, gap=gap)
 
-    def verify(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -206,7 +204,7 @@ class LRGeo(MetricMechanism):
                 lines.append(f"mechanism.npz: weights: row {name} is not that of the user's own matrix")
         return lines[:20]
 
-    def audit(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
         from privopt import attack
         from privopt_lr_geo.threats import attack_server
@@ -231,13 +229,13 @@ class LRGeo(MetricMechanism):
             found["server"] = attack_server(data, problem.lr_geo, chosen)
         return found
 
-    def report(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
         from privopt_lr_geo.sections import sections
 
         return sections(problem, release, result)
 
-    def figures(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Bounds by round, and one user's row."""
         from privopt_lr_geo.sections import figures
 
@@ -250,10 +248,9 @@ def _accept(
     """Each user repairs and certifies its matrix and takes its row."""
     data = problem.data
     ids, outputs = np.asarray(data.records.ids, dtype=np.str_), np.asarray(data.outputs.ids, dtype=np.str_)
-    matrices, rows = {}, []
+    matrices: dict[str, MatrixRelease] = {}
+    rows: list[NDArray[np.uint64]] = []
     for client, answer in zip(clients, answers, strict=True):
-        if context.remaining == 0.0 and not rows:
-            raise StoppedError("the time limit came before any user's matrix was repaired; nothing written")
         around = client.around
         repaired = client.accept(answer, data.epsilon, gap=1e-6, executor=context.executor)
         matrices[str(ids[around.user])] = MatrixRelease(

@@ -118,8 +118,10 @@ def _users(
         near = get_close_matches(name, place, n=1)
         hint = f" ({near[0]!r}?)" if near else ""
         faults.append(Fault(file, "lr-geo.users", f"{name!r}, which is not on the map", f"the id of a record{hint}"))
-    for name in dict.fromkeys(name for at, name in enumerate(wanted) if name in wanted[:at]):
-        faults.append(Fault(file, "lr-geo.users", f"{name!r} more than once", "each user once"))
+    faults += [
+        Fault(file, "lr-geo.users", f"{name!r} more than once", "each user once")
+        for name in dict.fromkeys(name for at, name in enumerate(wanted) if name in wanted[:at])
+    ]
     found = np.unique(np.array([place[name] for name in wanted if name in place], dtype=np.int64))
     return found, faults[:20]
 

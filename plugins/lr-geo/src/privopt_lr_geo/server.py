@@ -6,10 +6,10 @@ It sees packages alone: no record has a name here, rows are in the users' own ra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.problem.pairs import reduce_pairs
@@ -23,6 +23,11 @@ __all__ = ["Central", "Piece", "Solved", "solve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+SWEEPS: Final = 3
+"""Turns that each user's program has at most before the decomposition starts."""
+ASCENT: Final = 2e-3
+"""Relative gain of a sweep below which no other follows."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -158,8 +163,13 @@ def _pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
     return pairs[needed], lengths[needed]
 
 
-def central_model(central: Central) -> Model:
-    """CLR-Geo in the modelling language: y shared, and for each user its own free entries z."""
+def central_model(central: Central, surcharge: Floats | None = None) -> Model:
+    """CLR-Geo in the modelling language: y shared, and for each user its own free entries z.
+
+    Args:
+        central: the arrays.
+        surcharge: (C,) added to the costs of y.
+    """
     from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, total
 
     m = Model("CLR-Geo")
@@ -169,7 +179,7 @@ def central_model(central: Central) -> Model:
     k = Index("k", Y)
     y = m.variable("y", Y, lower=0, upper=1)
     whole = sum((piece.mass * piece.costs).sum(axis=0) for piece in central.pieces)
-    a = m.param("a", np.asarray(whole)[central.columns])
+    a = m.param("a", np.asarray(whole)[central.columns] + (0.0 if surcharge is None else surcharge))
     objective = total(a[k] * y[k], over=k)
     for n, piece in enumerate(central.pieces):
         row, column = piece.entries.T
@@ -221,7 +231,9 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext) -> S
     context.check()
     context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
     model = central_model(central)
-    return (_benders if context.method == "benders" else _full)(central, model, context)
+    if context.method == "benders":
+        return _benders(central, model, packages, terms, context)
+    return _full(central, model, context)
 
 
 def _full(central: Central, model: Model, context: SolveContext) -> Solved:
@@ -249,7 +261,9 @@ def dual_bound(form: Any, duals: Floats) -> float:
     return float(multipliers[usable] @ rows[usable] + reduced @ sides + form.c0)
 
 
-def _benders(central: Central, model: Model, context: SolveContext) -> Solved:
+def _benders(
+    central: Central, model: Model, packages: Sequence[Package], terms: Terms, context: SolveContext
+) -> Solved:
     from privopt import __version__
     from privopt.decompose import Benders, Start
 
@@ -258,7 +272,8 @@ def _benders(central: Central, model: Model, context: SolveContext) -> Solved:
     for n in range(len(central.pieces)):
         block = form.variable(f"z{n}")
         blocks.append(np.arange(block.start, block.stop))
-    found = Benders(solver="highs").solve(form, blocks, context, start=Start(x=start_point(central, form)))
+    start = Start(x=start_point(central, form, packages, terms), multipliers=_separate(central, form, context))
+    found = Benders(solver="highs").solve(form, blocks, context, start=start)
     return _solved(
         central,
         form,
@@ -266,17 +281,90 @@ def _benders(central: Central, model: Model, context: SolveContext) -> Solved:
         found.bound,
         found.status == "stopped",
         {"name": "benders, highs", "version": __version__, "iterations": found.rounds},
-        {"trajectory": found.trajectory, "benders": found.details},
+        {
+            "trajectory": [(s, low * central.scale, high * central.scale) for s, low, high in found.trajectory],
+            "benders": found.details,
+        },
     )
 
 
-def start_point(central: Central, form: Any) -> Floats | None:
-    """Everything on the output that is far from everybody, where there is one: feasible, and dear."""
+def _separate(central: Central, form: Any, context: SolveContext) -> list[Floats]:
+    """Multipliers from each user's program by itself, dual feasible for all together.
+
+    First each with y of its own. Then coordinate ascent in the dual: a user's y bears, beside its own costs, what the
+    others' multipliers leave of theirs, and no program solved lowers the bound. Nothing where the time runs out
+    before every user had its turn.
+    """
+    whole = [(piece.mass * piece.costs).sum(axis=0)[central.columns] for piece in central.pieces]
+    left = list(whole)  # what each user's multipliers leave of its own costs of y
+    duals: list[Floats] = [np.zeros(0)] * len(whole)
+    values = np.zeros(len(whole))
+    for sweep in range(SWEEPS if len(whole) > 1 else 1):
+        before = values.sum()
+        for n, piece in enumerate(central.pieces):
+            if context.remaining == 0.0:
+                return [] if sweep == 0 else [np.concatenate(duals)]
+            others = np.sum([part for m, part in enumerate(left) if m != n], axis=0) if sweep else None
+            alone = central_model(evolve(central, pieces=(piece,)), others)
+            solution = alone.solve("highs", time_limit=context.remaining, gap=context.gap)
+            if solution.duals is None:
+                return [] if sweep == 0 else [np.concatenate(duals)]
+            duals[n], y = np.asarray(solution.duals), solution.form.variable("y")
+            left[n] = whole[n] - (solution.form.A.T @ duals[n])[y.start : y.stop]
+            values[n] = solution.objective
+        context.report("separate programs", sweep + 1)
+        if sweep and values.sum() - before <= ASCENT * abs(before):
+            break
+    found = np.concatenate(duals)
+    return [found] if len(found) == form.shape[0] else []
+
+
+def start_point(central: Central, form: Any, packages: Sequence[Package], terms: Terms) -> Floats | None:
+    """A feasible point to begin with, or None.
+
+    Every entry, also the free ones, in the exponential form, with weights that make all rows sum to one: the star of
+    the users' own records (rows of one record are the same in every package). Where no such weights are positive:
+    all mass on the output that is far from everybody, where there is one.
+    """
+    x = np.zeros(form.shape[1])
+    first = form.variable("y").start
+    star = _star(central, packages, terms)
+    if star is not None:
+        y, forms = star
+        x[first : first + len(central.columns)] = y[central.columns]
+        for n, piece in enumerate(central.pieces):
+            block, (row, column) = form.variable(f"z{n}"), piece.entries.T
+            if len(row):
+                x[block.start : block.stop] = forms[n][row, column] * y[column]
+        return x
     if central.flat < 0:
         return None
-    x = np.zeros(form.shape[1])
-    x[form.variable("y").start + int(np.searchsorted(central.columns, central.flat))] = 1.0
+    x[first + int(np.searchsorted(central.columns, central.flat))] = 1.0
     return x
+
+
+def _star(central: Central, packages: Sequence[Package], terms: Terms) -> tuple[Floats, list[Floats]] | None:
+    """Weights y (K,) >= 0 with which the form alone makes rows that sum to one, and the forms (n, K), scaled as y."""
+    shift = np.where(np.isnan(central.shift), 0.0, central.shift)
+    rate = terms.epsilon * terms.exponent
+    forms = [np.exp(-rate * np.minimum(p.reach, terms.obfuscation_radius) - shift) for p in packages]
+    named = np.concatenate([np.where((p.reach == 0).any(axis=1), (p.reach == 0).argmax(axis=1), -1) for p in packages])
+    if (named < 0).any():
+        return None
+    outputs, first = np.unique(named, return_index=True)
+    if not np.isin(outputs, central.columns).all():
+        return None
+    kernel = np.concatenate(forms)[first][:, outputs]
+    try:
+        weights = np.linalg.solve(kernel, np.ones(len(outputs)))
+    except np.linalg.LinAlgError:
+        return None
+    if weights.min() < 0 or not np.abs(kernel @ weights - 1.0).max() <= 1e-9:
+        return None
+    y = np.zeros(len(shift))
+    y[outputs] = weights
+    usable = all((part[:, outputs] * weights).max() <= 1.0 + 1e-9 for part in forms) and weights.max() <= 1.0
+    return (y, forms) if usable else None
 
 
 def _solved(

@@ -1,0 +1,91 @@
+"""Maps for the experiments: Rome's published cells, and even grids, as problem files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from privopt.errors import Fault, InputError
+
+__all__ = ["Settings", "grid", "rome"]
+
+
+@frozen(kw_only=True)
+class Settings:
+    """What the paper varies; radii in km. It states neither gamma nor r_exp: these fit Rome's cells, .4 to .5 km apart.
+
+    Attributes:
+        epsilon: decimal text, per km.
+        within: gamma; None for LR-Geo-F, which requires every pair.
+        users: as in the problem file.
+    """
+
+    epsilon: str = "1.0"
+    within: float | None = 0.8
+    users: str = "{ random = 4 }"
+    radius: float = 3.0
+    exponential_beyond: float = 1.0
+    obfuscation_radius: float = 2.0
+    exponent: float = 1.0
+
+    def tables(self) -> str:
+        """[privacy] and [lr-geo], and [const-opt] for comparison."""
+        within = "" if self.within is None else f"neighbours_within = {self.within}\n"
+        return (
+            f"[privacy]\nepsilon = {self.epsilon}\n{within}"
+            f"[lr-geo]\nusers = {self.users}\nradius = {self.radius}\n"
+            f"obfuscation_radius = {self.obfuscation_radius}\nexponential_beyond = {self.exponential_beyond}\n"
+            f"exponent = {self.exponent}\n[const-opt]\nradius = {self.exponential_beyond}\n"
+        )
+
+
+def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            reader = csv.DictReader(stream)
+            missing = [name for name in columns if name not in (reader.fieldnames or ())]
+            if missing:
+                raise InputError([Fault(path.name, "", f"no column {missing[0]}", "the published file")])
+            return list(reader)
+    except OSError as error:
+        raise InputError([Fault(str(path), "", error.strerror or "unreadable", "the published file")]) from None
+
+
+def rome(source: Path, folder: Path, cells: int, settings: Settings) -> Path:
+    """The first ``cells`` of Rome's published cells; distance and travel along the whole graph of 1,331 cells.
+
+    Args:
+        source: folder with reget_rome_cell_node40x40.csv and reget_rome_cost_thrhold_2.csv.
+        folder: made here; holds points.csv, roads.csv, problem.toml.
+
+    Raises:
+        InputError: files missing or of another form.
+    """
+    points = _rows(source / "reget_rome_cell_node40x40.csv", ("grid_index", "y", "x"))
+    edges = _rows(source / "reget_rome_cost_thrhold_2.csv", ("u_index", "v_index", "length"))
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{row['grid_index']},{row['y']},{row['x']}\n" for row in points[:cells]]
+    (folder / "points.csv").write_text("id,lat,lon\n" + "".join(lines))
+    lines = [f"{row['u_index']},{row['v_index']},{row['length']}\n" for row in edges]
+    (folder / "roads.csv").write_text("from,to,km\n" + "".join(lines))
+    (folder / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+        '[utility]\nkind = "travel-cost"\n' + settings.tables()
+    )
+    return folder / "problem.toml"
+
+
+def grid(folder: Path, rows: int, cols: int, cell_km: float, settings: Settings, **utility: Any) -> Path:
+    """An even grid in the plane; the loss is the distance unless told otherwise."""
+    folder.mkdir(parents=True, exist_ok=True)
+    told: Mapping[str, Any] = {"kind": "distance", **utility}
+    lines = "".join(f'{name} = "{value}"\n' for name, value in told.items())
+    (folder / "problem.toml").write_text(
+        f"[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = {cell_km} }}\n"
+        f'[distance]\nkind = "euclidean"\n[utility]\n{lines}' + settings.tables()
+    )
+    return folder / "problem.toml"

@@ -1,0 +1,99 @@
+"""The exponential form across users: where its truncation must be centred (Theorem 4.4), and random maps."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt_lr_geo.package import Package, Terms
+from privopt_lr_geo.rows import TOTAL, ColumnWeights, steady_exp
+from privopt_lr_geo.server import assemble
+
+points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=9, unique=True)
+
+
+def distances(places):
+    xy = np.array(places, dtype=float)
+    return np.hypot(*(xy[:, None] - xy[None, :]).transpose(2, 0, 1))
+
+
+def excess(rows, d, epsilon):
+    """Greatest log z_ik - log z_jk - epsilon d_ij over rows (record, log z)."""
+    worst = -np.inf
+    for i, a in rows:
+        for j, b in rows:
+            worst = max(worst, float((a - b).max() - epsilon * d[i, j]))
+    return worst
+
+
+def published(d, user, f, epsilon, r_obf):
+    """Equation (19) as section 4.1.2 reads: full form inside the circle around the user, constant outside it."""
+    inside = d[user] <= r_obf
+    return -epsilon * f * np.where(inside, d, r_obf)
+
+
+def corrected(d, f, epsilon, r_obf):
+    return -epsilon * f * np.minimum(d, r_obf)
+
+
+def test_published_centring_violates_theorem_4_4():
+    """Two users share a location; the outputs around one of them are not those around the other."""
+    d = distances([(x, 0) for x in range(9)])
+    epsilon, f, r_obf = 1.0, 0.5, 2.0
+    one, other = published(d, 2, f, epsilon, r_obf), published(d, 4, f, epsilon, r_obf)
+    assert excess([(3, one[3]), (3, other[3])], d, epsilon) > 0.4  # the same place: the rows should be equal
+    ours = corrected(d, f, epsilon, r_obf)
+    assert excess([(i, ours[i]) for i in range(9)], d, epsilon) <= 1e-12
+
+
+@settings(deadline=None)
+@given(points, st.sampled_from([0.5, 1.0]), st.sampled_from([0.3, 1.0, 4.0]), st.integers(1, 6))
+def test_our_centring_keeps_it_on_every_map(places, f, epsilon, r_obf):
+    d = distances(places)
+    ours = corrected(d, f, epsilon, float(r_obf))
+    assert excess([(i, ours[i]) for i in range(len(places))], d, epsilon) <= 1e-9
+
+
+@settings(deadline=None, max_examples=50)
+@given(points, st.integers(1, 5), st.integers(0, 3))
+def test_tied_entries_of_the_program_keep_it(places, r_obf, r_exp):
+    """The coefficients that the server uses, for two users with overlapping sets."""
+    d = distances(places)
+    n = len(places)
+    sets = (np.arange(0, (2 * n) // 3 + 1), np.arange(n // 3, n))
+    packages = [
+        Package(
+            distances=d[np.ix_(s, s)], reach=d[s], costs=d[s] + 0.1, free=d[s] <= min(r_exp, r_obf)
+        )
+        for s in sets
+    ]
+    central = assemble(packages, Terms(epsilon=1.3, within=None, obfuscation_radius=float(r_obf), exponent=1.0))
+    for s, piece in zip(sets, central.pieces, strict=True):
+        for t, other in zip(sets, central.pieces, strict=True):
+            for a, i in enumerate(s):
+                for b, j in enumerate(t):
+                    both = (piece.mass[a] > 0) & (other.mass[b] > 0)
+                    ratio = np.log(piece.mass[a, both]) - np.log(other.mass[b, both])
+                    assert (ratio <= 1.3 * d[i, j] + 1e-9).all()
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-700, 0), min_size=1, max_size=50))
+def test_steady_exponential(values):
+    x = np.array(values)
+    assert np.allclose(steady_exp(x), np.exp(x), rtol=2e-15, atol=0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(points, st.integers(0, 2**32 - 1))
+def test_rows_are_whole(places, seed):
+    chance = np.random.default_rng(seed)
+    d = distances(places)
+    n = len(places)
+    public = ColumnWeights(
+        weights=chance.random(n) + 1e-3, serves=chance.integers(0, n, n), outputs=n, rate=0.9, cap=20.0
+    )
+    rows = public.rows(d)
+    assert [sum(row) for row in rows.tolist()] == [TOTAL] * n
+    assert np.array_equal(public.rows(d[1:2])[0], rows[1])  # a row by itself is the same row

@@ -1,0 +1,206 @@
+"""From the problem file to DIR and back, and what the methods have to do with one another."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt.exact import certify
+from privopt.interfaces import SolveContext
+from privopt.problem import load_problem
+from privopt.solve import Options, solve, verify
+from privopt_lr_geo import server
+from privopt_lr_geo.package import Package, Terms
+from privopt_lr_geo.problem import LRGeoProblem
+
+
+def run(path, method, name="out", **options):
+    out = path.parent / name
+    solver = "highs" if method != "exact" else "cbc"
+    return solve("lr-geo", path, out, Options(method=method, solver=solver, force=True, **options)).result, out
+
+
+@pytest.mark.parametrize("method", ["benders", "full", "exact"])
+def test_round_trip(write, method):
+    result, out = run(write(), method)
+    assert result["certificate"]["holds"]
+    assert result["guarantee"]["scope"] == ("neighbours" if method == "exact" else "own-matrix")
+    complaints, _ = verify(out)
+    assert complaints == []
+    with np.load(out / "mechanism.npz") as archive:
+        assert archive["records"].tolist() == ["1-1", "2-3"]
+        assert archive["weights"].shape == (2, 25)
+        assert (len(archive["pairs"]) == 0) == (method != "exact") or method == "exact"
+    assert (out / "public.npz").is_file() == (method == "exact")
+    assert (out / "private" / "matrices" / "1-1.npz").is_file() == (method != "exact")
+    if method != "exact":
+        assert result["objective"]["lower_bound"] is None
+        lp = result["details"]["lp"]
+        assert lp["lower_bound"] <= lp["value"] * (1 + 1e-9)
+        assert result["status"] == "optimal"
+
+
+def test_verify_needs_private_matrices(write):
+    _, out = run(write(), "full")
+    shutil.rmtree(out / "private")
+    with pytest.raises(InputError, match="private"):
+        verify(out)
+
+
+def test_verify_of_exact_recomputes_rows(write):
+    """One unit moved between two outputs of one user's row: sums still right, but not what public.npz gives."""
+    import hashlib
+
+    _, out = run(write(), "exact")
+    with np.load(out / "mechanism.npz") as archive:
+        parts = dict(archive)
+    parts["weights"][0, 0] += 1
+    parts["weights"][0, 1] -= 1
+    np.savez(out / "mechanism.npz", **parts)
+    sums = (out / "SHA256SUMS").read_text().splitlines()
+    digest = hashlib.sha256((out / "mechanism.npz").read_bytes()).hexdigest()
+    (out / "SHA256SUMS").write_text(
+        "".join(f"{digest}  mechanism.npz\n" if line.endswith("mechanism.npz") else line + "\n" for line in sums)
+    )
+    complaints, _ = verify(out)
+    assert any("public.npz" in line for line in complaints)
+
+
+def test_exact_for_everybody(write):
+    result, out = run(write(users='"all"', within=""), "exact")
+    assert result["guarantee"]["scope"] == "all-pairs"
+    assert result["certificate"]["checked"] == 300 * 25
+    population = result["details"]["population"]
+    assert population["value"] <= population["exponential"]
+    assert result["details"]["published"] == "column_weights"
+    with np.load(out / "mechanism.npz") as archive:
+        assert len(archive["pairs"]) == 300
+    assert verify(out)[0] == []
+
+
+def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
+    """Three records close together beside one far away, by a table: negative star weights."""
+    chance = np.random.default_rng(3)
+    points = chance.random((12, 2)) * 2
+    d = np.hypot(*(points[:, None] - points[None, :]).transpose(2, 0, 1))
+    np.save(tmp_path / "d.npy", d)
+    (tmp_path / "problem.toml").write_text(
+        "[records]\ncount = 12\n[distance]\nkind = 'matrix'\nmatrix = 'd.npy'\n[privacy]\nepsilon = 0.4\n"
+        "[utility]\nkind = 'distance'\n[lr-geo]\nusers = ['3', '7']\nradius = 2.0\nobfuscation_radius = 3.0\n"
+        "exponential_beyond = 1.0\n"
+    )
+    result, out = run(tmp_path / "problem.toml", "exact")
+    assert result["details"]["published"] == "weights"
+    with np.load(out / "public.npz") as archive:
+        weights = archive["weights"]
+    data = load_problem(LRGeoProblem, tmp_path / "problem.toml").data
+    assert certify(weights, data.pairs, data.distances, data.epsilon).holds
+    assert result["details"]["population"]["value"] <= result["details"]["population"]["exponential"]
+    assert verify(out)[0] == []
+
+
+def test_a_lone_user_certifies_whole(write):
+    _, out = run(write(users='["2-2"]', radius=10.0), "full")
+    with np.load(out / "private" / "matrices" / "2-2.npz") as archive:
+        assert archive["weights"].shape == (25, 25)  # the radius takes in the whole map
+        problem = load_problem(LRGeoProblem, out.parent / "problem.toml")
+        data = problem.data
+        assert certify(archive["weights"], data.pairs, data.distances, data.epsilon).holds
+
+
+@st.composite
+def maps(draw):
+    """Two or three users on a few points: packages and terms."""
+    places = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=4, max_size=9, unique=True))
+    xy = np.array(places, dtype=float)
+    d = np.hypot(*(xy[:, None] - xy[None, :]).transpose(2, 0, 1))
+    r_obf = float(draw(st.integers(2, 4)))
+    r_exp = float(draw(st.integers(0, 2)))
+    gamma = float(draw(st.integers(2, 8)))
+    packages = []
+    for user in draw(st.sets(st.integers(0, len(places) - 1), min_size=2, max_size=3)):
+        s = np.flatnonzero(d[user] <= 2.5)
+        packages.append(Package(distances=d[np.ix_(s, s)], reach=d[s], costs=d[s] / 10, free=d[s] <= r_exp))
+    epsilon = draw(st.sampled_from([0.5, 1.0, 2.0]))
+    f = draw(st.sampled_from([0.5, 1.0]))
+    return packages, Terms(epsilon=epsilon, within=gamma, obfuscation_radius=r_obf, exponent=f)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(maps())
+def test_benders_and_full_agree(drawn):
+    from privopt.errors import InfeasibleError
+
+    packages, terms = drawn
+    try:
+        whole = server.solve(packages, terms, SolveContext(method="full", solver="highs", gap=1e-6))
+    except InfeasibleError:
+        with pytest.raises(InfeasibleError):
+            server.solve(packages, terms, SolveContext(method="benders", gap=1e-3))
+        return
+    split = server.solve(packages, terms, SolveContext(method="benders", gap=1e-3))
+    room = 1e-6 * max(1.0, abs(whole.value))
+    assert whole.lower_bound <= whole.value + room
+    assert split.lower_bound <= whole.value + room
+    assert whole.value <= split.value + room
+    assert split.value - whole.value <= 1e-3 * abs(split.value) + room
+
+
+WRONG = [
+    ({"near": 2.0}, ["lr-geo.exponential_beyond", "obfuscation_radius"]),
+    ({"users": '["1-1", "9-9"]'}, ["lr-geo.users", "9-9", "not on the map"]),
+    ({"users": '["1-1", "1-1"]'}, ["more than once"]),
+    ({"users": "[]"}, ["lr-geo.users", "at least one"]),
+    ({"users": "{ random = 26 }"}, ["lr-geo.users.random", "25"]),
+    ({"radius": 0.3}, ["lr-geo.radius", "0.5"]),
+    ({"radius": -1}, ["lr-geo.radius"]),
+    ({"exponent": 1.5}, ["lr-geo.exponent"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), WRONG)
+def test_wrong_input_is_one_line(write, changes, words):
+    with pytest.raises(InputError) as caught:
+        load_problem(LRGeoProblem, write(**changes))
+    assert len(caught.value.faults) == 1
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_prior_of_zero_on_a_users_cell(write):
+    path = write()
+    rows = [f"{r}-{c},{0 if (r, c) == (1, 1) else 1 / 24}\n" for r in range(5) for c in range(5)]
+    (path.parent / "prior.csv").write_text("id,p\n" + "".join(rows))
+    path.write_text(path.read_text().replace('kind = "distance"', 'kind = "distance"\nprior = "prior.csv"'))
+    with pytest.raises(InputError, match="prior of 0 on the user's cell '1-1'"):
+        load_problem(LRGeoProblem, path)
+
+
+def test_disconnected_roads(tmp_path):
+    (tmp_path / "points.csv").write_text("id\na\nb\nc\n")
+    (tmp_path / "roads.csv").write_text("from,to,km\na,b,1\nc,d,1\n")
+    (tmp_path / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n[privacy]\nepsilon = 1\n'
+        '[utility]\nkind = "distance"\n[lr-geo]\nusers = "all"\nradius = 3\nobfuscation_radius = 2\n'
+        "exponential_beyond = 1\n"
+    )
+    with pytest.raises(InputError, match="connected roads"):
+        load_problem(LRGeoProblem, tmp_path / "problem.toml")
+
+
+def test_audit_attacks_the_server(write):
+    from privopt.audit import audit
+
+    _, out = run(write(), "full")
+    found = json.loads(json.dumps(audit(out)))
+    assert found["server"]["zero_columns_name_the_set"] == 1.0
+    assert found["epsilon"]["claimed"] == 2.0
+    assert 0 <= found["gv"]["ratio"] <= 1
+    _, out = run(write(), "exact", "exact")
+    assert "server" not in audit(out)
