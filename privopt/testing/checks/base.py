@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeVar
 
 import hypothesis
@@ -16,7 +17,7 @@ from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["ANY_CLAIM", "CHECKS", "NOISE", "Check", "CheckFailedError", "Trial", "check"]
+__all__ = ["ANY_CLAIM", "CHECKS", "LITTLE", "NOISE", "Check", "CheckFailedError", "Trial", "check"]
 
 T = TypeVar("T")
 
@@ -25,6 +26,9 @@ NOISE: Final = frozenset({"pure-dp", "local-dp"})
 
 ANY_CLAIM: Final = frozenset({"metric-dp", "pure-dp", "local-dp", "top-k"})
 """Every kind that claims something."""
+
+LITTLE: Final = Decimal("0.015625")
+"""An epsilon with so much noise that a true number comes out of it once in a hundred draws."""
 
 EVERY: Final = ANY_CLAIM | {"none"}
 
@@ -96,7 +100,7 @@ def check(
     private: bool = False,
     needs: Callable[[Subject], str | None] = _nothing,
     share: float = 1.0,
-    least: int = 3,
+    least: int = 5,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
     """Enter a function into :data:`CHECKS`; its docstring's first line is the summary."""
 

@@ -6,7 +6,6 @@ import csv
 import io
 import zipfile
 from collections.abc import Iterator
-from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -14,14 +13,11 @@ from typing import Final
 import hypothesis
 
 from privopt.files import PRIVATE
-from privopt.testing.checks.base import ANY_CLAIM, NOISE, Trial, check
+from privopt.testing.checks.base import ANY_CLAIM, LITTLE, NOISE, Trial, check
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
 __all__ = ["public_bytes"]
-
-LITTLE: Final = Decimal("0.015625")
-"""Epsilon of the runs that are searched: so much noise that a true number comes out of it once in a hundred draws."""
 
 AGAIN: Final = 4
 """Runs in all of which a secret must stand to be called a leak."""
@@ -72,7 +68,7 @@ def _is_secretive(subject: Subject) -> str | None:
     return None if subject.noisy or subject.profile.neighbours is not None else "the problem holds no secret"
 
 
-@check("no-secret-leak", kinds=ANY_CLAIM, needs=_is_secretive)
+@check("no-secret-leak", kinds=ANY_CLAIM, needs=_is_secretive, least=10)
 def no_secret_leak(trial: Trial) -> None:
     """No planted secret stands in a file outside private/."""
     problem = trial.problem()

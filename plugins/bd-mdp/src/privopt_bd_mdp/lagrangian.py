@@ -132,17 +132,19 @@ class Lagrangian:
         constant[:, int(instance.cost.sum(axis=0).argmin())] = 1.0
         flat = np.ones((1, instance.records))
         y, z, rays = np.zeros(instance.records), constant, flat
+        anchors = instance.cost.argmin(axis=0)
         if star:
             kernel = kernel_of(graph, symmetry)
             rays = np.concatenate([kernel, np.sqrt(kernel), flat])
+            anchors = (kernel @ instance.cost).argmin(axis=0)
             try:
                 made = make_star(instance, symmetry)
-                y = made.prices
+                y, anchors = made.prices, made.anchors
                 if made.feasible and instance.loss(made.mechanism(instance.outputs)) < instance.loss(z):
                     z = made.mechanism(instance.outputs)
             except SolverError:
                 y = np.zeros(instance.records)
-        trees = star_trees(graph, instance.cost.argmin(axis=0))
+        trees = star_trees(graph, anchors)
         begun = cls(instance=instance, graph=graph, symmetry=symmetry, mixer=_Mixer(instance, rays), trees=trees,
                     best_trees=trees, y=y, z=z, upper=instance.loss(z))
         if star:

@@ -166,23 +166,28 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
 
 def _solve_ones(kernel: Floats) -> Floats:
     """x with kernel x = 1: conjugate gradients while they converge fast, else a factorisation."""
-    x, r = np.zeros(len(kernel)), np.ones(len(kernel))
-    p, rr = r.copy(), float(r @ r)
+    x: Floats = np.zeros(len(kernel))
+    r: Floats = np.ones(len(kernel))
+    p: Floats = r.copy()
+    rr = float(r @ r)
     for _ in range(200):
         q = kernel @ p
         curvature = float(p @ q)
         if curvature <= 0:
             break
         step = rr / curvature
-        x += step * p
-        r -= step * q
+        x = x + step * p
+        r = r - step * q
         new = float(r @ r)
         if new <= 1e-26 * len(kernel):
             return x
-        p, rr = r + (new / rr) * p, new
+        p = np.asarray(r + (new / rr) * p)
+        rr = new
     try:
-        x = np.linalg.solve(kernel, np.ones(len(kernel)))
-        return np.asarray(x + np.linalg.solve(kernel, 1.0 - kernel @ x)) if np.isfinite(x).all() else -np.ones_like(x)
+        direct = np.asarray(np.linalg.solve(kernel, np.ones(len(kernel))), dtype=np.float64)
+        if not np.isfinite(direct).all():
+            raise SolverError("the kernel is singular")
+        return np.asarray(direct + np.linalg.solve(kernel, 1.0 - kernel @ direct))
     except np.linalg.LinAlgError:
         raise SolverError("the kernel is singular") from None
 

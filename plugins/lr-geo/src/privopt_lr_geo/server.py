@@ -110,7 +110,7 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     tied = [np.where(package.free, -np.inf, part) for package, part in zip(packages, exponents, strict=True)]
     top = np.max([part.max(axis=0) for part in tied], axis=0)
     shift = np.where(np.isfinite(top), top, np.nan)
-    far = np.all([(part == top).all(axis=0) for part in tied], axis=0)
+    far = np.isfinite(top) & np.all([(part == top).all(axis=0) for part in tied], axis=0)
     total = np.sum([package.costs.sum(axis=0) for package in packages], axis=0)
     flat = int(np.flatnonzero(far)[total[far].argmin()]) if far.any() else -1
     used = np.isfinite(top) & ~far
