@@ -182,7 +182,10 @@ CORPUS = {
     "output matrix without outputs": (toml(COUNT, MATRIX + '\noutput_matrix = "d.npy"'), {}, "output_matrix"),
     "outputs without output matrix": (toml(COUNT, MATRIX, more="[outputs]\ncount = 2"), {}, "output_matrix"),
     "as many outputs as records, without output matrix": (
-        toml(COUNT, MATRIX, more="[outputs]\ncount = 3"), {}, "output_matrix"),
+        toml(COUNT, MATRIX, more="[outputs]\ncount = 3"),
+        {},
+        "output_matrix",
+    ),
     "output matrix wrong size": (
         toml(COUNT, MATRIX + '\noutput_matrix = "o.npy"', more="[outputs]\ncount = 2"),
         {"o.npy": npy(D)},

@@ -57,8 +57,19 @@ class CbcModel:
         start, index = self._ints(p["start"]), self._ints(p["index"])
         names = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
         value, low, high, cost, row_low, row_high = (self._doubles(p[n]) for n in names)
-        cbc.cbclib.Cbc_loadProblem(self.handle, self.columns, self.rows, start[0], index[0], value[0], low[0], high[0],
-                                   cost[0], row_low[0], row_high[0])
+        cbc.cbclib.Cbc_loadProblem(
+            self.handle,
+            self.columns,
+            self.rows,
+            start[0],
+            index[0],
+            value[0],
+            low[0],
+            high[0],
+            cost[0],
+            row_low[0],
+            row_high[0],
+        )
         for column in np.flatnonzero(p["integrality"]).tolist():
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check()

@@ -128,8 +128,14 @@ class Backend(ABC):
     attempts: int = 1
 
     def solve(
-        self, form: StandardForm, *, time_limit: float | None = None, gap: float = 1e-6, method: str = "auto",
-        threads: int = 1, seed: int = 0,
+        self,
+        form: StandardForm,
+        *,
+        time_limit: float | None = None,
+        gap: float = 1e-6,
+        method: str = "auto",
+        threads: int = 1,
+        seed: int = 0,
     ) -> Result:
         """Solve a form.
 
@@ -179,8 +185,11 @@ class Backend(ABC):
             whole = form.integrality == 1
             fixed = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
             around = evolve(
-                form, col_lower=np.where(whole, fixed, form.col_lower),
-                col_upper=np.where(whole, fixed, form.col_upper), integrality=np.zeros(len(whole), dtype=np.uint8))
+                form,
+                col_lower=np.where(whole, fixed, form.col_lower),
+                col_upper=np.where(whole, fixed, form.col_upper),
+                integrality=np.zeros(len(whole), dtype=np.uint8),
+            )
             again = self._solve(evolve(conditioned, form=around), options, 0)
             if again.x is None or again.outcome is not Outcome.OPTIMAL:
                 raise
@@ -197,8 +206,14 @@ class Backend(ABC):
 
 def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     """Check what a solver said, and bring it back to the form's rows, units and sense."""
-    made = Result(outcome=raw.outcome, solver=solver, seconds=raw.seconds, iterations=raw.iterations,
-                  message=raw.message, tightening=conditioned.tightening)
+    made = Result(
+        outcome=raw.outcome,
+        solver=solver,
+        seconds=raw.seconds,
+        iterations=raw.iterations,
+        message=raw.message,
+        tightening=conditioned.tightening,
+    )
     form = conditioned.form
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.x is None or raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
@@ -221,8 +236,15 @@ def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     elif duals is not None:
         bound = _safe_bound(form, duals, bound, objective)
     return evolve(
-        made, x=x, objective=objective, bound=bound, duals=duals, violation=violation, tightening=tightening,
-        reduced=None if raw.reduced is None else conditioned.reduced_costs(raw.reduced))
+        made,
+        x=x,
+        objective=objective,
+        bound=bound,
+        duals=duals,
+        violation=violation,
+        tightening=tightening,
+        reduced=None if raw.reduced is None else conditioned.reduced_costs(raw.reduced),
+    )
 
 
 def _safe_bound(form: StandardForm, duals: FloatArray, claimed: float | None, objective: float) -> float | None:
@@ -250,8 +272,10 @@ def check_vector(conditioned: Conditioned, x: FloatArray) -> tuple[FloatArray, f
     miss = np.abs(x - inside) / (1.0 + np.abs(inside))
     if miss.max(initial=0.0) > ROW_TOLERANCE:
         at = int(np.argmax(miss))
-        raise SolverError(f"its vector has {form.column_name(at)} = {x[at]:.9g}, outside "
-                          f"[{form.col_lower[at]:g}, {form.col_upper[at]:g}]")
+        raise SolverError(
+            f"its vector has {form.column_name(at)} = {x[at]:.9g}, outside "
+            f"[{form.col_lower[at]:g}, {form.col_upper[at]:g}]"
+        )
     whole = form.integrality == 1
     nearest = np.round(inside)
     off = np.where(whole, np.abs(inside - nearest), 0.0)
@@ -271,7 +295,7 @@ def _row_violation(conditioned: Conditioned, x: FloatArray) -> float:
     allowed = ROW_TOLERANCE * (1.0 + side) + 1e-9 * magnitude
     if (miss > allowed).any():
         at = int(np.argmax(miss / allowed))
-        raise SolverError(f"its vector misses {conditioned.form.row_name(at)} by {miss[at]:.3g} (allowed "
-                          f"{allowed[at]:.3g})")
+        raise SolverError(
+            f"its vector misses {conditioned.form.row_name(at)} by {miss[at]:.3g} (allowed {allowed[at]:.3g})"
+        )
     return float(miss.max(initial=0.0))
-

@@ -35,8 +35,12 @@ GRACE_SECONDS = 2.0
 """What a solve may take beyond its limit, for loading and tear-down, before the worker is killed."""
 
 _OUTCOMES = {
-    "OPTIMAL": Outcome.OPTIMAL, "FEASIBLE": Outcome.FEASIBLE, "INFEASIBLE": Outcome.INFEASIBLE,
-    "INT_INFEASIBLE": Outcome.INFEASIBLE, "UNBOUNDED": Outcome.UNBOUNDED, "NO_SOLUTION_FOUND": Outcome.STOPPED,
+    "OPTIMAL": Outcome.OPTIMAL,
+    "FEASIBLE": Outcome.FEASIBLE,
+    "INFEASIBLE": Outcome.INFEASIBLE,
+    "INT_INFEASIBLE": Outcome.INFEASIBLE,
+    "UNBOUNDED": Outcome.UNBOUNDED,
+    "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
 
@@ -46,9 +50,15 @@ def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
     form = conditioned.form
     columns = conditioned.A.tocsc()
     return {
-        "start": columns.indptr.astype(np.int32), "index": columns.indices.astype(np.int32), "value": columns.data,
-        "c": conditioned.c, "col_lower": form.col_lower, "col_upper": form.col_upper,
-        "row_lower": conditioned.row_lower, "row_upper": conditioned.row_upper, "integrality": form.integrality,
+        "start": columns.indptr.astype(np.int32),
+        "index": columns.indices.astype(np.int32),
+        "value": columns.data,
+        "c": conditioned.c,
+        "col_lower": form.col_lower,
+        "col_upper": form.col_upper,
+        "row_lower": conditioned.row_lower,
+        "row_upper": conditioned.row_upper,
+        "integrality": form.integrality,
     }
 
 
@@ -76,7 +86,8 @@ class Cbc(Backend):
             return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0)) if feasible else Raw(outcome=Outcome.INFEASIBLE)
         answer = run_worker(
             problem_arrays(conditioned) | solver_options(conditioned, options, attempt),
-            None if options.time_limit is None else options.time_limit + GRACE_SECONDS)
+            None if options.time_limit is None else options.time_limit + GRACE_SECONDS,
+        )
         raw = read_answer(answer, time.monotonic() - started, options.time_limit)
         runaway = raw.x is not None and bool((np.abs(raw.x) >= ENDLESS).any())
         # CBC may call a point far out on an unbounded ray optimal
@@ -93,9 +104,13 @@ def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0)
     tight = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
     tolerances = (TIGHT, TOLERANCE, 1e-10) if tight else (TOLERANCE, 1e-8, 1e-10)
     return {
-        "tolerance": tolerances[attempt], "integer_tolerance": 1e-6 if attempt == 0 else 1e-9, "gap": options.gap,
-        "method": "simplex" if attempt and options.method == "auto" else options.method, "threads": options.threads,
-        "seed": options.seed, "time_limit": _limit_told(options.time_limit),
+        "tolerance": tolerances[attempt],
+        "integer_tolerance": 1e-6 if attempt == 0 else 1e-9,
+        "gap": options.gap,
+        "method": "simplex" if attempt and options.method == "auto" else options.method,
+        "threads": options.threads,
+        "seed": options.seed,
+        "time_limit": _limit_told(options.time_limit),
     }
 
 
@@ -108,8 +123,14 @@ def solve_mps(path: Path, *, time_limit: float | None = None) -> Raw:
     """Solve an MPS file as CBC itself reads it: the way in that needs none of its internals. Nothing is checked."""
     started = time.monotonic()
     problem = {
-        "mps": str(path), "tolerance": TOLERANCE, "integer_tolerance": 1e-6, "gap": 1e-6, "method": "auto",
-        "threads": 1, "seed": 0, "time_limit": _limit_told(time_limit),
+        "mps": str(path),
+        "tolerance": TOLERANCE,
+        "integer_tolerance": 1e-6,
+        "gap": 1e-6,
+        "method": "auto",
+        "threads": 1,
+        "seed": 0,
+        "time_limit": _limit_told(time_limit),
     }
     answer = run_worker(problem, None if time_limit is None else time_limit + GRACE_SECONDS)
     return read_answer(answer, time.monotonic() - started, time_limit)
@@ -127,10 +148,15 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
         raise Unsound("cbc gave up without a limit and found nothing")
     optimal = outcome is Outcome.OPTIMAL
     return Raw(
-        outcome=outcome, x=answer.get("x"), bound=float(answer["bound"]) if "bound" in answer else None,
-        iterations=int(answer.get("iterations", 0)), seconds=seconds,
+        outcome=outcome,
+        x=answer.get("x"),
+        bound=float(answer["bound"]) if "bound" in answer else None,
+        iterations=int(answer.get("iterations", 0)),
+        seconds=seconds,
         message=f"loaded in {float(answer.get('loaded', 0)):.2f} s",
-        duals=answer.get("duals") if optimal else None, reduced=answer.get("reduced") if optimal else None)
+        duals=answer.get("duals") if optimal else None,
+        reduced=answer.get("reduced") if optimal else None,
+    )
 
 
 class _Worker:
@@ -141,8 +167,12 @@ class _Worker:
             raise SolverError("cbc needs a Python interpreter to run in, and sys.executable is empty")
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "privopt.backends._cbc_worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self.errors, env=_environment())
+            [sys.executable, "-m", "privopt.backends._cbc_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=_environment(),
+        )
         self.answered = 0
 
     def ask(self, body: bytes, limit: float | None) -> bytes | None:

@@ -85,8 +85,12 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
     if relaxed is Outcome.OPTIMAL and form.is_mip:
         found = _outcome(solver, deadline, integers=True, form=form)
     if found is not Outcome.INFEASIBLE:
-        return Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False,
-                     contradicted=found in (Outcome.OPTIMAL, Outcome.FEASIBLE))
+        return Clash(
+            families=tuple(b.name for b in form.families),
+            irreducible=False,
+            confirmed=False,
+            contradicted=found in (Outcome.OPTIMAL, Outcome.FEASIBLE),
+        )
     kept, done = _reduce(solver, conditioned, deadline)
     rows, bounds = _subsystem(conditioned, kept, deadline) if relaxed is Outcome.INFEASIBLE else ((), ())
     return Clash(families=tuple(kept), rows=rows, bounds=bounds, irreducible=done)

@@ -36,8 +36,12 @@ def new_solver(*, tolerance: float, threads: int, seed: int, method: str, gap: f
     """A silent HiGHS instance."""
     solver = _highspy().Highs()
     options: dict[str, Any] = {
-        "output_flag": False, "log_to_console": False, "primal_feasibility_tolerance": tolerance,
-        "dual_feasibility_tolerance": tolerance, "threads": threads, "random_seed": seed,
+        "output_flag": False,
+        "log_to_console": False,
+        "primal_feasibility_tolerance": tolerance,
+        "dual_feasibility_tolerance": tolerance,
+        "threads": threads,
+        "random_seed": seed,
     }
     if gap is not None:
         options["mip_rel_gap"] = gap
@@ -54,9 +58,22 @@ def load(solver: Any, conditioned: Conditioned, *, integers: bool = True) -> Non
     m, n = form.shape
     whole = form.integrality if integers else np.zeros(n, dtype=np.uint8)
     status = solver.passModel(
-        n, m, matrix.nnz, 2, 1, 0.0, conditioned.c, form.col_lower, form.col_upper, conditioned.row_lower,
-        conditioned.row_upper, matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.data,
-        whole.astype(np.int32))
+        n,
+        m,
+        matrix.nnz,
+        2,
+        1,
+        0.0,
+        conditioned.c,
+        form.col_lower,
+        form.col_upper,
+        conditioned.row_lower,
+        conditioned.row_upper,
+        matrix.indptr.astype(np.int32),
+        matrix.indices.astype(np.int32),
+        matrix.data,
+        whole.astype(np.int32),
+    )
     _call(status, "take the model")
     if solver.getNumNz() != matrix.nnz:
         raise SolverError(f"highs kept {solver.getNumNz()} of {matrix.nnz} coefficients")
@@ -72,8 +89,15 @@ def outcome_of(solver: Any) -> Outcome | None:
         return Outcome.INFEASIBLE
     if status == kinds.kUnbounded:
         return Outcome.UNBOUNDED
-    limits = (kinds.kTimeLimit, kinds.kIterationLimit, kinds.kSolutionLimit, kinds.kInterrupt, kinds.kHighsInterrupt,
-              kinds.kObjectiveBound, kinds.kObjectiveTarget)
+    limits = (
+        kinds.kTimeLimit,
+        kinds.kIterationLimit,
+        kinds.kSolutionLimit,
+        kinds.kInterrupt,
+        kinds.kHighsInterrupt,
+        kinds.kObjectiveBound,
+        kinds.kObjectiveTarget,
+    )
     if status in limits:
         feasible = solver.getInfo().primal_solution_status == _highspy().kSolutionStatusFeasible
         return Outcome.FEASIBLE if feasible else Outcome.STOPPED
@@ -94,8 +118,9 @@ class Highs(Backend):
     def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         started = time.monotonic()
         tolerance, presolve = ((TOLERANCE, "choose"), (TOLERANCE, "off"), (1e-7, "choose"))[attempt]
-        solver = new_solver(tolerance=tolerance, threads=options.threads, seed=options.seed, method=options.method,
-                            gap=options.gap)
+        solver = new_solver(
+            tolerance=tolerance, threads=options.threads, seed=options.seed, method=options.method, gap=options.gap
+        )
         _call(solver.setOptionValue("presolve", presolve), "set presolve")
         load(solver, conditioned)
         if options.time_limit is not None:
@@ -207,8 +232,14 @@ class Session:
     """
 
     def __init__(
-        self, form: StandardForm, *, tolerance: float = TOLERANCE, threads: int = 1, seed: int = 0,
-        method: str = "auto", options: dict[str, Any] | None = None,
+        self,
+        form: StandardForm,
+        *,
+        tolerance: float = TOLERANCE,
+        threads: int = 1,
+        seed: int = 0,
+        method: str = "auto",
+        options: dict[str, Any] | None = None,
     ) -> None:
         conditioned = condition(form, BEARING)
         self.tightening = conditioned.tightening
@@ -252,8 +283,18 @@ class Session:
         count, before = rows.shape[0], self.shape[0]
         if count:
             _, low, high = _bounds(np.arange(count), lower, upper)
-            _call(self._solver.addRows(count, low, high, rows.nnz, rows.indptr[:-1].astype(np.int32),
-                                       rows.indices.astype(np.int32), rows.data.astype(np.float64)), "add rows")
+            _call(
+                self._solver.addRows(
+                    count,
+                    low,
+                    high,
+                    rows.nnz,
+                    rows.indptr[:-1].astype(np.int32),
+                    rows.indices.astype(np.int32),
+                    rows.data.astype(np.float64),
+                ),
+                "add rows",
+            )
             self._row_scale = np.concatenate([self._row_scale, np.ones(count)])
         return np.arange(before, before + count)
 
@@ -265,9 +306,19 @@ class Session:
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bounds(np.arange(count), lower, upper)
             cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip
-            _call(self._solver.addCols(count, np.ascontiguousarray(cost), low, high, columns.nnz,
-                                       columns.indptr[:-1].astype(np.int32), columns.indices.astype(np.int32),
-                                       columns.data), "add columns")
+            _call(
+                self._solver.addCols(
+                    count,
+                    np.ascontiguousarray(cost),
+                    low,
+                    high,
+                    columns.nnz,
+                    columns.indptr[:-1].astype(np.int32),
+                    columns.indices.astype(np.int32),
+                    columns.data,
+                ),
+                "add columns",
+            )
         return np.arange(before, before + count)
 
     def delete_rows(self, rows: Any) -> None:
@@ -314,10 +365,14 @@ class Session:
         solution = self._solver.getSolution()
         known = outcome is Outcome.OPTIMAL and bool(solution.dual_valid)
         return Answer(
-            outcome=outcome, x=np.array(solution.col_value), iterations=iterations, seconds=seconds,
+            outcome=outcome,
+            x=np.array(solution.col_value),
+            iterations=iterations,
+            seconds=seconds,
             objective=self._flip * float(info.objective_function_value) + self._form.c0,
             duals=self._flip * np.array(solution.row_dual) * self._row_scale if known else None,
-            reduced=self._flip * np.array(solution.col_dual) if known else None)
+            reduced=self._flip * np.array(solution.col_dual) if known else None,
+        )
 
     def _ray(self, outcome: Outcome) -> FloatArray | None:
         ask = self._solver.getDualRay if outcome is Outcome.INFEASIBLE else self._solver.getPrimalRay
@@ -336,6 +391,7 @@ class Session:
 
 def _bounds(places: Any, lower: Any, upper: Any) -> tuple[Any, FloatArray, FloatArray]:
     index = np.asarray(places, dtype=np.int32)
-    low, high = (np.ascontiguousarray(np.broadcast_to(np.asarray(v, dtype=np.float64), index.shape))
-                 for v in (lower, upper))
+    low, high = (
+        np.ascontiguousarray(np.broadcast_to(np.asarray(v, dtype=np.float64), index.shape)) for v in (lower, upper)
+    )
     return index, low, high

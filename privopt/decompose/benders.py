@@ -159,8 +159,14 @@ class Benders(Decomposer):
     keep: int = 20
 
     def solve(
-        self, form: StandardForm, blocks: Sequence[Any], context: SolveContext, *, start: Start | None = None,
-        valid: Separator | None = None, improve: Hook | None = None,
+        self,
+        form: StandardForm,
+        blocks: Sequence[Any],
+        context: SolveContext,
+        *,
+        start: Start | None = None,
+        valid: Separator | None = None,
+        improve: Hook | None = None,
     ) -> BendersResult:
         """Solve a form whose columns outside ``blocks`` are complicating.
 
@@ -414,7 +420,8 @@ class _Run:
         options, state = self.options, self.state
         core = state.centre if options.pareto and state.centre is not None and state.centre is not z else None
         answers = self.everywhere(
-            solve_block, [(options.solver, z, core, basis, self.context.remaining) for basis in state.bases])
+            solve_block, [(options.solver, z, core, basis, self.context.remaining) for basis in state.bases]
+        )
         for number, answer in enumerate(answers):
             state.block_seconds += answer.seconds
             if answer.outcome is Outcome.UNBOUNDED:
@@ -516,13 +523,21 @@ class _Run:
         assert state.x is not None
         bound = self.shown(state.lower) if np.isfinite(state.lower) else None
         return BendersResult(
-            status=status, x=state.x, objective=float(form.c @ state.x) + form.c0, bound=bound,
-            duals=None if state.duals is None else state.duals / self.split.scale, rounds=state.rounds,
+            status=status,
+            x=state.x,
+            objective=float(form.c @ state.x) + form.c0,
+            bound=bound,
+            duals=None if state.duals is None else state.duals / self.split.scale,
+            rounds=state.rounds,
             trajectory=tuple(state.trajectory),
             details={
-                "blocks": len(self.split.pieces), "complicating_columns": len(self.split.outer), "cuts": state.cuts,
-                "cuts_dropped": state.dropped, "rows_in_master": len(self.master.rows),
-                "master_seconds": state.master_seconds, "block_seconds": state.block_seconds,
+                "blocks": len(self.split.pieces),
+                "complicating_columns": len(self.split.outer),
+                "cuts": state.cuts,
+                "cuts_dropped": state.dropped,
+                "rows_in_master": len(self.master.rows),
+                "master_seconds": state.master_seconds,
+                "block_seconds": state.block_seconds,
             },
         )
 

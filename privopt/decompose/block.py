@@ -57,7 +57,12 @@ def _set(kept: Engine, piece: Piece, z: FloatArray) -> None:
 
 
 def solve_block(
-    token: str, piece: Piece, solver: str, z: FloatArray, core: FloatArray | None, basis: Basis | None,
+    token: str,
+    piece: Piece,
+    solver: str,
+    z: FloatArray,
+    core: FloatArray | None,
+    basis: Basis | None,
     time_limit: float | None,
 ) -> BlockAnswer:
     """Solve a block with the complicating columns at ``z``.
@@ -99,8 +104,15 @@ def solve_block(
             cuts = [better] if close else [*cuts, better]
     if not cuts:
         raise SolverError(f"block {piece.number}: the solver's multipliers prove no cut")
-    return BlockAnswer(outcome=answer.outcome, x=x, value=float(piece.form.c @ x), cuts=tuple(cuts), basis=after,
-                       seconds=seconds, iterations=iterations)
+    return BlockAnswer(
+        outcome=answer.outcome,
+        x=x,
+        value=float(piece.form.c @ x),
+        cuts=tuple(cuts),
+        basis=after,
+        seconds=seconds,
+        iterations=iterations,
+    )
 
 
 def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut | None:
@@ -121,15 +133,15 @@ def _elastic_cut(piece: Piece, solver: str, z: FloatArray, time_limit: float | N
     return _feasibility_cut(piece, ray, z)
 
 
-def relax_block(
-    token: str, piece: Piece, solver: str, time_limit: float | None
-) -> BlockAnswer:
+def relax_block(token: str, piece: Piece, solver: str, time_limit: float | None) -> BlockAnswer:
     """The block without the rows that join it to the complicating columns: a constant lower bound."""
     kept = _engine_of(token, piece, solver)
     joined = np.diff(piece.coupling.indptr) > 0
     kept.row_bounds(
-        np.arange(len(joined)), np.where(joined, -np.inf, piece.form.row_lower),
-        np.where(joined, np.inf, piece.form.row_upper))
+        np.arange(len(joined)),
+        np.where(joined, -np.inf, piece.form.row_lower),
+        np.where(joined, np.inf, piece.form.row_upper),
+    )
     answer, after = kept.solve(time_limit, None)
     cuts: tuple[Cut, ...] = ()
     if answer.duals is not None:
@@ -138,8 +150,9 @@ def relax_block(
     if answer.outcome is Outcome.INFEASIBLE:
         found = cut_of(piece, np.where(joined, 0.0, _sided(piece, answer.ray, joined)), feasibility=True)
         cuts = (found,) if found is not None else ()
-    return BlockAnswer(outcome=answer.outcome, cuts=cuts, basis=after, seconds=answer.seconds,
-                       iterations=answer.iterations)
+    return BlockAnswer(
+        outcome=answer.outcome, cuts=cuts, basis=after, seconds=answer.seconds, iterations=answer.iterations
+    )
 
 
 def _sided(piece: Piece, ray: Any, joined: Any) -> FloatArray:

@@ -27,8 +27,18 @@ _VECTORS = ("x", "duals", "centre")
 def fingerprint(split: Split) -> str:
     """Of the form and its blocks: a checkpoint belongs to one of them."""
     form, digest = split.form, hashlib.sha256()
-    arrays = (form.c, form.A.data, form.A.indices, form.A.indptr, form.row_lower, form.row_upper, form.col_lower,
-              form.col_upper, split.outer, *(piece.columns for piece in split.pieces))
+    arrays = (
+        form.c,
+        form.A.data,
+        form.A.indices,
+        form.A.indptr,
+        form.row_lower,
+        form.row_upper,
+        form.col_lower,
+        form.col_upper,
+        split.outer,
+        *(piece.columns for piece in split.pieces),
+    )
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -53,8 +63,10 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> 
     parts["upper_side"] = np.array([r.upper for r in rows])
     proofs = [(r.proof_rows, r.proof) if r.cut is None else (r.cut.rows, r.cut.duals) for r in rows]
     for name, lists in (
-        ("places", [r.places for r in rows]), ("slope", [r.slope for r in rows]),
-        ("proof_rows", [p for p, _ in proofs]), ("proof", [p for _, p in proofs]),
+        ("places", [r.places for r in rows]),
+        ("slope", [r.slope for r in rows]),
+        ("proof_rows", [p for p, _ in proofs]),
+        ("proof", [p for _, p in proofs]),
     ):
         parts[name] = np.concatenate(lists) if lists else np.zeros(0)
     parts["slope_start"] = np.cumsum([0, *(len(r.places) for r in rows)])
@@ -105,13 +117,26 @@ def _fill(master: Master, parts: dict[str, Any]) -> None:
         slope, proof = slice(first[r], first[r + 1]), slice(last[r], last[r + 1])
         upper = float(parts["upper_side"][r])
         if kind < 0:
-            master.put_valid(parts["places"][slope].astype(np.int64), parts["slope"][slope], upper,
-                             parts["proof_rows"][proof].astype(np.int64), parts["proof"][proof])
+            master.put_valid(
+                parts["places"][slope].astype(np.int64),
+                parts["slope"][slope],
+                upper,
+                parts["proof_rows"][proof].astype(np.int64),
+                parts["proof"][proof],
+            )
             continue
-        master.add_cuts([
-            Cut(block=int(parts["block"][r]), feasibility=bool(kind), constant=-upper,
-                places=parts["places"][slope].astype(np.int64), slope=parts["slope"][slope],
-                rows=parts["proof_rows"][proof].astype(np.int64), duals=parts["proof"][proof])
-        ])
+        master.add_cuts(
+            [
+                Cut(
+                    block=int(parts["block"][r]),
+                    feasibility=bool(kind),
+                    constant=-upper,
+                    places=parts["places"][slope].astype(np.int64),
+                    slope=parts["slope"][slope],
+                    rows=parts["proof_rows"][proof].astype(np.int64),
+                    duals=parts["proof"][proof],
+                )
+            ]
+        )
     master.idle = parts["idle"].tolist()
     master.basis = _basis(parts, -1)

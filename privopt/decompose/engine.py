@@ -118,8 +118,11 @@ class Cold(Engine):
         """Append rows."""
         form = self._form
         self._form = evolve(
-            form, A=sparse.vstack([form.A, matrix], format="csr"), row_lower=np.concatenate([form.row_lower, lower]),
-            row_upper=np.concatenate([form.row_upper, upper]))
+            form,
+            A=sparse.vstack([form.A, matrix], format="csr"),
+            row_lower=np.concatenate([form.row_lower, lower]),
+            row_upper=np.concatenate([form.row_upper, upper]),
+        )
 
     def delete_rows(self, rows: Any) -> None:
         """Remove rows."""
@@ -135,8 +138,16 @@ class Cold(Engine):
             ray = elastic_ray(self._form, self._solver.name, time_limit)
             if ray is None:
                 raise SolverError(f"{result.solver} calls a block infeasible that misses no row by more than {ELASTIC}")
-        answer = Answer(outcome=result.outcome, x=result.x, objective=result.objective, duals=result.duals,
-                        reduced=result.reduced, ray=ray, iterations=result.iterations, seconds=result.seconds)
+        answer = Answer(
+            outcome=result.outcome,
+            x=result.x,
+            objective=result.objective,
+            duals=result.duals,
+            reduced=result.reduced,
+            ray=ray,
+            iterations=result.iterations,
+            seconds=result.seconds,
+        )
         return answer, None
 
 
@@ -145,11 +156,16 @@ def elastic_ray(form: StandardForm, solver: str, time_limit: float | None) -> Fl
     m, n = form.shape
     eye = sparse.identity(m, format="csr")
     elastic = evolve(
-        form, c=np.concatenate([np.zeros(n), np.ones(2 * m)]), c0=0.0,
+        form,
+        c=np.concatenate([np.zeros(n), np.ones(2 * m)]),
+        c0=0.0,
         A=sparse.hstack([form.A, eye, -eye], format="csr"),
         col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
         col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
-        integrality=np.zeros(n + 2 * m, dtype=np.uint8), families=(), variables=())
+        integrality=np.zeros(n + 2 * m, dtype=np.uint8),
+        families=(),
+        variables=(),
+    )
     result = get(solver).solve(elastic, time_limit=_positive(time_limit))
     if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= ELASTIC:
         return None

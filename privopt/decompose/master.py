@@ -126,25 +126,33 @@ class Master:
         return StandardForm(
             c=np.concatenate([inner.c, np.ones(m)]),
             A=sparse.hstack([inner.A, sparse.csr_matrix((inner.shape[0], m))], format="csr"),
-            row_lower=inner.row_lower, row_upper=inner.row_upper,
+            row_lower=inner.row_lower,
+            row_upper=inner.row_upper,
             col_lower=np.concatenate([inner.col_lower, np.zeros(m)]),
             col_upper=np.concatenate([inner.col_upper, np.zeros(m)]),
-            integrality=np.zeros(inner.shape[1] + m, dtype=np.uint8), families=inner.families)
+            integrality=np.zeros(inner.shape[1] + m, dtype=np.uint8),
+            families=inner.families,
+        )
 
     def set_box(self, size: float) -> None:
         """Keep columns without bounds within ``size``; bounds that lean on it are no bounds."""
         self.box = size
         inner = self.split.outer_form
         self._engine.column_bounds(
-            np.arange(self.width), np.maximum(inner.col_lower, -size), np.minimum(inner.col_upper, size))
+            np.arange(self.width), np.maximum(inner.col_lower, -size), np.minimum(inner.col_upper, size)
+        )
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
         """Append cuts."""
         none = np.zeros(0, dtype=np.int64)
-        self._append([
-            _Row(cut=cut, places=cut.places, slope=cut.slope, upper=-cut.constant, proof_rows=none, proof=np.zeros(0))
-            for cut in cuts
-        ])
+        self._append(
+            [
+                _Row(
+                    cut=cut, places=cut.places, slope=cut.slope, upper=-cut.constant, proof_rows=none, proof=np.zeros(0)
+                )
+                for cut in cuts
+            ]
+        )
 
     def add_valid(self, valid: ValidRows) -> None:
         """Append rows that the form implies."""
@@ -153,9 +161,15 @@ class Master:
         for r in range(len(valid)):
             own = slice(matrix.indptr[r], matrix.indptr[r + 1])
             why = slice(proof.indptr[r], proof.indptr[r + 1])
-            rows.append(_Row(places=matrix.indices[own].astype(np.int64), slope=matrix.data[own],
-                             upper=float(valid.upper[r]), proof_rows=proof.indices[why].astype(np.int64),
-                             proof=proof.data[why]))
+            rows.append(
+                _Row(
+                    places=matrix.indices[own].astype(np.int64),
+                    slope=matrix.data[own],
+                    upper=float(valid.upper[r]),
+                    proof_rows=proof.indices[why].astype(np.int64),
+                    proof=proof.data[why],
+                )
+            )
         self._append(rows)
 
     def put_valid(self, places: IntArray, slope: FloatArray, upper: float, rows: IntArray, proof: FloatArray) -> None:
@@ -175,8 +189,11 @@ class Master:
                 if opened.size:
                     free = np.full(len(opened), np.inf)
                     kept.column_bounds(self.width + opened, -free, free)
-                wide = matrix if kept is self._engine else sparse.hstack(
-                    [matrix, sparse.csr_matrix((len(rows), 1))], format="csr")
+                wide = (
+                    matrix
+                    if kept is self._engine
+                    else sparse.hstack([matrix, sparse.csr_matrix((len(rows), 1))], format="csr")
+                )
                 kept.add_rows(wide, low, high)
         self.rows.extend(rows)
         self.idle.extend([0] * len(rows))
@@ -186,7 +203,8 @@ class Master:
         slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
         of = [(r, row.cut.block) for r, row in enumerate(rows) if row.cut is not None and not row.cut.feasibility]
         minus = sparse.csr_matrix(
-            (-np.ones(len(of)), ([r for r, _ in of], [b for _, b in of])), shape=(len(rows), self.blocks))
+            (-np.ones(len(of)), ([r for r, _ in of], [b for _, b in of])), shape=(len(rows), self.blocks)
+        )
         return sparse.hstack([slopes, minus], format="csr")
 
     def solve(self, time_limit: float | None) -> MasterAnswer:
@@ -205,8 +223,9 @@ class Master:
         bound, duals = -np.inf, self._whole(answer.duals[:first], weights)
         if duals is not None:
             bound, duals = proved(self.split, duals)
-        return MasterAnswer(outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, active=active,
-                            seconds=answer.seconds)
+        return MasterAnswer(
+            outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, active=active, seconds=answer.seconds
+        )
 
     def _whole(self, outer: FloatArray, weights: FloatArray) -> FloatArray | None:
         """Multipliers of the whole form: cuts are combinations of block rows, weighted to 1 for each block."""
@@ -276,19 +295,25 @@ class Master:
         inner_rows = sparse.hstack([form.A, sparse.csr_matrix((form.shape[0], 1))], format="csr")
         level_row = sparse.csr_matrix(np.concatenate([form.c, [0.0]])[None])
         matrix = sparse.vstack(
-            [inner_rows, sparse.hstack([eye, none, t]), sparse.hstack([-eye, none, t]), level_row], format="csr")
+            [inner_rows, sparse.hstack([eye, none, t]), sparse.hstack([-eye, none, t]), level_row], format="csr"
+        )
         free = np.where(self._known, np.inf, 0.0)
         whole = StandardForm(
-            c=np.concatenate([np.zeros(n + m), [1.0]]), A=matrix,
+            c=np.concatenate([np.zeros(n + m), [1.0]]),
+            A=matrix,
             row_lower=np.concatenate([form.row_lower, np.full(2 * n + 1, -np.inf)]),
             row_upper=np.concatenate([form.row_upper, np.full(2 * n + 1, np.inf)]),
             col_lower=np.concatenate([form.col_lower[:n], -free, [0.0]]),
             col_upper=np.concatenate([form.col_upper[:n], free, [np.inf]]),
-            integrality=np.zeros(n + m + 1, dtype=np.uint8), families=form.families)
+            integrality=np.zeros(n + m + 1, dtype=np.uint8),
+            families=form.families,
+        )
         made = engine(whole, self.solver)
         if self.rows:
             rows = self._matrix(self.rows)
             made.add_rows(
                 sparse.hstack([rows, sparse.csr_matrix((len(self.rows), 1))], format="csr"),
-                np.full(len(self.rows), -np.inf), np.array([row.upper for row in self.rows]))
+                np.full(len(self.rows), -np.inf),
+                np.array([row.upper for row in self.rows]),
+            )
         return made

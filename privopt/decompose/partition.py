@@ -124,4 +124,3 @@ def make_partition(subset: Any, edges: IntArray, *, cover: bool = True) -> Parti
     rank[np.argsort(first)] = np.arange(len(first))
     block[inner] = rank[inverse]
     return Partition(subset=subset, boundary=boundary, block=block, crossing=len(crossing), ends=int(ends.sum()))
-

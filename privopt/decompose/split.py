@@ -124,8 +124,15 @@ def restrict(form: StandardForm, rows: IntArray, columns: IntArray) -> tuple[Sta
             grouped.append(own + block.start)
             taken[own + block.start] = True
             families.append(
-                FamilyBlock(name=block.name, start=0, stop=len(own), kind="privacy", log_ratio=block.log_ratio[own],
-                            left=left[own], right=right[own])
+                FamilyBlock(
+                    name=block.name,
+                    start=0,
+                    stop=len(own),
+                    kind="privacy",
+                    log_ratio=block.log_ratio[own],
+                    left=left[own],
+                    right=right[own],
+                )
             )
     plain = rows[~taken[rows]]
     order = np.concatenate([plain, *grouped]).astype(np.int64)
@@ -186,12 +193,27 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
         own, rows = restrict(whole, np.flatnonzero(row_owner == number), columns)
         pieces.append(
             Piece(
-                number=number, columns=columns, rows=rows, form=own, coupling=whole.A[rows][:, outer].tocsr(),
-                lower=lower[columns], upper=upper[columns], outer_lower=lower[outer], outer_upper=upper[outer],
+                number=number,
+                columns=columns,
+                rows=rows,
+                form=own,
+                coupling=whole.A[rows][:, outer].tocsr(),
+                lower=lower[columns],
+                upper=upper[columns],
+                outer_lower=lower[outer],
+                outer_upper=upper[outer],
             )
         )
-    return Split(form=whole, scale=scale, outer=outer, outer_rows=outer_rows, outer_form=outer_form,
-                 pieces=tuple(pieces), lower=lower, upper=upper)
+    return Split(
+        form=whole,
+        scale=scale,
+        outer=outer,
+        outer_rows=outer_rows,
+        outer_form=outer_form,
+        pieces=tuple(pieces),
+        lower=lower,
+        upper=upper,
+    )
 
 
 def _row_owners(form: StandardForm, owner: IntArray) -> IntArray:
@@ -206,8 +228,10 @@ def _row_owners(form: StandardForm, owner: IntArray) -> IntArray:
     joins = np.flatnonzero((high >= 0) & (low != high))
     if joins.size:
         row = int(joins[0])
-        raise ModelError(f"{form.row_name(row)} joins blocks {int(low[row])} and {int(high[row])}; "
-                         "one of its columns must be complicating")
+        raise ModelError(
+            f"{form.row_name(row)} joins blocks {int(low[row])} and {int(high[row])}; "
+            "one of its columns must be complicating"
+        )
     return high
 
 
@@ -253,8 +277,15 @@ def cut_of(piece: Piece, duals: FloatArray, *, feasibility: bool = False) -> Cut
         constant += float(slope[small][bounded] @ ends[bounded])
         slope[small] = 0.0
         places = np.flatnonzero(slope)
-    return Cut(block=piece.number, feasibility=feasibility, constant=constant, places=places, slope=slope[places],
-               rows=piece.rows[used], duals=y[used])
+    return Cut(
+        block=piece.number,
+        feasibility=feasibility,
+        constant=constant,
+        places=places,
+        slope=slope[places],
+        rows=piece.rows[used],
+        duals=y[used],
+    )
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> Any:

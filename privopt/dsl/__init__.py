@@ -20,8 +20,23 @@ if TYPE_CHECKING:
     from privopt.dsl.symbols import Index, IndexSet, Param, Variable
 
 __all__ = [
-    "Eq", "FamilyBlock", "Ge", "Index", "IndexSet", "Le", "Model", "Param", "Solution", "StandardForm", "Variable",
-    "VariableBlock", "exp", "implies", "log", "sqrt", "total",
+    "Eq",
+    "FamilyBlock",
+    "Ge",
+    "Index",
+    "IndexSet",
+    "Le",
+    "Model",
+    "Param",
+    "Solution",
+    "StandardForm",
+    "Variable",
+    "VariableBlock",
+    "exp",
+    "implies",
+    "log",
+    "sqrt",
+    "total",
 ]
 
 _HOMES = {

@@ -53,11 +53,17 @@ def compile_model(
         start += count
     matrix = sparse.vstack([p.matrix for p in parts], format="csr") if parts else sparse.csr_matrix((0, n))
     return StandardForm(
-        c=cost, c0=constant, sense=sense, A=matrix,
+        c=cost,
+        c0=constant,
+        sense=sense,
+        A=matrix,
         row_lower=np.concatenate([p.lower for p in parts]) if parts else empty,
         row_upper=np.concatenate([p.upper for p in parts]) if parts else empty,
-        col_lower=col_lower, col_upper=col_upper, integrality=np.concatenate(whole) if whole else empty,
-        families=tuple(p.block for p in parts), variables=tuple(variable_block(v) for v in variables),
+        col_lower=col_lower,
+        col_upper=col_upper,
+        integrality=np.concatenate(whole) if whole else empty,
+        families=tuple(p.block for p in parts),
+        variables=tuple(variable_block(v) for v in variables),
     )
 
 
@@ -132,8 +138,9 @@ def _entries(term: Term, places: Places, size: int, where: str) -> tuple[IntArra
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])
         here = ", ".join(f"{i} = {i.index_set.labels[int(p[at])]!r}" for i, p in bound.items())
-        raise ModelError(f"{where}: the coefficient of {term} is {values[at]}{f' at {here}' if here else ''}, "
-                         "wanted a finite number")
+        raise ModelError(
+            f"{where}: the coefficient of {term} is {values[at]}{f' at {here}' if here else ''}, wanted a finite number"
+        )
     if term.variable is None:
         return rows, None, values
     return rows, _columns(term, bound, size, where), values
@@ -144,14 +151,15 @@ def _columns(term: Term, places: Places, size: int, where: str) -> IntArray:
     assert variable is not None
     if not variable.sets:
         return np.full(size, variable.start, dtype=np.int64)
-    return variable.columns(*(
-        index_values(x, s, places, size, f"{where}: {variable.name}")
-        for x, s in zip(term.indices, variable.sets, strict=True)))
+    return variable.columns(
+        *(
+            index_values(x, s, places, size, f"{where}: {variable.name}")
+            for x, s in zip(term.indices, variable.sets, strict=True)
+        )
+    )
 
 
-def _matrix(
-    terms: Sequence[Term], places: Places, size: int, n: int, where: str
-) -> tuple[Any, FloatArray]:
+def _matrix(terms: Sequence[Term], places: Places, size: int, n: int, where: str) -> tuple[Any, FloatArray]:
     """CSR matrix of the terms, and the constant of every row."""
     rows, columns, values = [], [], []
     constant = np.zeros(size)
@@ -172,8 +180,12 @@ def _matrix(
 def _family(family: Family, n: int, col_lower: FloatArray, col_upper: FloatArray) -> _Rows:
     places, size = _tuples(family)
     block = FamilyBlock(
-        name=family.name, start=0, stop=size, indices=tuple(i.name for i in family.forall),
-        sets=tuple(i.index_set for i in family.forall), positions=tuple(locked(p) for p in places.values()),
+        name=family.name,
+        start=0,
+        stop=size,
+        indices=tuple(i.name for i in family.forall),
+        sets=tuple(i.index_set for i in family.forall),
+        positions=tuple(locked(p) for p in places.values()),
         kind=family.kind,
     )
     pair = privacy_terms(family)
@@ -191,7 +203,12 @@ def _family(family: Family, n: int, col_lower: FloatArray, col_upper: FloatArray
 
 
 def _privacy(
-    family: Family, pair: tuple[Term, Term], places: Places, size: int, n: int, col_lower: FloatArray,
+    family: Family,
+    pair: tuple[Term, Term],
+    places: Places,
+    size: int,
+    n: int,
+    col_lower: FloatArray,
     block: FamilyBlock,
 ) -> _Rows | None:
     """Rows ``z_i <= exp(L) z_j`` with L kept apart; None where signs or bounds make them something else."""
@@ -273,8 +290,12 @@ def _indicator(
     block = rows.block
     if len(parts) == 2:
         block = evolve(block, positions=tuple(locked(np.tile(p, 2)) for p in block.positions))
-    return _Rows(sparse.vstack([p[0] for p in parts], format="csr"), np.concatenate([p[1] for p in parts]),
-                 np.concatenate([p[2] for p in parts]), evolve(block, stop=len(parts) * size))
+    return _Rows(
+        sparse.vstack([p[0] for p in parts], format="csr"),
+        np.concatenate([p[1] for p in parts]),
+        np.concatenate([p[2] for p in parts]),
+        evolve(block, stop=len(parts) * size),
+    )
 
 
 def _switch_columns(
@@ -300,8 +321,11 @@ def _no_big_m(
     columns, values = rest.indices[entries], rest.data[entries]
     far = np.where((values > 0) == down, col_lower[columns], col_upper[columns])
     culprit = int(columns[np.flatnonzero(~np.isfinite(far))[0]])
-    names = [t.variable for t in family.terms if t.variable is not None
-             and t.variable.start <= culprit < t.variable.start + t.variable.size]
+    names = [
+        t.variable
+        for t in family.terms
+        if t.variable is not None and t.variable.start <= culprit < t.variable.start + t.variable.size
+    ]
     column = variable_block(names[0]).column_name(culprit - names[0].start)
     side = "lower" if far[~np.isfinite(far)][0] < 0 else "upper"
     raise ModelError(f"{rows.block.row_name(row)}: no big-M: {column} has no {side} bound; give it one")

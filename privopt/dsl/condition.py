@@ -68,8 +68,10 @@ class Tightening:
 
     def __str__(self) -> str:
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
-        return (f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
-                f"{self.largest_log:.4g} to {self.log_cap:g}; cost {cost}")
+        return (
+            f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
+            f"{self.largest_log:.4g} to {self.log_cap:g}; cost {cost}"
+        )
 
 
 @frozen(eq=False, kw_only=True)
@@ -149,8 +151,16 @@ def condition(form: StandardForm, bears: Bearing) -> Conditioned:
     report = Tightening(rows=len(cut_rows), log_cap=bears.log_cap, largest_log=largest, families=tuple(names))
     cost_scale = _cost_scale(form)
     return Conditioned(
-        form=form, c=form.c * cost_scale, A=matrix, row_lower=form.row_lower * scale, row_upper=form.row_upper * scale,
-        row_scale=scale, cost_scale=cost_scale, tightened=cut_rows, tightening=report if len(cut_rows) else None)
+        form=form,
+        c=form.c * cost_scale,
+        A=matrix,
+        row_lower=form.row_lower * scale,
+        row_upper=form.row_upper * scale,
+        row_scale=scale,
+        cost_scale=cost_scale,
+        tightened=cut_rows,
+        tightening=report if len(cut_rows) else None,
+    )
 
 
 def _cost_scale(form: StandardForm) -> float:
@@ -162,9 +172,7 @@ def _cost_scale(form: StandardForm) -> float:
     return scale if form.sense == "min" else -scale
 
 
-def _privacy_rows(
-    log_ratio: FloatArray, bears: Bearing
-) -> tuple[FloatArray, FloatArray, FloatArray, Mask]:
+def _privacy_rows(log_ratio: FloatArray, bears: Bearing) -> tuple[FloatArray, FloatArray, FloatArray, Mask]:
     """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
     cap = bears.log_cap
     too_far, hopeless = log_ratio > cap, log_ratio < -cap
@@ -209,7 +217,7 @@ def _general_rows(
     np.minimum.at(low, row_of[live], size[live])
     odd = (high > 0) & ((low < 1e-7) | (high > 1e7))
     middle = (np.log2(high[odd]) + np.log2(low[odd])) / 2
-    narrow = (low[odd] >= 1e-7 * high[odd])
+    narrow = low[odd] >= 1e-7 * high[odd]
     scale[odd] = 2.0 ** -np.round(np.where(narrow, np.log2(high[odd]), middle))
     wide = odd & ((high * scale >= bears.largest) | (low * scale <= bears.smallest))
     if wide.any():
@@ -234,7 +242,8 @@ def _refuse_or_drop(
         raise SolverError(
             f"{form.row_name(row)}: coefficients {data[big]:.6g} of {form.column_name(int(columns[big]))} and "
             f"{data[worst]:.6g} of {form.column_name(int(columns[worst]))} are further apart than double precision "
-            "solvers bear; give the row in other units, or as a privacy row with its exponent (exp, log_ratio)")
+            "solvers bear; give the row in other units, or as a privacy row with its exponent (exp, log_ratio)"
+        )
     data[harmless] = 0.0
 
 
@@ -292,4 +301,3 @@ def tightening_cost(conditioned: Conditioned, duals: FloatArray, objective: floa
         bounds.append(dual_bound(form, y))
     gaps = [abs(objective - b) for b in bounds if np.isfinite(b)]
     return min(gaps) if gaps else None
-

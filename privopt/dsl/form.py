@@ -176,8 +176,14 @@ class StandardForm:
 
     def __attrs_post_init__(self) -> None:
         m, n = self.A.shape
-        for name, size in (("c", n), ("col_lower", n), ("col_upper", n), ("integrality", n),
-                           ("row_lower", m), ("row_upper", m)):
+        for name, size in (
+            ("c", n),
+            ("col_lower", n),
+            ("col_upper", n),
+            ("integrality", n),
+            ("row_lower", m),
+            ("row_upper", m),
+        ):
             shape = getattr(self, name).shape
             if shape != (size,):
                 raise ModelError(f"{name} has shape {shape}, wanted ({size},) for a matrix of shape {(m, n)}")
@@ -187,12 +193,15 @@ class StandardForm:
         if not np.isfinite(self.A.data).all():
             place = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
             row = int(np.searchsorted(self.A.indptr, place, side="right")) - 1
-            raise ModelError(f"{self.row_name(row)}: coefficient {self.A.data[place]} of "
-                             f"{self.column_name(int(self.A.indices[place]))}, wanted a finite number")
+            raise ModelError(
+                f"{self.row_name(row)}: coefficient {self.A.data[place]} of "
+                f"{self.column_name(int(self.A.indices[place]))}, wanted a finite number"
+            )
         if not np.isfinite(self.c).all():
             column = int(np.flatnonzero(~np.isfinite(self.c))[0])
-            raise ModelError(f"objective: coefficient {self.c[column]} of {self.column_name(column)}, "
-                             "wanted a finite number")
+            raise ModelError(
+                f"objective: coefficient {self.c[column]} of {self.column_name(column)}, wanted a finite number"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:

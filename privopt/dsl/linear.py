@@ -84,8 +84,10 @@ def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], t
     if not named:
         first = tuple(indices[: len(columns)])
     if len(columns) != len(first):
-        raise ModelError(f"where: tuples of {len(columns)} entries, wanted {len(first)} for "
-                         f"({', '.join(str(i) for i in (first or indices))})")
+        raise ModelError(
+            f"where: tuples of {len(columns)} entries, wanted {len(first)} for "
+            f"({', '.join(str(i) for i in (first or indices))})"
+        )
     places = []
     for index, column in zip(first, columns, strict=True):
         try:
@@ -146,8 +148,11 @@ class Term:
 
     def free(self) -> set[Index]:
         """Indices that are not summed over."""
-        mentioned = chain((self.coefficient,), self.indices, *(
-            b.restriction.indices for b in self.bindings if b.restriction is not None))
+        mentioned = chain(
+            (self.coefficient,),
+            self.indices,
+            *(b.restriction.indices for b in self.bindings if b.restriction is not None),
+        )
         found = set().union(*(x.atoms(Index) for x in mentioned))
         return found - {index for b in self.bindings for index in b.over}
 
@@ -190,14 +195,20 @@ def _product(expression: sympy.Expr, where: str) -> list[Term]:
     plain = [x for x in expression.args if not x.has(Variable, Total)]
     bearing = [x for x in expression.args if x.has(Variable, Total)]
     if sum(x.has(Variable) for x in bearing) > 1:
-        raise ModelError(f"{where}: the term {expression} is not linear: it multiplies variables "
-                         f"({_names(expression)})")
+        raise ModelError(
+            f"{where}: the term {expression} is not linear: it multiplies variables ({_names(expression)})"
+        )
     made = [Term(sympy.Mul(*plain), None, (), ())]
     for factor in bearing:
         made = [
-            Term(a.coefficient * b.coefficient, b.variable or a.variable, b.indices or a.indices,
-                 _disjoint(a, b, expression, where))
-            for a in made for b in linear_terms(factor, where)
+            Term(
+                a.coefficient * b.coefficient,
+                b.variable or a.variable,
+                b.indices or a.indices,
+                _disjoint(a, b, expression, where),
+            )
+            for a in made
+            for b in linear_terms(factor, where)
         ]
     return made
 
@@ -206,8 +217,9 @@ def _disjoint(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[Bin
     summed = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
     clash = (summed[0] & (summed[1] | b.free())) | (summed[1] & a.free())
     if clash:
-        raise ModelError(f"{where}: index {min(map(str, clash))} of a sum in {expression} is used outside it "
-                         "too; take another index")
+        raise ModelError(
+            f"{where}: index {min(map(str, clash))} of a sum in {expression} is used outside it too; take another index"
+        )
     return (*a.bindings, *b.bindings)
 
 
@@ -220,8 +232,7 @@ class Coefficient:
     def __init__(self, expression: sympy.Expr, where: str) -> None:
         self.expression = expression
         self.where = where
-        self._accesses = sorted(
-            expression.atoms(Access) | {p for p in expression.atoms(Param) if p.is_scalar}, key=str)
+        self._accesses = sorted(expression.atoms(Access) | {p for p in expression.atoms(Param) if p.is_scalar}, key=str)
         for param in expression.atoms(Param):
             if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
                 raise ModelError(f"{where}: {param.name} stands without its indices")
@@ -231,12 +242,17 @@ class Coefficient:
         loose = body.atoms(sympy.Symbol) - set(stand_ins.values())
         if loose:
             names = ", ".join(sorted(str(x) for x in loose))
-            raise ModelError(f"{where}: {names} in the coefficient {expression} is no param; "
-                             "numbers that depend on an index enter as a param")
+            raise ModelError(
+                f"{where}: {names} in the coefficient {expression} is no param; "
+                "numbers that depend on an index enter as a param"
+            )
         self._numbers = [float(x) for x in numbers]
         self._constant = float(body) if body.is_number and body.is_finite and not numbers else None
-        self._function = None if self._constant is not None else sympy.lambdify(
-            list(stand_ins.values()), body, modules="numpy", cse=False)
+        self._function = (
+            None
+            if self._constant is not None
+            else sympy.lambdify(list(stand_ins.values()), body, modules="numpy", cse=False)
+        )
 
     def __call__(self, places: Places, size: int) -> FloatArray:
         """Values for ``size`` index tuples, given as one integer array an index."""
@@ -274,8 +290,10 @@ def index_values(expression: Any, index_set: Any, places: Places, size: int, whe
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
         here = ", ".join(f"{i} = {i.index_set.labels[int(places[i][at])]!r}" for i in used)
-        raise ModelError(f"{where}: index {expression} is {found[at]} at {here}, wanted a place from 0 to "
-                         f"{len(index_set) - 1} of {index_set.name}; leave such rows out with where=")
+        raise ModelError(
+            f"{where}: index {expression} is {found[at]} at {here}, wanted a place from 0 to "
+            f"{len(index_set) - 1} of {index_set.name}; leave such rows out with where="
+        )
     return found.astype(np.int64)
 
 
@@ -289,4 +307,3 @@ def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
 def free_indices(terms: Iterable[Term]) -> set[Index]:
     """Indices of terms that are not summed over."""
     return set().union(*(t.free() for t in terms))
-

@@ -94,8 +94,10 @@ def relation_text(relation: Any) -> str:
 
 def _relation(relation: Any, where: str) -> tuple[list[Term], str]:
     if relation in (True, False, sympy.true, sympy.false):
-        raise ModelError(f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
-                         "Write it with Le, Ge or Eq to keep it as it is")
+        raise ModelError(
+            f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
+            "Write it with Le, Ge or Eq to keep it as it is"
+        )
     operator = _OPERATORS.get(type(relation))
     if operator is None:
         raise ModelError(f"{where}: {relation} is no <=, >= or Eq (strict relations and != cannot be rows)")
@@ -136,10 +138,22 @@ def family(
         except ModelError as error:
             raise ModelError(f"{place}: {error}") from None
         if not set(restricted) <= set(indices):
-            raise ModelError(f"{place}: where speaks of ({', '.join(map(str, restricted))}), "
-                             f"forall of ({', '.join(map(str, indices))})")
-    made = Family(name=name, shown=relation, terms=tuple(terms), operator=operator, forall=indices,
-                  restricted=restricted, tuples=tuples, kind=kind, privacy=privacy, switch=tuple(switch))
+            raise ModelError(
+                f"{place}: where speaks of ({', '.join(map(str, restricted))}), "
+                f"forall of ({', '.join(map(str, indices))})"
+            )
+    made = Family(
+        name=name,
+        shown=relation,
+        terms=tuple(terms),
+        operator=operator,
+        forall=indices,
+        restricted=restricted,
+        tuples=tuples,
+        kind=kind,
+        privacy=privacy,
+        switch=tuple(switch),
+    )
     if privacy and privacy_terms(made) is None:
         raise ModelError(f"{place}: {relation_text(row)} is no privacy row; wanted z_i <= exp(...) * z_j")
     return made
@@ -199,8 +213,10 @@ def piecewise_lines(
     else:
         rise = np.asarray(slopes, dtype=np.float64)
         if rise.shape[-1] != at.shape[-1] + 1:
-            raise ModelError(f"piecewise {name}: {rise.shape[-1]} slopes for {at.shape[-1]} breakpoints, "
-                             f"wanted {at.shape[-1] + 1}: the first and last reach to infinity")
+            raise ModelError(
+                f"piecewise {name}: {rise.shape[-1]} slopes for {at.shape[-1]} breakpoints, "
+                f"wanted {at.shape[-1] + 1}: the first and last reach to infinity"
+            )
         rise = np.broadcast_to(rise, (*shape, rise.shape[-1]))
         first = np.broadcast_to(np.asarray(start, dtype=np.float64), shape)[..., None]
         inner = np.concatenate([np.zeros((*shape, 1)), np.cumsum(rise[..., 1:-1] * np.diff(at, axis=-1), axis=-1)], -1)
@@ -217,5 +233,7 @@ def piecewise_lines(
     if (bends <= slack).all():
         return rise, lift, "concave"
     place = tuple(int(p) for p in np.argwhere((bends < -slack) & (bends.max(-1, keepdims=True) > slack))[:1].ravel())
-    raise ModelError(f"piecewise {name}: neither convex nor concave{f' at {place}' if place else ''}: slopes "
-                     f"{rise[place[:-1]] if place else rise}")
+    raise ModelError(
+        f"piecewise {name}: neither convex nor concave{f' at {place}' if place else ''}: slopes "
+        f"{rise[place[:-1]] if place else rise}"
+    )

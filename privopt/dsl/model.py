@@ -133,7 +133,12 @@ class Model:
         self.objective, self.sense, self._objective_terms = read, sense, terms
 
     def require(
-        self, name: str, relation: Any, *, forall: Index | Sequence[Index] = (), where: Any = None,
+        self,
+        name: str,
+        relation: Any,
+        *,
+        forall: Index | Sequence[Index] = (),
+        where: Any = None,
         privacy: bool | None = None,
     ) -> None:
         """A family of rows: one relation for all index tuples.
@@ -156,8 +161,16 @@ class Model:
         self.families.append(made)
 
     def piecewise(
-        self, name: str, expression: Any, breakpoints: Any, *, values: Any = None, slopes: Any = None, start: Any = 0.0,
-        forall: Index | Sequence[Index] = (), where: Any = None,
+        self,
+        name: str,
+        expression: Any,
+        breakpoints: Any,
+        *,
+        values: Any = None,
+        slopes: Any = None,
+        start: Any = 0.0,
+        forall: Index | Sequence[Index] = (),
+        where: Any = None,
     ) -> Variable:
         """A convex (concave) piecewise-linear term, as a variable above (below) all its lines.
 
@@ -196,8 +209,15 @@ class Model:
         return made
 
     def add_block(
-        self, name: str, matrix: Any, *, columns: Variable | Sequence[Variable] | IntArray, lower: Any = -np.inf,
-        upper: Any = np.inf, labels: Sequence[Hashable] | None = None, log_ratio: Any = None,
+        self,
+        name: str,
+        matrix: Any,
+        *,
+        columns: Variable | Sequence[Variable] | IntArray,
+        lower: Any = -np.inf,
+        upper: Any = np.inf,
+        labels: Sequence[Hashable] | None = None,
+        log_ratio: Any = None,
     ) -> None:
         """Ready rows ``lower <= matrix x[columns] <= upper``.
 
@@ -240,9 +260,17 @@ class Model:
             if np.isnan(sides[-1]).any():
                 raise ModelError(f"block {name}: {side} holds a NaN")
         self._claim(name, "block")
-        self.families.append(Block(
-            name=name, matrix=taken, lower=sides[0], upper=sides[1], columns=columns,
-            labels=None if labels is None else tuple(labels), log_ratio=log_ratio))
+        self.families.append(
+            Block(
+                name=name,
+                matrix=taken,
+                lower=sides[0],
+                upper=sides[1],
+                columns=columns,
+                labels=None if labels is None else tuple(labels),
+                log_ratio=log_ratio,
+            )
+        )
 
     def compile(self) -> StandardForm:
         """The model as arrays; takes a second or two for 1e6 rows."""
@@ -294,6 +322,6 @@ def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> Non
             elsewhere.append(f"family {block.name}")
     if elsewhere:
         pushed = "minimised or bounded from above" if bend == "convex" else "maximised or bounded from below"
-        raise ModelError(f"piecewise {made.name} is {bend} and may only be {pushed}, "
-                         f"which {', '.join(elsewhere)} is not")
-
+        raise ModelError(
+            f"piecewise {made.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not"
+        )

@@ -109,8 +109,11 @@ def _latex_quantifier(family: Family) -> str:
     parts = []
     if family.restricted:
         parts.append(rf"({','.join(map(name, family.restricted))}) \in T_{{{len(family.tuples[0])}}}")
-    parts += [rf"{name(i)} \in {sympy.latex(sympy.Symbol(i.index_set.name))}"
-              for i in family.forall if i not in family.restricted]
+    parts += [
+        rf"{name(i)} \in {sympy.latex(sympy.Symbol(i.index_set.name))}"
+        for i in family.forall
+        if i not in family.restricted
+    ]
     joined = r",\, ".join(parts)
     return rf"\quad \forall\, {joined}" if parts else ""
 

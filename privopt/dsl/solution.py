@@ -105,11 +105,23 @@ def solve_form(form: StandardForm, backend: Any = "cbc", *, name: str = "model",
     if outcome == "unbounded":
         raise UnboundedError(f"{name} is unbounded: {backends.explain_unbounded(form, patience)}")
     if outcome == "stopped":
-        raise StoppedError(f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"
-                           f"{f' ({result.message})' if result.message else ''}")
+        raise StoppedError(
+            f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"
+            f"{f' ({result.message})' if result.message else ''}"
+        )
     if result.x is None or result.objective is None:
         raise SolverError(f"{name}: {result.solver} calls it {outcome} and gives no vector")
     return Solution(
-        form=form, status=outcome, x=locked(np.asarray(result.x)), objective=result.objective, bound=result.bound,
-        duals=result.duals, reduced=result.reduced, seconds=result.seconds, iterations=result.iterations,
-        solver=result.solver, violation=result.violation, tightening=result.tightening)
+        form=form,
+        status=outcome,
+        x=locked(np.asarray(result.x)),
+        objective=result.objective,
+        bound=result.bound,
+        duals=result.duals,
+        reduced=result.reduced,
+        seconds=result.seconds,
+        iterations=result.iterations,
+        solver=result.solver,
+        violation=result.violation,
+        tightening=result.tightening,
+    )

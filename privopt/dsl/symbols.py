@@ -72,9 +72,11 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         if isinstance(value, sympy.Expr):
             for index in value.atoms(Index):
                 if not self._fits(index.index_set, index_set):
-                    raise ModelError(f"{self.name}[...]: index {index} runs over {index.index_set.name} "
-                                     f"({len(index.index_set)}), but place {at} of {self.name} over {index_set.name} "
-                                     f"({len(index_set)})")
+                    raise ModelError(
+                        f"{self.name}[...]: index {index} runs over {index.index_set.name} "
+                        f"({len(index.index_set)}), but place {at} of {self.name} over {index_set.name} "
+                        f"({len(index_set)})"
+                    )
             if value.atoms(sympy.Symbol) - value.atoms(Index):
                 raise ModelError(f"{self.name}[...]: index {value} is no expression in indices and integers")
             return value
@@ -154,8 +156,9 @@ class Param(_Indexable):
         made.sets = sets
         wanted = tuple(len(s) for s in sets)
         if array.shape != wanted:
-            raise ModelError(f"param {name}: array of shape {array.shape}, wanted {wanted} "
-                             f"for ({', '.join(s.name for s in sets)})")
+            raise ModelError(
+                f"param {name}: array of shape {array.shape}, wanted {wanted} for ({', '.join(s.name for s in sets)})"
+            )
         if np.isnan(array).any():
             place = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
             at = ", ".join(repr(s.labels[p]) for s, p in zip(sets, place, strict=True))
@@ -186,8 +189,9 @@ class Param(_Indexable):
         try:
             return np.broadcast_to(found, shape)
         except ValueError:
-            raise ModelError(f"param {self.name}: its function returned shape {found.shape} for index arrays "
-                             f"of shape {shape}") from None
+            raise ModelError(
+                f"param {self.name}: its function returned shape {found.shape} for index arrays of shape {shape}"
+            ) from None
 
 
 class Access(sympy.Expr):  # type: ignore[misc]

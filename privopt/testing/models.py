@@ -147,9 +147,7 @@ def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Flo
     return faults
 
 
-def try_solver(
-    name: str, function: Callable[[Any, Any], None], tried: Any, how: Effort, seed: int
-) -> CheckResult:
+def try_solver(name: str, function: Callable[[Any, Any], None], tried: Any, how: Effort, seed: int) -> CheckResult:
     """Run one check of a solver on as many models as ``how`` says."""
     start, count = time.monotonic(), 0
 

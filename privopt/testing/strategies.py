@@ -194,9 +194,7 @@ def hierarchies(draw: st.DrawFn, levels: int = 3, children: int = 3, sizes: int 
 
 
 @st.composite
-def score_matrices(
-    draw: st.DrawFn, photos: int = 5, places: int = 4, impossible: bool = True
-) -> NDArray[np.float64]:
+def score_matrices(draw: st.DrawFn, photos: int = 5, places: int = 4, impossible: bool = True) -> NDArray[np.float64]:
     """(1 to photos, 2 to places) log-probabilities in quarters, with ties, and minus infinity where ``impossible``."""
     shape = (draw(st.integers(1, photos)), draw(st.integers(2, places)))
     size = shape[0] * shape[1]

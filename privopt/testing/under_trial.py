@@ -218,9 +218,7 @@ class Subject:
     @contextlib.contextmanager
     def registered(self) -> Iterator[_Watched]:
         """A block in which the registry holds this mechanism, and what is installed beside it."""
-        here = _Watched(
-            spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
-        )
+        here = _Watched(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
         others = registry().mechanisms
         taken: Registry = evolve(discover([]), mechanisms={**others, self.spec.name: here})
         with using(taken):

@@ -117,11 +117,18 @@ class _Mps:
         for at, value in self.upper.items():
             top[at] = value
         return StandardForm(
-            c=cost, c0=-self.sides.get(self.objective, 0.0), sense="max" if self.maximise else "min",
-            A=sparse.csr_matrix((v, (r, c)), shape=(m, n)), row_lower=low, row_upper=high, col_lower=bottom,
-            col_upper=top, integrality=np.array(self.whole, dtype=np.uint8),
+            c=cost,
+            c0=-self.sides.get(self.objective, 0.0),
+            sense="max" if self.maximise else "min",
+            A=sparse.csr_matrix((v, (r, c)), shape=(m, n)),
+            row_lower=low,
+            row_upper=high,
+            col_lower=bottom,
+            col_upper=top,
+            integrality=np.array(self.whole, dtype=np.uint8),
             families=(FamilyBlock(name="rows", start=0, stop=m, kind="block", row_names=tuple(rows)),),
-            variables=(VariableBlock(name="x", start=0, sets=(IndexSet("columns", tuple(self.columns)),)),))
+            variables=(VariableBlock(name="x", start=0, sets=(IndexSet("columns", tuple(self.columns)),)),),
+        )
 
 
 @pytest.fixture(scope="session")

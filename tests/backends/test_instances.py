@@ -15,12 +15,33 @@ from privopt.errors import InfeasibleError, UnboundedError
 
 # published (Netlib, MIPLIB, HiGHS' own checks), to the digits given there; 5.75 and 32 found by scipy and highspy too
 OPTIMA = {
-    "25fv47": 5501.8458883, "adlittle": 225494.96316, "afiro": -464.75314286, "avgas": -7.749999999,
-    "bell5": 8966406.49, "egout": 568.1007, "flugpl": 1201500.0, "gt2": 21166.0, "israel": -896644.82186,
-    "lseu": 1120.0, "qap04": 32.0, "rgn": 82.1999992, "sctest": 5.75, "small_mip": 3.2368421, "sp150x300d": 69.0,
+    "25fv47": 5501.8458883,
+    "adlittle": 225494.96316,
+    "afiro": -464.75314286,
+    "avgas": -7.749999999,
+    "bell5": 8966406.49,
+    "egout": 568.1007,
+    "flugpl": 1201500.0,
+    "gt2": 21166.0,
+    "israel": -896644.82186,
+    "lseu": 1120.0,
+    "qap04": 32.0,
+    "rgn": 82.1999992,
+    "sctest": 5.75,
+    "small_mip": 3.2368421,
+    "sp150x300d": 69.0,
 }
-INFEASIBLE = ["bgetam", "box1", "ex72a", "forest6", "galenet", "infeasible-mip0", "infeasible-mip1", "klein1",
-              "woodinfe"]
+INFEASIBLE = [
+    "bgetam",
+    "box1",
+    "ex72a",
+    "forest6",
+    "galenet",
+    "infeasible-mip0",
+    "infeasible-mip1",
+    "klein1",
+    "woodinfe",
+]
 SLOW_ON_CBC = {"bell5", "rgn", "sp150x300d"}
 
 Reader = Callable[[Path], StandardForm]
@@ -33,8 +54,13 @@ def test_the_kit_reads_as_highs_does(name: str, read_mps: Reader, instances: Pat
     other.setOptionValue("output_flag", False)
     other.readModel(str(instances / f"{name}.mps"))
     lp = other.getLp()
-    for ours, theirs in ((form.c, lp.col_cost_), (form.col_lower, lp.col_lower_), (form.col_upper, lp.col_upper_),
-                         (form.row_lower, lp.row_lower_), (form.row_upper, lp.row_upper_)):
+    for ours, theirs in (
+        (form.c, lp.col_cost_),
+        (form.col_lower, lp.col_lower_),
+        (form.col_upper, lp.col_upper_),
+        (form.row_lower, lp.row_lower_),
+        (form.row_upper, lp.row_upper_),
+    ):
         assert np.array_equal(ours, theirs)
     assert form.c0 == lp.offset_
 

@@ -32,9 +32,16 @@ BACKENDS = ["highs", "cbc"]
 
 def tiny(**changes: object) -> StandardForm:
     given: dict[str, Any] = {
-        "c": [1, 1], "A": [[1, 2]], "row_lower": [2], "row_upper": [np.inf], "col_lower": [0, 0], "col_upper": [9, 9],
-        "integrality": [0, 0], "families": (FamilyBlock(name="row", start=0, stop=1),),
-        "variables": (VariableBlock(name="x", start=0, sets=(Set("X", ["a", "b"]),)),)}
+        "c": [1, 1],
+        "A": [[1, 2]],
+        "row_lower": [2],
+        "row_upper": [np.inf],
+        "col_lower": [0, 0],
+        "col_upper": [9, 9],
+        "integrality": [0, 0],
+        "families": (FamilyBlock(name="row", start=0, stop=1),),
+        "variables": (VariableBlock(name="x", start=0, sets=(Set("X", ["a", "b"]),)),),
+    }
     return StandardForm(**(given | changes))
 
 
@@ -44,9 +51,15 @@ def hard() -> StandardForm:
     a = rng.integers(0, 100, (5, 40)).astype(float)
     slack = np.kron(np.eye(5), [1.0, -1.0])
     side = np.floor(a.sum(axis=1) / 2)
-    return StandardForm(c=np.r_[np.zeros(40), np.ones(10)], A=np.c_[a, slack], row_lower=side, row_upper=side,
-                        col_lower=np.zeros(50), col_upper=np.r_[np.ones(40), np.full(10, np.inf)],
-                        integrality=np.r_[np.ones(40), np.zeros(10)])
+    return StandardForm(
+        c=np.r_[np.zeros(40), np.ones(10)],
+        A=np.c_[a, slack],
+        row_lower=side,
+        row_upper=side,
+        col_lower=np.zeros(50),
+        col_upper=np.r_[np.ones(40), np.full(10, np.inf)],
+        integrality=np.r_[np.ones(40), np.zeros(10)],
+    )
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -63,8 +76,9 @@ def test_four_outcomes(name: str) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_corner_forms(name: str) -> None:
     backend = get(name)
-    nothing = StandardForm(c=[], c0=3, A=sparse.csr_matrix((0, 0)), row_lower=[], row_upper=[], col_lower=[],
-                           col_upper=[], integrality=[])
+    nothing = StandardForm(
+        c=[], c0=3, A=sparse.csr_matrix((0, 0)), row_lower=[], row_upper=[], col_lower=[], col_upper=[], integrality=[]
+    )
     assert backend.solve(nothing).objective == 3
     rowless = tiny(A=sparse.csr_matrix((0, 2)), row_lower=[], row_upper=[], families=())
     assert backend.solve(rowless).objective == 0
@@ -118,11 +132,24 @@ def test_raw_huge_coefficients_kill_only_the_worker() -> None:
     a = np.exp(rng.uniform(-40, 48, (60, 40)))
     a[rng.random(a.shape) < 0.5] *= -1
     columns = sparse.csc_matrix(a)
-    problem = {"start": columns.indptr.astype(np.int32), "index": columns.indices.astype(np.int32),
-               "value": columns.data, "c": rng.random(40), "col_lower": np.zeros(40), "col_upper": np.ones(40),
-               "row_lower": np.full(60, -np.inf), "row_upper": np.full(60, 1.0), "integrality": np.zeros(40, np.uint8),
-               "tolerance": 1e-9, "integer_tolerance": 1e-6, "gap": 0.0, "method": "auto", "threads": 1, "seed": 0,
-               "time_limit": 5.0}
+    problem = {
+        "start": columns.indptr.astype(np.int32),
+        "index": columns.indices.astype(np.int32),
+        "value": columns.data,
+        "c": rng.random(40),
+        "col_lower": np.zeros(40),
+        "col_upper": np.ones(40),
+        "row_lower": np.full(60, -np.inf),
+        "row_upper": np.full(60, 1.0),
+        "integrality": np.zeros(40, np.uint8),
+        "tolerance": 1e-9,
+        "integer_tolerance": 1e-6,
+        "gap": 0.0,
+        "method": "auto",
+        "threads": 1,
+        "seed": 0,
+        "time_limit": 5.0,
+    }
     try:
         run_worker(problem, 10.0)
     except SolverError as error:
@@ -195,10 +222,16 @@ class Liar(Backend):
         return Raw(outcome=self.outcome, x=self.x)
 
 
-@pytest.mark.parametrize(("x", "message"), [
-    ([0.0, 0.9], "misses row by 0.2"), ([10.0, 0.0], r"x\['a'\] = 10, outside \[0, 9\]"),
-    ([np.nan, 1.0], "finite numbers"), ([1.0], "not 2 finite"), ([0.5, 1.0], r"x\['a'\] = 0.5, wanted an integer"),
-])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([0.0, 0.9], "misses row by 0.2"),
+        ([10.0, 0.0], r"x\['a'\] = 10, outside \[0, 9\]"),
+        ([np.nan, 1.0], "finite numbers"),
+        ([1.0], "not 2 finite"),
+        ([0.5, 1.0], r"x\['a'\] = 0.5, wanted an integer"),
+    ],
+)
 def test_a_lying_vector_is_caught(x: list[float], message: str) -> None:
     with pytest.raises(SolverError, match=message):
         Liar(x).solve(tiny(integrality=[1, 0]))
@@ -241,8 +274,9 @@ def test_names() -> None:
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False,
-                          timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 def test_importing_backends_loads_no_solver() -> None:
@@ -259,7 +293,8 @@ def test_importing_backends_loads_no_solver() -> None:
 
 def test_a_script_without_a_main_guard_and_a_clean_stdout(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent("""
+    script.write_text(
+        textwrap.dedent("""
         import numpy as np
         from privopt.dsl import Ge, Model
         m = Model("m")
@@ -267,21 +302,31 @@ def test_a_script_without_a_main_guard_and_a_clean_stdout(tmp_path: Path) -> Non
         m.minimize(x)
         m.require("r", Ge(3 * x, 7))
         print(m.solve("cbc").value("x"), m.solve("highs").value("x"))
-    """))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60,
-                          cwd=tmp_path)
+    """)
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("3.0 3.0\n", "", 0)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the worker under /proc")
 def test_no_worker_outlives_a_killed_program() -> None:
-    program = subprocess.Popen([sys.executable, "-c", textwrap.dedent("""
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent("""
         from privopt.backends.cbc import _idle, _Worker
         worker = _Worker()
         print(worker.process.pid, flush=True)
         import time
         time.sleep(60)
-    """)], stdout=subprocess.PIPE, text=True)
+    """),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert program.stdout is not None
     worker = int(program.stdout.readline())
     program.kill()

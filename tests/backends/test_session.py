@@ -16,9 +16,16 @@ from privopt.dsl.form import StandardForm
 
 def random_form(rng: np.random.Generator, m: int = 4, n: int = 5, sense: str = "min") -> StandardForm:
     return StandardForm(
-        c=rng.integers(-5, 6, n), c0=2.0, sense=sense, A=rng.integers(-3, 4, (m, n)),  # type: ignore[arg-type]
-        row_lower=np.full(m, -np.inf), row_upper=rng.integers(0, 9, m), col_lower=np.zeros(n),
-        col_upper=rng.integers(1, 6, n), integrality=np.zeros(n))
+        c=rng.integers(-5, 6, n),
+        c0=2.0,
+        sense=sense,
+        A=rng.integers(-3, 4, (m, n)),  # type: ignore[arg-type]
+        row_lower=np.full(m, -np.inf),
+        row_upper=rng.integers(0, 9, m),
+        col_lower=np.zeros(n),
+        col_upper=rng.integers(1, 6, n),
+        integrality=np.zeros(n),
+    )
 
 
 def reference(c: np.ndarray, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> float | None:
@@ -73,8 +80,15 @@ def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: lis
 
 
 def test_rays_of_infeasible_and_unbounded_models() -> None:
-    form = StandardForm(c=[-1, -1], A=[[1, -1]], row_lower=[-1], row_upper=[1], col_lower=[0, 0],
-                        col_upper=[np.inf, np.inf], integrality=[0, 0])
+    form = StandardForm(
+        c=[-1, -1],
+        A=[[1, -1]],
+        row_lower=[-1],
+        row_upper=[1],
+        col_lower=[0, 0],
+        col_upper=[np.inf, np.inf],
+        integrality=[0, 0],
+    )
     found = Session(form).solve()
     assert found.outcome is Outcome.UNBOUNDED
     assert found.ray is not None
@@ -99,8 +113,9 @@ def test_deleting_rows_and_starting_from_a_basis() -> None:
     session.delete_rows([0, 3])
     assert session.shape == (4, 8)
     kept = np.delete(np.arange(6), [0, 3])
-    wanted = reference(-form.c, form.A.toarray()[kept], form.row_upper[kept],
-                       list(zip(form.col_lower, form.col_upper, strict=True)))
+    wanted = reference(
+        -form.c, form.A.toarray()[kept], form.row_upper[kept], list(zip(form.col_lower, form.col_upper, strict=True))
+    )
     assert wanted is not None
     assert session.solve().objective == pytest.approx(-wanted + 2.0)
 
@@ -108,7 +123,14 @@ def test_deleting_rows_and_starting_from_a_basis() -> None:
 def test_a_time_limit_stops_a_session() -> None:
     rng = np.random.default_rng(2)
     n = 400
-    form = StandardForm(c=-rng.random(n), A=rng.random((n, n)), row_lower=np.full(n, -np.inf), row_upper=np.ones(n),
-                        col_lower=np.zeros(n), col_upper=np.ones(n), integrality=np.zeros(n))
+    form = StandardForm(
+        c=-rng.random(n),
+        A=rng.random((n, n)),
+        row_lower=np.full(n, -np.inf),
+        row_upper=np.ones(n),
+        col_lower=np.zeros(n),
+        col_upper=np.ones(n),
+        integrality=np.zeros(n),
+    )
     found = Session(form).solve(time_limit=1e-3)
     assert found.outcome in (Outcome.STOPPED, Outcome.FEASIBLE)

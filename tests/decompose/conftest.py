@@ -44,9 +44,16 @@ def block_model(seed: int) -> Model:
     place = np.argsort(order)
     most = np.where(rng.random(n) < (0.5 if kind == "any" else 0.9), 5.0 + rng.integers(0, 5, n), np.inf)
     form = StandardForm(
-        c=rng.integers(-3, 6, n)[order], c0=float(rng.integers(-2, 3)), sense="min" if rng.random() < 0.5 else "max",
-        A=matrix[:, order], row_lower=lower, row_upper=upper, col_lower=np.zeros(n), col_upper=most[order],
-        integrality=np.zeros(n))
+        c=rng.integers(-3, 6, n)[order],
+        c0=float(rng.integers(-2, 3)),
+        sense="min" if rng.random() < 0.5 else "max",
+        A=matrix[:, order],
+        row_lower=lower,
+        row_upper=upper,
+        col_lower=np.zeros(n),
+        col_upper=most[order],
+        integrality=np.zeros(n),
+    )
     return form, [place[block] for block in blocks]
 
 
@@ -66,8 +73,14 @@ def chain(blocks: int, size: int, seed: int = 0) -> Model:
             rows.append(row)
             lower.append(float(rng.uniform(1, 3)))
     form = StandardForm(
-        c=rng.uniform(0.5, 2.0, n), A=np.array(rows), row_lower=lower, row_upper=np.full(len(rows), np.inf),
-        col_lower=np.zeros(n), col_upper=np.full(n, 5.0), integrality=np.zeros(n))
+        c=rng.uniform(0.5, 2.0, n),
+        A=np.array(rows),
+        row_lower=lower,
+        row_upper=np.full(len(rows), np.inf),
+        col_lower=np.zeros(n),
+        col_upper=np.full(n, 5.0),
+        integrality=np.zeros(n),
+    )
     return form, columns
 
 

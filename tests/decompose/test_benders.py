@@ -110,8 +110,15 @@ def test_an_infeasible_start_is_refused(shared_model):
 
 
 def test_a_row_that_joins_two_blocks_is_named():
-    form = StandardForm(c=[1, 1, 1], A=[[1, 1, 0]], row_lower=[1], row_upper=[2], col_lower=[0] * 3, col_upper=[1] * 3,
-                        integrality=[0] * 3)
+    form = StandardForm(
+        c=[1, 1, 1],
+        A=[[1, 1, 0]],
+        row_lower=[1],
+        row_upper=[2],
+        col_lower=[0] * 3,
+        col_upper=[1] * 3,
+        integrality=[0] * 3,
+    )
     with pytest.raises(ModelError, match="row 0 joins blocks 0 and 1"):
         Benders().solve(form, [[0], [1]], context())
     with pytest.raises(ModelError, match="two blocks"):
@@ -119,15 +126,23 @@ def test_a_row_that_joins_two_blocks_is_named():
 
 
 def test_integer_columns_are_refused():
-    form = StandardForm(c=[1, 1], A=[[1, 1]], row_lower=[1], row_upper=[2], col_lower=[0, 0], col_upper=[1, 1],
-                        integrality=[1, 0])
+    form = StandardForm(
+        c=[1, 1], A=[[1, 1]], row_lower=[1], row_upper=[2], col_lower=[0, 0], col_upper=[1, 1], integrality=[1, 0]
+    )
     with pytest.raises(ModelError, match="integer"):
         Benders().solve(form, [[1]], context())
 
 
 def test_no_complicating_columns_at_all():
-    form = StandardForm(c=[1, 2], A=[[1, 0], [0, 1]], row_lower=[1, 1], row_upper=[2, 2], col_lower=[0, 0],
-                        col_upper=[5, 5], integrality=[0, 0])
+    form = StandardForm(
+        c=[1, 2],
+        A=[[1, 0], [0, 1]],
+        row_lower=[1, 1],
+        row_upper=[2, 2],
+        col_lower=[0, 0],
+        col_upper=[5, 5],
+        integrality=[0, 0],
+    )
     assert Benders().solve(form, [[0], [1]], context()).objective == pytest.approx(3.0)
 
 

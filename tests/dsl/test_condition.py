@@ -93,8 +93,15 @@ def test_beyond_reach_the_cost_is_bounded(backend: str, eps: float) -> None:
 
 def wide(*entries: float, reach: float = np.inf, side: float = 1.0) -> StandardForm:
     n = len(entries)
-    return StandardForm(c=np.ones(n), A=[entries], row_lower=[-np.inf], row_upper=[side], col_lower=np.zeros(n),
-                        col_upper=np.full(n, reach), integrality=np.zeros(n))
+    return StandardForm(
+        c=np.ones(n),
+        A=[entries],
+        row_lower=[-np.inf],
+        row_upper=[side],
+        col_lower=np.zeros(n),
+        col_upper=np.full(n, reach),
+        integrality=np.zeros(n),
+    )
 
 
 def test_other_rows_are_scaled_by_powers_of_two_or_refused() -> None:
@@ -122,9 +129,17 @@ def test_any_multipliers_give_a_bound(seed: int) -> None:
     sense = "max" if rng.integers(2) else "min"
     A = rng.integers(-3, 4, (m, n))
     x0 = rng.integers(0, 3, n)
-    form = StandardForm(c=rng.integers(-5, 6, n), c0=1.0, sense=sense, A=A, row_lower=A @ x0 - 2.0,  # type: ignore[arg-type]
-                        row_upper=A @ x0 + rng.integers(0, 3, m), col_lower=np.zeros(n), col_upper=np.full(n, 4.0),
-                        integrality=np.zeros(n))
+    form = StandardForm(
+        c=rng.integers(-5, 6, n),
+        c0=1.0,
+        sense=sense,
+        A=A,
+        row_lower=A @ x0 - 2.0,  # type: ignore[arg-type]
+        row_upper=A @ x0 + rng.integers(0, 3, m),
+        col_lower=np.zeros(n),
+        col_upper=np.full(n, 4.0),
+        integrality=np.zeros(n),
+    )
     best = get("highs").solve(form)
     assert best.objective is not None
     assert best.duals is not None

@@ -14,8 +14,19 @@ from scipy.spatial.distance import cdist
 
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
 
-MODULES = ["dsl.model", "dsl.symbols", "dsl.sets", "dsl.linear", "dsl.form", "dsl.condition", "dsl.solution",
-           "backends.base", "backends.choose", "backends.highs", "backends.cbc"]
+MODULES = [
+    "dsl.model",
+    "dsl.symbols",
+    "dsl.sets",
+    "dsl.linear",
+    "dsl.form",
+    "dsl.condition",
+    "dsl.solution",
+    "backends.base",
+    "backends.choose",
+    "backends.highs",
+    "backends.cbc",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -55,8 +55,10 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     (lambda m, z, h: m.variable("y", X, kind="whole"), "kind 'whole'"),
     (lambda m, z, h: m.minimize(h[i]), "objective: index i of the term"),
     (lambda m, z, h: m.minimize(0) or m.minimize(1), "objective is set already"),
-    (lambda m, z, h: m.require("f", implies(h[i], m.variable("w", X)[i] <= 3), forall=i) or m.compile(),
-     r"f\[i='a'\]: no big-M: w\['a'\] has no upper bound"),
+    (
+        lambda m, z, h: m.require("f", implies(h[i], m.variable("w", X)[i] <= 3), forall=i) or m.compile(),
+        r"f\[i='a'\]: no big-M: w\['a'\] has no upper bound",
+    ),
     (lambda m, z, h: m.require("f", implies(z[i, 0], h[i] <= 0), forall=i) or m.compile(), "wanted a binary"),
     (lambda m, z, h: m.require("g", Eq(z[i, 0], 2 * z[i, 1]), forall=i, privacy=True), "family g: .* no privacy row"),
     (lambda m, z, h: m.piecewise("u", h[i], [0, 1, 2, 3], values=[0, 2, 1, 5], forall=i), "neither convex nor"),

@@ -20,8 +20,13 @@ BOTH = settings(max_examples=12, deadline=None, suppress_health_check=[HealthChe
 def scipy_optimum(
     c: Any, rows: list[Any], lower: list[float], upper: list[float], bounds: tuple[Any, Any], whole: Any
 ) -> float | None:
-    found = milp(c, constraints=LinearConstraint(np.array(rows), lower, upper), bounds=Bounds(*bounds),
-                 integrality=whole, options={"mip_rel_gap": 0.0})
+    found = milp(
+        c,
+        constraints=LinearConstraint(np.array(rows), lower, upper),
+        bounds=Bounds(*bounds),
+        integrality=whole,
+        options={"mip_rel_gap": 0.0},
+    )
     assert found.status in (0, 2), found.message
     return None if found.status == 2 else float(found.fun)
 
@@ -58,8 +63,15 @@ def test_linear_and_integer(seed: int, integer: bool, maximise: bool) -> None:
     (m.maximize if maximise else m.minimize)(goal)
     m.require("knapsack", Le(total(aa[r, i] * x[i], over=i), ss[r] + total(bb[i, 0], over=i)), forall=r)
     m.require("pairs", Ge(x[i] - 2 * x[j] * bb[i, j], -ss[0] - 3), forall=(i, j), where=pairs)
-    m.require("tie", Eq(total(x[i], over=i) - x[0], total(x[i] + 0 * x[j], over=(i, j), where=((i, j), [(0, 0)])) - x[0]
-                        + total(x[i], over=i, where=np.arange(1, n))))
+    m.require(
+        "tie",
+        Eq(
+            total(x[i], over=i) - x[0],
+            total(x[i] + 0 * x[j], over=(i, j), where=((i, j), [(0, 0)]))
+            - x[0]
+            + total(x[i], over=i, where=np.arange(1, n)),
+        ),
+    )
 
     c = (cost - 1) / 2 * (-1 if maximise else 1)
     rows, lower, upper = list(a.astype(float)), [-np.inf] * q, list(side + b[:, 0].sum())
@@ -131,7 +143,8 @@ def piecewise_model(seed: int) -> tuple[Model, float | None]:
     whole = bool(rng.integers(2))
     x = m.variable("x", X, lower=-5, upper=5, kind="integer" if whole else "continuous")
     heights = start[:, None] + np.concatenate(
-        [np.zeros((n, 1)), np.cumsum(slopes[:, 1:-1] * np.diff(at, axis=1), axis=1)], axis=1)
+        [np.zeros((n, 1)), np.cumsum(slopes[:, 1:-1] * np.diff(at, axis=1), axis=1)], axis=1
+    )
     if by_values:
         t = m.piecewise("t", x[i] + 0.5, at, values=heights, forall=i)
         slopes = np.concatenate([slopes[:, 1:2], slopes[:, 1:-1], slopes[:, -2:-1]], axis=1)
@@ -152,8 +165,9 @@ def piecewise_model(seed: int) -> tuple[Model, float | None]:
             lower.append(sign * (height[piece] + slopes[a, piece] * (0.5 - knots[piece])))
             upper.append(np.inf)
     bounds = (np.r_[np.full(n, -5), np.full(n, -np.inf)], np.r_[np.full(n, 5), np.full(n, np.inf)])
-    best = scipy_optimum(np.r_[np.zeros(n), np.full(n, 2 * sign)], rows, lower, upper, bounds,
-                         np.r_[np.full(n, int(whole)), np.zeros(n)])
+    best = scipy_optimum(
+        np.r_[np.zeros(n), np.full(n, 2 * sign)], rows, lower, upper, bounds, np.r_[np.full(n, int(whole)), np.zeros(n)]
+    )
     return m, None if best is None else sign * best
 
 
@@ -192,8 +206,13 @@ def privacy_model(seed: int, eps: float) -> tuple[Model, float]:
             row = np.zeros((n, n))
             row[a, o], row[b, o] = 1, -np.exp(eps * D[a, b])
             rows.append(row.ravel())
-    best = linprog((prior[:, None] * D).ravel(), A_ub=np.array(rows), b_ub=np.zeros(len(rows)),
-                   A_eq=np.kron(np.eye(n), np.ones(n)), b_eq=np.ones(n))
+    best = linprog(
+        (prior[:, None] * D).ravel(),
+        A_ub=np.array(rows),
+        b_ub=np.zeros(len(rows)),
+        A_eq=np.kron(np.eye(n), np.ones(n)),
+        b_eq=np.ones(n),
+    )
     return m, float(best.fun)
 
 

@@ -138,9 +138,9 @@ class TestTelling:
 class TestProblems:
     @given(
         st.dictionaries(
-            st.text("ab-_ é\"", min_size=1, max_size=4),
+            st.text('ab-_ é"', min_size=1, max_size=4),
             st.recursive(
-                st.booleans() | st.integers(-9, 9) | st.floats(-5, 5) | st.text("x\"\\\n€", max_size=4),
+                st.booleans() | st.integers(-9, 9) | st.floats(-5, 5) | st.text('x"\\\n€', max_size=4),
                 lambda inner: st.lists(inner, max_size=2),
                 max_leaves=4,
             ),

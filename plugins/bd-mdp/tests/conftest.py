@@ -19,8 +19,13 @@ def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | 
     i, j = np.nonzero(np.triu(far <= within, 1))
     n = len(places)
     prior = np.full(n, 1 / n) if seed is None else np.random.default_rng(seed).dirichlet(np.full(n, 2.0))
-    return Instance(cost=prior[:, None] * far, pairs=np.column_stack([i, j]), distances=far[i, j], epsilon=epsilon,
-                    coordinates=places)
+    return Instance(
+        cost=prior[:, None] * far,
+        pairs=np.column_stack([i, j]),
+        distances=far[i, j],
+        epsilon=epsilon,
+        coordinates=places,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -65,13 +65,23 @@ def toy(tmp_path_factory):
     grown = np.repeat(np.exp(0.5 * far[i, j]), 10)
     privacy = coo_array(
         (np.concatenate([np.ones(len(rows)), -grown]), (np.tile(rows, 2), np.concatenate([left, right]))),
-        shape=(len(rows), 1000))
+        shape=(len(rows), 1000),
+    )
     mass = coo_array((np.ones(1000), (np.repeat(np.arange(100), 10), np.arange(1000))), shape=(100, 1000))
-    least = linprog(cost.ravel(), A_ub=privacy.tocsr(), b_ub=np.zeros(len(rows)), A_eq=mass.tocsr(), b_eq=np.ones(100),
-                    method="highs").fun
+    least = linprog(
+        cost.ravel(),
+        A_ub=privacy.tocsr(),
+        b_ub=np.zeros(len(rows)),
+        A_eq=mass.tocsr(),
+        b_eq=np.ones(100),
+        method="highs",
+    ).fun
     text = TOML.format(
-        records='points = "records.csv"\n[outputs]\npoints = "outputs.csv"', epsilon=0.5,
-        utility='kind = "matrix"\ncost = "cost.npy"', table="{table}")
+        records='points = "records.csv"\n[outputs]\npoints = "outputs.csv"',
+        epsilon=0.5,
+        utility='kind = "matrix"\ncost = "cost.npy"',
+        table="{table}",
+    )
     return folder, text, float(least)
 
 
@@ -98,8 +108,12 @@ def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
 
 @pytest.mark.parametrize("subsets", [4, 25])
 def test_200_records_within_one_per_cent(tmp_path, subsets):
-    text = TOML.format(records=GRID.format(10, 20), epsilon=1.0, utility='kind = "distance"',
-                       table=f'partition = "distance-vector"\nsubsets = {subsets}')
+    text = TOML.format(
+        records=GRID.format(10, 20),
+        epsilon=1.0,
+        utility='kind = "distance"',
+        table=f'partition = "distance-vector"\nsubsets = {subsets}',
+    )
     began = time.monotonic()
     result = solve(tmp_path, text)
     assert result["status"] == "optimal"
@@ -109,8 +123,12 @@ def test_200_records_within_one_per_cent(tmp_path, subsets):
 
 
 def test_one_process_and_two_release_the_same(tmp_path):
-    text = TOML.format(records=GRID.format(2, 4), epsilon=1.0, utility='kind = "distance"',
-                       table='subsets = 3\nstart = "cold"\nlagrangian_steps = 0')
+    text = TOML.format(
+        records=GRID.format(2, 4),
+        epsilon=1.0,
+        utility='kind = "distance"',
+        table='subsets = 3\nstart = "cold"\nlagrangian_steps = 0',
+    )
     for name, jobs in (("one", 1), ("two", 2)):
         result = solve(tmp_path, text, "--solver", "highs", "--jobs", jobs, name=name)
         assert result["details"]["parts"][0]["rounds"] > 3
@@ -119,8 +137,12 @@ def test_one_process_and_two_release_the_same(tmp_path):
 
 
 def test_a_stopped_run_writes_its_best_and_a_resumed_one_goes_on(tmp_path):
-    text = TOML.format(records=GRID.format(4, 5), epsilon=1.0, utility='kind = "distance"',
-                       table='subsets = 2\nstart = "cold"\nlagrangian_steps = 0\npartition = "minimum-boundary"')
+    text = TOML.format(
+        records=GRID.format(4, 5),
+        epsilon=1.0,
+        utility='kind = "distance"',
+        table='subsets = 2\nstart = "cold"\nlagrangian_steps = 0\npartition = "minimum-boundary"',
+    )
     (tmp_path / "p.toml").write_text(text)
     common = ["solve", "bd-mdp", tmp_path / "p.toml", "--out", tmp_path / "out", "--quiet", "--solver", "highs"]
     child = subprocess.Popen([sys.executable, "-m", "privopt", *map(str, [*common, "--gap", "1e-6"])])
@@ -142,8 +164,9 @@ def test_a_stopped_run_writes_its_best_and_a_resumed_one_goes_on(tmp_path):
 
 
 def test_faults_of_the_table_are_named(tmp_path):
-    text = TOML.format(records=GRID.format(2, 2), epsilon=1.0, utility='kind = "distance"',
-                       table='partition = "stars"\nsubsets = 0')
+    text = TOML.format(
+        records=GRID.format(2, 2), epsilon=1.0, utility='kind = "distance"', table='partition = "stars"\nsubsets = 0'
+    )
     (tmp_path / "p.toml").write_text(text)
     ended = run("solve", "bd-mdp", tmp_path / "p.toml", "--out", tmp_path / "out")
     assert ended.returncode == 2

@@ -43,9 +43,15 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
 
 @settings(max_examples=6, deadline=None)
 @given(
-    rows=st.integers(1, 3), cols=st.integers(2, 4), epsilon=st.sampled_from([0.3, 0.7, 1.5]), seed=st.integers(0, 99),
-    kind=st.sampled_from(PARTITIONS), subsets=st.integers(1, 3), start=st.sampled_from(["star", "cold"]),
-    steps=st.sampled_from([0, 2]), way=st.sampled_from(["in-out", "level"]),
+    rows=st.integers(1, 3),
+    cols=st.integers(2, 4),
+    epsilon=st.sampled_from([0.3, 0.7, 1.5]),
+    seed=st.integers(0, 99),
+    kind=st.sampled_from(PARTITIONS),
+    subsets=st.integers(1, 3),
+    start=st.sampled_from(["star", "cold"]),
+    steps=st.sampled_from([0, 2]),
+    way=st.sampled_from(["in-out", "level"]),
 )
 def test_full_benders_and_column_generation_agree(
     make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, way
@@ -68,7 +74,10 @@ def test_what_is_not_connected_is_solved_apart(make_grid, make_context):
     one = make_grid(2, 3, 1.0)
     instance = type(one)(
         cost=np.kron(np.eye(2), one.cost) + np.kron(1 - np.eye(2), np.full(one.cost.shape, 5.0)) / 6,
-        pairs=np.concatenate([one.pairs, one.pairs + 6]), distances=np.tile(one.distances, 2), epsilon=1.0)
+        pairs=np.concatenate([one.pairs, one.pairs + 6]),
+        distances=np.tile(one.distances, 2),
+        epsilon=1.0,
+    )
     optimum = 2 * solve_column_generation(one).objective
     options = Decomposition(subsets=4, start="cold", lagrangian_steps=0, partition="minimum-boundary")
     assert len(check(instance, options, make_context(), optimum).parts) == 2

@@ -63,10 +63,7 @@ def test_tied_entries_of_the_program_keep_it(places, r_obf, r_exp):
     n = len(places)
     sets = (np.arange(0, (2 * n) // 3 + 1), np.arange(n // 3, n))
     packages = [
-        Package(
-            distances=d[np.ix_(s, s)], reach=d[s], costs=d[s] + 0.1, free=d[s] <= min(r_exp, r_obf)
-        )
-        for s in sets
+        Package(distances=d[np.ix_(s, s)], reach=d[s], costs=d[s] + 0.1, free=d[s] <= min(r_exp, r_obf)) for s in sets
     ]
     central = assemble(packages, Terms(epsilon=1.3, within=None, obfuscation_radius=float(r_obf), exponent=1.0))
     for s, piece in zip(sets, central.pieces, strict=True):

@@ -22,9 +22,7 @@ def test_the_sign_is_that_of_the_fractions(pairs, theta):
     want = (total > 0) - (total < 0)
     assert exact_sign(score, true, theta) == want
     n = len(pairs)
-    compiled = lagrange.exact_sign(
-        np.array(score), np.array(true), theta, np.ones(n, dtype=bool), np.zeros(3 * n + 4)
-    )
+    compiled = lagrange.exact_sign(np.array(score), np.array(true), theta, np.ones(n, dtype=bool), np.zeros(3 * n + 4))
     assert compiled == want
 
 

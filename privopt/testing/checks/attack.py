@@ -78,9 +78,12 @@ def sensitivity(trial: Trial) -> None:
         over = [line for line, beyond in lines if beyond]
         if (spent > epsilon or over) and (worst is None or spent > worst[0]):
             parts = "\n".join(f"  {line}" for line, _ in lines)
-            worst = spent, (
-                f"one neighbour costs {float(spent):.6g}, that is {float(spent / epsilon):.4g} times the epsilon of "
-                f"{float(epsilon):g} claimed:\n{parts}\nthe neighbour:\n{_news(problem, neighbour)}"
+            worst = (
+                spent,
+                (
+                    f"one neighbour costs {float(spent):.6g}, that is {float(spent / epsilon):.4g} times the epsilon "
+                    f"of {float(epsilon):g} claimed:\n{parts}\nthe neighbour:\n{_news(problem, neighbour)}"
+                ),
             )
     if worst is not None:
         trial.fail(worst[1], problem)

@@ -57,17 +57,22 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
     error = made.error
     if error is None:
         if wrong.certain:
-            trial.fail(f"{wrong.what}, and it was solved all the same; wanted an InputError naming {wrong.names[0]}",
-                       wrong.problem)
+            trial.fail(
+                f"{wrong.what}, and it was solved all the same; wanted an InputError naming {wrong.names[0]}",
+                wrong.problem,
+            )
         return
     if not isinstance(error, PrivoptError):
-        trial.fail(f"{wrong.what}, and {told(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}",
-                   wrong.problem)
+        trial.fail(
+            f"{wrong.what}, and {told(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}", wrong.problem
+        )
     if made.folder.exists():
         trial.fail(f"{wrong.what}: an error came, but {made.folder.name} was written", wrong.problem)
     if wrong.certain and error.exit_code != 2:
-        trial.fail(f"{wrong.what}: {type(error).__name__} ends with exit code {error.exit_code}; wanted an InputError",
-                   wrong.problem)
+        trial.fail(
+            f"{wrong.what}: {type(error).__name__} ends with exit code {error.exit_code}; wanted an InputError",
+            wrong.problem,
+        )
     if wrong.certain and not any(name in str(error) for name in wrong.names):
         trial.fail(f"{wrong.what}: the message does not name {' or '.join(wrong.names)}: {error}", wrong.problem)
 

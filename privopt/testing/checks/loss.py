@@ -61,9 +61,7 @@ def _own_loss(run: Run) -> float | None:
     total = Fraction(0)
     for i, row in enumerate(np.asarray(weights).tolist()):
         share = Fraction(float(data.prior[i]))
-        total += share * sum(
-            (int(w) * Fraction(float(c)) for w, c in zip(row, cost[i], strict=True)), Fraction(0)
-        )
+        total += share * sum((int(w) * Fraction(float(c)) for w, c in zip(row, cost[i], strict=True)), Fraction(0))
     return float(total / 2**63)
 
 

@@ -100,10 +100,13 @@ def epsilon_achieved(trial: Trial) -> None:
             found, holds = greatest_log_ratio(max(one, two), min(one, two), allowed)
             if not holds and (worst is None or found - float(allowed) > worst[0]):
                 spent = f"{found / d:.9g}" if d > 0 else "infinite"
-                worst = found - float(allowed), (
-                    f"records {run.release.records[i]} and {run.release.records[j]} at distance {d:g}, output "
-                    f"{run.release.outputs[k]}: log ratio {found:.9g}, so the epsilon kept is {spent}, not "
-                    f"{float(epsilon):g} (allowed log ratio {float(allowed):.9g})"
+                worst = (
+                    found - float(allowed),
+                    (
+                        f"records {run.release.records[i]} and {run.release.records[j]} at distance {d:g}, output "
+                        f"{run.release.outputs[k]}: log ratio {found:.9g}, so the epsilon kept is {spent}, not "
+                        f"{float(epsilon):g} (allowed log ratio {float(allowed):.9g})"
+                    ),
                 )
     if worst is not None:
         trial.fail(worst[1], problem)

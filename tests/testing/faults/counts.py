@@ -260,4 +260,3 @@ REGIONS = Profile(
     observed=lambda release: release.noisy,
     skip={"verify-catches": "any numbers may be what noise made of the counts"},
 )
-

@@ -32,8 +32,9 @@ def instance_of(
     i, j = np.nonzero(np.triu(distances <= within, 1))
     pairs, lengths = np.column_stack([i, j]).astype(np.int64), distances[i, j]
     kept = reduce_pairs(pairs, lengths)
-    return Instance(cost=cost / len(distances), pairs=pairs[kept], distances=lengths[kept], epsilon=epsilon,
-                    coordinates=coordinates)
+    return Instance(
+        cost=cost / len(distances), pairs=pairs[kept], distances=lengths[kept], epsilon=epsilon, coordinates=coordinates
+    )
 
 
 def _table(points: Floats) -> Floats:

@@ -53,16 +53,21 @@ def instances(
 def sizes(kind: str, instance: Instance, subsets: int) -> Iterator[dict[str, Any]]:
     """Tables 1 and 2: internal records of each subset, components of the boundary records, both ends counted."""
     for name in PARTITIONS:
-        records = Records(edges=instance.pairs, lengths=instance.distances, count=instance.records,
-                          coordinates=instance.coordinates)
+        records = Records(
+            edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
+        )
         subset = partition(name, records, subsets)
         ends = boundary_of(subset, instance.pairs)
         internal = np.bincount(subset[~ends], minlength=int(subset.max()) + 1)
         among = instance.pairs[ends[instance.pairs].all(axis=1)]
         parts = _components(instance.records, among, ends)
         yield {
-            "data": kind, "partition": name, "boundary": int(ends.sum()), "block_mean": float(internal.mean()),
-            "block_max": int(internal.max()), "component_mean": float(parts.mean()) if parts.size else 0.0,
+            "data": kind,
+            "partition": name,
+            "boundary": int(ends.sum()),
+            "block_mean": float(internal.mean()),
+            "block_max": int(internal.max()),
+            "component_mean": float(parts.mean()) if parts.size else 0.0,
             "component_max": int(parts.max(initial=0)),
         }
 
@@ -83,8 +88,11 @@ def times(kind: str, instance: Instance, subsets: int, limit: float) -> Iterator
         seconds = time.monotonic() - began
         solution = found.solution
         yield {
-            "data": kind, "method": name, "rounds": sum(part["rounds"] for part in found.parts),
-            "lagrangian_steps": sum(part["lagrangian_steps"] for part in found.parts), "gap": solution.gap,
+            "data": kind,
+            "method": name,
+            "rounds": sum(part["rounds"] for part in found.parts),
+            "lagrangian_steps": sum(part["lagrangian_steps"] for part in found.parts),
+            "gap": solution.gap,
             "seconds": f"{seconds:.1f}" if solution.status == "optimal" else f"> {limit:g}",
         }
     began = time.monotonic()
@@ -96,8 +104,14 @@ def times(kind: str, instance: Instance, subsets: int, limit: float) -> Iterator
 
         outcome = get("highs").solve(form, time_limit=left, method="simplex").outcome.value
     seconds = time.monotonic() - began
-    yield {"data": kind, "method": "simplex (HiGHS)", "rounds": "", "lagrangian_steps": "", "gap": "",
-           "seconds": f"{seconds:.1f}" if outcome == "optimal" else f"> {limit:g}"}
+    yield {
+        "data": kind,
+        "method": "simplex (HiGHS)",
+        "rounds": "",
+        "lagrangian_steps": "",
+        "gap": "",
+        "seconds": f"{seconds:.1f}" if outcome == "optimal" else f"> {limit:g}",
+    }
 
 
 def _write(file: Path, rows: Sequence[dict[str, Any]]) -> None:

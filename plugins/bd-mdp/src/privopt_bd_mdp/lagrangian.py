@@ -46,9 +46,14 @@ class _Mixer:
         fresh, costs = self._fresh(rays)
         n = instance.records
         form = StandardForm(
-            c=costs * self.scale, A=fresh.T, row_lower=np.ones(n), row_upper=np.ones(n),
-            col_lower=np.zeros(len(fresh)), col_upper=np.full(len(fresh), np.inf),
-            integrality=np.zeros(len(fresh), dtype=np.uint8))
+            c=costs * self.scale,
+            A=fresh.T,
+            row_lower=np.ones(n),
+            row_upper=np.ones(n),
+            col_lower=np.zeros(len(fresh)),
+            col_upper=np.full(len(fresh), np.inf),
+            integrality=np.zeros(len(fresh), dtype=np.uint8),
+        )
         self._session = Session(form, options={"presolve": "off", "solver": "simplex", "simplex_strategy": 4})
 
     def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
@@ -145,8 +150,17 @@ class Lagrangian:
             except SolverError:
                 y = np.zeros(instance.records)
         trees = star_trees(graph, anchors)
-        begun = cls(instance=instance, graph=graph, symmetry=symmetry, mixer=_Mixer(instance, rays), trees=trees,
-                    best_trees=trees, y=y, z=z, upper=instance.loss(z))
+        begun = cls(
+            instance=instance,
+            graph=graph,
+            symmetry=symmetry,
+            mixer=_Mixer(instance, rays),
+            trees=trees,
+            best_trees=trees,
+            y=y,
+            z=z,
+            upper=instance.loss(z),
+        )
         if star:
             begun.price(y)
         return begun
@@ -160,7 +174,8 @@ class Lagrangian:
         if better:
             self.lower, self.y = bound, y
             self.best_trees = Trees(
-                parent=self.trees.parent.copy(), entry=self.trees.entry.copy(), side=self.trees.side.copy())
+                parent=self.trees.parent.copy(), entry=self.trees.entry.copy(), side=self.trees.side.copy()
+            )
         logs = priced.ray[priced.value < -NEGLIGIBLE / self.mixer.scale]
         added = self.mixer.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
         return added, better

@@ -143,9 +143,12 @@ class PathRows:
         a, b, half = self._from[path], self._to[path], np.exp(-self._length[path] / 2)
         rows = np.arange(len(path))
         matrix = sparse.csr_matrix(
-            (np.concatenate([half, -1.0 / half]),
-             (np.concatenate([rows, rows]), np.concatenate([a * outputs + k, b * outputs + k]))),
-            shape=(len(path), z.size))
+            (
+                np.concatenate([half, -1.0 / half]),
+                (np.concatenate([rows, rows]), np.concatenate([a * outputs + k, b * outputs + k])),
+            ),
+            shape=(len(path), z.size),
+        )
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._proof(path, k, half))
 
     def _proof(self, path: Ints, k: Ints, half: Floats) -> Any:

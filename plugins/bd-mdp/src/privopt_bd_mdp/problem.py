@@ -24,11 +24,13 @@ class Decomposition:
         help="k-means on distance vectors, records or adjacency rows; balanced spectral clustering; or the multilevel "
         "partition with few boundary records",
     )
-    subsets: int = key(4, help="subsets of records (M); as many as there are records where there are fewer",
-                       check=at_least(1))
+    subsets: int = key(
+        4, help="subsets of records (M); as many as there are records where there are fewer", check=at_least(1)
+    )
     start: Literal["star", "cold"] = key("star", help="star: the star mechanism and its multipliers as first cuts")
     lagrangian_steps: int = key(
-        40, help="column-generation steps between Benders rounds, at most, while they help; 0: Benders alone",
+        40,
+        help="column-generation steps between Benders rounds, at most, while they help; 0: Benders alone",
         check=at_least(0),
     )
     stabilise: Literal["in-out", "level", "none"] = key("in-out", help="how Benders' queries are stabilised")

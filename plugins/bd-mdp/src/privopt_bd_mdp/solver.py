@@ -45,7 +45,8 @@ class Decomposed:
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
     """Partition of the records of a connected instance; one end of each crossing pair is its boundary."""
     records = Records(
-        edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates)
+        edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
+    )
     return make_partition(partition(options.partition, records, subsets), instance.pairs)
 
 
@@ -135,9 +136,16 @@ class _Part:
     def by_lagrangian(self, found: Lagrangian, partition: Partition, status: str) -> Solution:
         """The answer where no Benders round was needed, or none possible."""
         return Solution(
-            z=found.z, objective=found.upper, lower_bound=found.lower, multipliers=found.proof(), method="benders",
-            iterations=0, trajectory=tuple(self.trajectory), status=status,
-            details=self.details(partition, {"rounds": 0}))
+            z=found.z,
+            objective=found.upper,
+            lower_bound=found.lower,
+            multipliers=found.proof(),
+            method="benders",
+            iterations=0,
+            trajectory=tuple(self.trajectory),
+            status=status,
+            details=self.details(partition, {"rounds": 0}),
+        )
 
     def by_benders(self, found: Lagrangian, partition: Partition) -> Solution:
         """Benders rounds, with Lagrangian steps between them where these are wanted."""
@@ -150,8 +158,13 @@ class _Part:
         wanted = self.options.lagrangian_steps > 0
         try:
             result = Benders(solver=self.context.solver, stabilise=self.options.stabilise).solve(
-                pmo.form, blocks, context, start=start, valid=PathRows(pmo, partition),
-                improve=self.improvement if wanted else None)
+                pmo.form,
+                blocks,
+                context,
+                start=start,
+                valid=PathRows(pmo, partition),
+                improve=self.improvement if wanted else None,
+            )
         except (KeyboardInterrupt, StoppedError):
             return self.by_lagrangian(found, partition, "stopped")
         except SolverError as error:  # numbers that no solver bears: what is known already stands, with its bound
@@ -162,17 +175,29 @@ class _Part:
         self.trajectory += [(offset + t, low, high) for t, low, high in result.trajectory]
         multipliers = found.proof() if result.duals is None else pmo.multipliers(result.duals)
         return Solution(
-            z=z, objective=self.instance.loss(z), lower_bound=-np.inf if result.bound is None else result.bound,
-            multipliers=multipliers, method="benders", iterations=result.rounds, trajectory=tuple(self.trajectory),
-            status=result.status, details=self.details(partition, {"rounds": result.rounds, **result.details}))
+            z=z,
+            objective=self.instance.loss(z),
+            lower_bound=-np.inf if result.bound is None else result.bound,
+            multipliers=multipliers,
+            method="benders",
+            iterations=result.rounds,
+            trajectory=tuple(self.trajectory),
+            status=result.status,
+            details=self.details(partition, {"rounds": result.rounds, **result.details}),
+        )
 
     def details(self, partition: Partition, more: dict[str, Any]) -> dict[str, Any]:
         """Figures of this part."""
         steps = 0 if self.lagrangian is None else self.lagrangian.steps
         return {
-            "records": self.instance.records, "pairs": len(self.instance.pairs),
-            "subsets": int(partition.subset.max()) + 1, "boundary": int(partition.boundary.sum()),
-            "boundary_both_sides": partition.ends, "pairs_between_subsets": partition.crossing,
-            "blocks": len(partition.sizes), "largest_block": int(partition.sizes.max(initial=0)),
-            "lagrangian_steps": steps, **more,
+            "records": self.instance.records,
+            "pairs": len(self.instance.pairs),
+            "subsets": int(partition.subset.max()) + 1,
+            "boundary": int(partition.boundary.sum()),
+            "boundary_both_sides": partition.ends,
+            "pairs_between_subsets": partition.crossing,
+            "blocks": len(partition.sizes),
+            "largest_block": int(partition.sizes.max(initial=0)),
+            "lagrangian_steps": steps,
+            **more,
         }

@@ -235,9 +235,7 @@ def _optimal(data: MetricData, context: SolveContext, reason: str) -> Found:
         "trajectory": found.trajectory,
     }
     solver = {"name": found.method, "version": __version__, "iterations": found.iterations}
-    return Found(
-        public=None, whole=release.weights, details=details, solver=solver, stopped=found.status == "stopped"
-    )
+    return Found(public=None, whole=release.weights, details=details, solver=solver, stopped=found.status == "stopped")
 
 
 def population_loss(weights: Weights, data: MetricData) -> float:

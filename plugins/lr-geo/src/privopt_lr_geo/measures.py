@@ -45,9 +45,7 @@ def _pairs_of_rows(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
     return order[found], np.concatenate([zeros, lengths[left]])
 
 
-def across_users(
-    data: MetricData, own: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None
-) -> dict[str, Any]:
+def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None) -> dict[str, Any]:
     """GV ratio (Equation (34)) and error (35) over the required pairs, same places of different users included.
 
     Rows of all users' matrices are compared with each other where they are at hand and not too many, else the rows

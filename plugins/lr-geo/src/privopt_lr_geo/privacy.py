@@ -42,9 +42,7 @@ class OwnMatrices(MetricDP):
         """The notion that methods benders and full keep."""
         statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
-        return cls(
-            epsilon=data.epsilon, unit=f"per {data.unit}", scope="own-matrix", statement=statement, extra=extra
-        )
+        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope="own-matrix", statement=statement, extra=extra)
 
     def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
         """Certify each user's matrix over the pairs inside its LR set.

@@ -368,7 +368,12 @@ def _star(central: Central, packages: Sequence[Package], terms: Terms) -> tuple[
 
 
 def _solved(
-    central: Central, form: Any, x: Floats, bound: float | None, stopped: bool, solver: dict[str, Any],
+    central: Central,
+    form: Any,
+    x: Floats,
+    bound: float | None,
+    stopped: bool,
+    solver: dict[str, Any],
     details: dict[str, Any],
 ) -> Solved:
     y = np.zeros(len(central.shift))

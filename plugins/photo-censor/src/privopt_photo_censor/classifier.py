@@ -1,15 +1,15 @@
 """An ONNX classifier of places, described by a small TOML beside it::
 
-    model = "places.onnx"
-    cells = "cells.csv"            # s2 | lat,lon | south,west,north,east; a row for each output, in order
-    output = "logits"              # logits | log-probabilities | probabilities
-    [input]
-    width = 224
-    height = 224
-    layout = "NCHW"                # or NHWC
-    resize = "crop"                # shorter side to size and centre crop; or stretch
-    mean = [0.485, 0.456, 0.406]   # of values in 0 to 1
-    std = [0.229, 0.224, 0.225]
+model = "places.onnx"
+cells = "cells.csv"            # s2 | lat,lon | south,west,north,east; a row for each output, in order
+output = "logits"              # logits | log-probabilities | probabilities
+[input]
+width = 224
+height = 224
+layout = "NCHW"                # or NHWC
+resize = "crop"                # shorter side to size and centre crop; or stretch
+mean = [0.485, 0.456, 0.406]   # of values in 0 to 1
+std = [0.229, 0.224, 0.225]
 """
 
 from __future__ import annotations

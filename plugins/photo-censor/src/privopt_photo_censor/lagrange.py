@@ -239,8 +239,18 @@ def _entering(
 
 @jit
 def dual_simplex(
-    T: Any, basis: Any, basic: Any, x: Any, cost: Any, low: Any, high: Any, rows: Any, diff: Any, size: Any,
-    r: int, need: int,
+    T: Any,
+    basis: Any,
+    basic: Any,
+    x: Any,
+    cost: Any,
+    low: Any,
+    high: Any,
+    rows: Any,
+    diff: Any,
+    size: Any,
+    r: int,
+    need: int,
 ) -> float:
     """Upper bound on the photos that can stay; stops as soon as it is proved below `need`.
 

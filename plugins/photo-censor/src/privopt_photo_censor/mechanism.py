@@ -129,5 +129,3 @@ class PhotoCensor(Mechanism):
             "bayes_error": float(1.0 - posterior.max()),
             "entropy_bits": float(max(0.0, -(used * np.log2(used)).sum())),
         }
-
-

@@ -122,6 +122,3 @@ class MilpSearch:
     def bound(self) -> int:
         """The solver's bound, or the incumbent's value where that is higher."""
         return max(self._cap, self.shared.value)
-
-
-
