@@ -3,7 +3,7 @@
 BIN := .venv/bin
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test slow lint bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -17,6 +17,9 @@ demo: .venv/.stamp  ## solve, verify and explain the embedded city
 
 test: .venv/.stamp  ## the whole suite
 	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
+
+slow: .venv/.stamp  ## the tests that take minutes each
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m slow
 
 lint: .venv/.stamp  ## ruff and strict types
 	@$(BIN)/ruff check .

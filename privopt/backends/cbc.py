@@ -46,9 +46,16 @@ _OUTCOMES = {
 
 
 def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
-    """A scaled form by columns, as the worker loads it."""
+    """A scaled form by columns, as the worker loads it.
+
+    Rows without entries are left out of integer models, which have no duals to give back: CBC's preprocessing aborts
+    on them.
+    """
     form = conditioned.form
-    columns = conditioned.A.tocsc()
+    kept = slice(None)
+    if form.integrality.any():
+        kept = np.flatnonzero(np.diff(conditioned.A.tocsr().indptr))
+    columns = conditioned.A.tocsr()[kept].tocsc()
     return {
         "start": columns.indptr.astype(np.int32),
         "index": columns.indices.astype(np.int32),
@@ -56,8 +63,8 @@ def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
         "c": conditioned.c,
         "col_lower": form.col_lower,
         "col_upper": form.col_upper,
-        "row_lower": conditioned.row_lower,
-        "row_upper": conditioned.row_upper,
+        "row_lower": conditioned.row_lower[kept],
+        "row_upper": conditioned.row_upper[kept],
         "integrality": form.integrality,
     }
 
@@ -81,9 +88,11 @@ class Cbc(Backend):
 
     def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         started = time.monotonic()
+        empty = np.diff(conditioned.A.tocsr().indptr) == 0
+        if (conditioned.row_lower[empty] > 0).any() or (conditioned.row_upper[empty] < 0).any():
+            return Raw(outcome=Outcome.INFEASIBLE)
         if conditioned.form.shape[1] == 0:
-            feasible = bool((conditioned.row_lower <= 0).all() and (conditioned.row_upper >= 0).all())
-            return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0)) if feasible else Raw(outcome=Outcome.INFEASIBLE)
+            return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0))
         answer = run_worker(
             problem_arrays(conditioned) | solver_options(conditioned, options, attempt),
             None if options.time_limit is None else options.time_limit + GRACE_SECONDS,

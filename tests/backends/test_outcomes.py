@@ -352,3 +352,22 @@ def test_forked_children_use_workers_of_their_own() -> None:
     assert os.read(reader, 10) == b"0"
     os.close(reader)
     os.close(writer)
+
+
+@pytest.mark.parametrize("solver", ["cbc", "highs"])
+@pytest.mark.parametrize(("lower", "feasible"), [(-1.0, True), (1.0, False)])
+def test_a_row_without_entries_beside_integers(solver, lower, feasible):
+    from scipy import sparse
+
+    from privopt.dsl import Model
+    from privopt.errors import InfeasibleError
+
+    m = Model("empty row")
+    x = m.variable("x", kind="binary")
+    m.add_block("nothing", sparse.csr_matrix((1, 1)), columns=x, lower=lower)
+    m.maximize(2 * x)
+    if feasible:
+        assert m.solve(solver).objective == pytest.approx(2)
+    else:
+        with pytest.raises(InfeasibleError):
+            m.solve(solver)
