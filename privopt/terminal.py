@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from privopt.interfaces import Progress
@@ -34,6 +35,42 @@ def _line(phase: str, iteration: int, lower: float | None, upper: float | None, 
     return "  ".join(parts)
 
 
+class _Display:
+    """Draws what was told last, from a thread of its own: a solver that says one thing and then works for minutes is
+    still seen to work.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self.start = time.monotonic()
+        self.last: tuple[str, int, float | None, float | None] | None = None
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def tell(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+        """Keep what is going on, for the thread to draw."""
+        self.last = (phase, iteration, lower, upper)
+
+    def _run(self) -> None:
+        if self.ended.wait(PATIENCE):
+            return
+        if self.console.is_terminal:
+            with self.console.status("") as status:
+                while not self.ended.wait(0.2):
+                    status.update(self._text())
+            return
+        while True:
+            if self.last is not None:
+                print(self._text(), file=sys.stderr, flush=True)
+            if self.ended.wait(EVERY if self.last is not None else 0.2):
+                return
+
+    def _text(self) -> str:
+        return _line(*(self.last or ("reading", 0, None, None)), time.monotonic() - self.start)
+
+
 @contextmanager
 def progress_display(*, quiet: bool) -> Iterator[Progress | None]:
     """A callable that shows progress after two seconds of work; None where ``quiet``.
@@ -43,32 +80,13 @@ def progress_display(*, quiet: bool) -> Iterator[Progress | None]:
     if quiet:
         yield None
         return
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    start = time.monotonic()
-    shown = [start + PATIENCE - EVERY]
-    status: list[Any] = []
-
-    def tell(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        now = time.monotonic()
-        if now - start < PATIENCE:
-            return
-        line = _line(phase, iteration, lower, upper, now - start)
-        if console.is_terminal:
-            if not status:
-                status.append(console.status(line))
-                status[0].start()
-            status[0].update(line)
-        elif now - shown[0] >= EVERY:
-            shown[0] = now
-            print(line, file=sys.stderr, flush=True)
-
+    display = _Display()
+    display.thread.start()
     try:
-        yield tell
+        yield display.tell
     finally:
-        for live in status:
-            live.stop()
+        display.ended.set()
+        display.thread.join()
 
 
 def summary(solved: Solved) -> None:

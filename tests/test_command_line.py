@@ -110,3 +110,17 @@ def test_odd_locales_and_clocks_change_nothing(privopt, toy, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert privopt("verify", tmp_path / "out", LC_ALL="C").returncode == 0
+
+
+def test_a_phase_that_is_told_once_is_shown_after_two_seconds(capfd):
+    import time
+
+    from privopt.terminal import progress_display
+
+    with progress_display(quiet=False) as tell:
+        tell("model of 3 x 3", 0, None, None)
+        time.sleep(2.6)
+    assert "model of 3 x 3" in capfd.readouterr().err
+    with progress_display(quiet=False) as tell:
+        tell("brief", 0, None, None)
+    assert capfd.readouterr().err == ""

@@ -16,6 +16,8 @@ __all__ = ["AlternateSearch", "Enumeration", "PhotoSearch"]
 STACK_BYTES: Final = 512 * 2**20
 TABLE_BYTES: Final = 256 * 2**20
 LEAST_LEAVES: Final = 40
+MOST_ALTERNATES: Final = 64
+"""Largest k of the search over alternates: beyond it there are more sets of them than it could ever see."""
 
 
 def _data(shared: Shared) -> search.Data:
@@ -33,12 +35,15 @@ class AlternateSearch:
     spent = False
     WIDTH: Final = 8
     PROGRAMS: Final = 2000
+    LEAF: Final = 20_000  # programs that one set of alternates may take before the search goes on without it
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.data = _data(shared)
         self.goal = search.Goal(shared.state, shared.best, shared.budget)
         self.k = -1
+        self.until = 0
+        self.leaf = self.LEAF
         self.stack: search.Stack | None = None
         self.capped = shared.cap
 
@@ -51,7 +56,9 @@ class AlternateSearch:
     def fits(cls, shared: Shared) -> bool:
         """Whether the stack of a search for this k is of a sane size."""
         k = int(shared.state[0])
-        return cls._levels(shared.album.photos, k) >= k + 2 + min(LEAST_LEAVES, shared.album.photos)
+        return k <= MOST_ALTERNATES and cls._levels(shared.album.photos, k) >= k + 2 + min(
+            LEAST_LEAVES, shared.album.photos
+        )
 
     def _open(self) -> search.Stack | None:
         """Open the search for the k now wanted; None where its stack would be too large."""
@@ -70,7 +77,7 @@ class AlternateSearch:
             np.zeros(1, np.int64),
         )  # fmt: skip
         self.k = k
-        self.shared.state[6] = 0
+        self.shared.state[6:] = 0, self.leaf
         search.start(self.data, self.goal, stack, self.shared.reach)
         self._beam(stack, k)
         search.start(self.data, self.goal, stack, self.shared.reach)
@@ -85,6 +92,8 @@ class AlternateSearch:
             grown: dict[tuple[int, ...], float] = {}
             top = np.full(self.WIDTH, self.shared.state[1] - 1e-9)
             for chosen in sets:
+                if self.shared.late or self.shared.state[4] > self.until:
+                    return
                 bounds = np.empty(count)
                 search.extend(self.data, self.goal, stack, np.array(chosen, dtype=np.int64), top, bounds)
                 for place in np.flatnonzero(bounds >= top[-1]):
@@ -96,15 +105,18 @@ class AlternateSearch:
 
     def turn(self, effort: int) -> bool:
         """Search; a budget search starts again whenever a better k is known."""
-        until = self.shared.state[4] + effort
-        while not self.shared.late and self.shared.state[4] < until:
+        self.until = int(self.shared.state[4]) + effort
+        while not self.shared.late and self.shared.state[4] < self.until:
             if self.stack is None or self.k != self.shared.state[0]:
                 self.stack = self._open()
                 if self.stack is None:
                     return False
             elif search.run(self.data, self.goal, self.stack, self.PROGRAMS) == search.SOLVED:
-                self.spent = bool(self.shared.state[6])
-                return not self.spent
+                open_leaves = int(self.shared.state[6])
+                self.spent = open_leaves == 2
+                self.leaf *= 8
+                self.stack = None
+                return not open_leaves
         return False
 
     def bound(self) -> int:

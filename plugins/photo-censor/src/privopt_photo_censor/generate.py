@@ -48,9 +48,9 @@ class Traits:
     regions: int = 19
     telling: float = 0.665
     bias: float = 0.0
-    album_noise: float = 0.97
+    album_noise: float = 0.95
     photo_noise: float = 1.45
-    album_telling: float = 0.52
+    album_telling: float = 0.62
 
 
 @frozen(kw_only=True, eq=False)

@@ -88,7 +88,7 @@ class Shared:
         need = max(album.least, 1)
         if task.budget is not None:
             need = max(need, album.photos - task.budget)
-        self.state: NDArray[np.int64] = np.array([wanted, need, -1, -1, 0, 0, 0], dtype=np.int64)
+        self.state: NDArray[np.int64] = np.array([wanted, need, -1, -1, 0, 0, 0, 0], dtype=np.int64)
         self.best: Mask = np.zeros(album.photos, dtype=np.bool_)
         self.reach = reach(self.data)
         self.cap = int((self.reach >= need).sum()) if self.budget else self._kept_cap(wanted)

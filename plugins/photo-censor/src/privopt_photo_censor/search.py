@@ -37,7 +37,8 @@ class Goal(NamedTuple):
     """What is asked and what has been found; arrays, because they change.
 
     ``state``: [k wanted, photos that must stay, best kept, best protected k, programs solved, improvements,
-    whether a leaf was too deep for the stack, so that nothing is proved].
+    what became of the leaves: 0 all closed, 1 one was left open after `state[7]` programs, 2 one was too deep for the
+    stack (then nothing is proved), programs that a leaf may take].
     """
 
     state: Any
@@ -133,10 +134,14 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
     n = D.diff.shape[1]
     kept = np.zeros(n, np.bool_)
     goal = G.state[0]
+    stop = G.state[4] + G.state[7]
     top = v
     chosen = np.empty(S.T.shape[0], np.int64)
     chosen[v] = -2
     while top >= v:
+        if G.state[4] > stop:
+            G.state[6] = max(G.state[6], np.int64(1))
+            return
         if chosen[top] == -2:
             pick = -1
             worst = WHOLE
@@ -171,7 +176,7 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
             top -= 1
             continue
         if top + 1 >= S.T.shape[0]:
-            G.state[6] = 1
+            G.state[6] = 2
             continue
         _copy(S, top, top + 1, r)
         b = top + 1
