@@ -52,9 +52,8 @@ def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
     on them.
     """
     form = conditioned.form
-    kept = slice(None)
-    if form.integrality.any():
-        kept = np.flatnonzero(np.diff(conditioned.A.tocsr().indptr))
+    entries = np.diff(conditioned.A.tocsr().indptr)
+    kept = np.flatnonzero(entries) if form.integrality.any() else np.arange(len(entries))
     columns = conditioned.A.tocsr()[kept].tocsc()
     return {
         "start": columns.indptr.astype(np.int32),
