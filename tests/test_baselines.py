@@ -84,3 +84,12 @@ def test_the_audit_tells_what_an_attacker_gets(tmp_path, mechanism, toy):
     assert 0 <= found["entropy_bits"] <= np.log2(5)
     assert 0 <= found["statistical"]["epsilon_lower"] <= 0.9
     assert "epsilon" in CliRunner().invoke(cli, ["audit", str(out)]).stdout
+
+
+@pytest.mark.parametrize("epsilon", ["1e-9", "40", "700", "1e5"])
+@pytest.mark.parametrize("mechanism", ["optimal-lp", "exponential", "planar-laplace"])
+def test_tiny_and_huge_epsilons_are_certified(tmp_path, mechanism, epsilon):
+    points = [(0, 0), (1, 0), (0, 1), (3, 3), (3, 3)]
+    problem = write(tmp_path / "map", (points, points[:4], [1, 0, 0, 0, 0], epsilon, "", 1.0))
+    solve(mechanism, problem, tmp_path / "out", Options(time_limit=60))
+    assert verify(tmp_path / "out")[0] == []

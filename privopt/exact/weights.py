@@ -172,6 +172,10 @@ def _first_tau(graph: Graph, gap: float) -> float:
     return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING / shortest))
 
 
+#: eps d beyond which the repair treats a pair as if it lay there: stricter, never looser.
+FARTHEST = 200.0
+
+
 def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, within: float) -> tuple[Ints, Floats]:
     """Class of each record, numbered by first appearance, and eps d of each pair in doubles.
 
@@ -179,7 +183,8 @@ def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, with
     threshold: equal rows inside a class satisfy every pair there, and pairs between classes are kept. A chain of near
     records that stretches far would be flattened at a cost: there the threshold is lowered, tenfold at a time.
     """
-    exponents = distances * float(epsilon)
+    # capped: beyond 2**-63 a stricter row costs nothing, and exp(-745) is 0 where 1 unit must stand
+    exponents = np.minimum(distances * float(epsilon), FARTHEST)
     label = np.zeros(records, dtype=np.int64)
     active = np.ones(records, dtype=bool)
     threshold = within

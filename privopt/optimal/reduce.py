@@ -76,7 +76,8 @@ class Merged:
     def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Array, Array]]:
         tree = _spanning_trees(self)
         i, j = self.original.pairs.T
-        growth = np.exp(self.original.lengths)[:, None]
+        # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
+        growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
         kept = np.flatnonzero(self.pair >= 0)
         number, turned = self.pair[kept], self.flipped[kept][:, None]
         for k0, k1, forward, backward in multipliers.blocks():
