@@ -2,106 +2,31 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
 import numpy as np
 from attrs import frozen
 
+from privopt.backends._highs_calls import (
+    BEARING,
+    TOLERANCE,
+    call,
+    highspy_module,
+    infeasible_or_unbounded,
+    load,
+    may_run_off,
+    new_solver,
+    outcome_of,
+    run,
+)
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound
-from privopt.dsl.condition import Bearing, Conditioned, condition
+from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.sets import IntArray
 from privopt.errors import SolverError
 
-__all__ = ["BEARING", "Answer", "Highs", "Session"]
-
-BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
-TOLERANCE = 1e-9
-
-
-def _highspy() -> Any:
-    import highspy
-
-    return highspy
-
-
-def _call(status: Any, what: str) -> None:
-    if status == _highspy().HighsStatus.kError:
-        raise SolverError(f"highs refused to {what}")
-
-
-def new_solver(*, tolerance: float, threads: int, seed: int, method: str, gap: float | None = None) -> Any:
-    """A silent HiGHS instance."""
-    solver = _highspy().Highs()
-    options: dict[str, Any] = {
-        "output_flag": False,
-        "log_to_console": False,
-        "primal_feasibility_tolerance": tolerance,
-        "dual_feasibility_tolerance": tolerance,
-        "threads": threads,
-        "random_seed": seed,
-    }
-    if gap is not None:
-        options["mip_rel_gap"] = gap
-    if method != "auto":
-        options["solver"] = method
-    for name, value in options.items():
-        _call(solver.setOptionValue(name, value), f"set {name}")
-    return solver
-
-
-def load(solver: Any, conditioned: Conditioned, *, integers: bool = True) -> None:
-    """Hand a scaled form over in one call."""
-    form, matrix = conditioned.form, conditioned.A
-    m, n = form.shape
-    whole = form.integrality if integers else np.zeros(n, dtype=np.uint8)
-    status = solver.passModel(
-        n,
-        m,
-        matrix.nnz,
-        2,
-        1,
-        0.0,
-        conditioned.c,
-        form.col_lower,
-        form.col_upper,
-        conditioned.row_lower,
-        conditioned.row_upper,
-        matrix.indptr.astype(np.int32),
-        matrix.indices.astype(np.int32),
-        matrix.data,
-        whole.astype(np.int32),
-    )
-    _call(status, "take the model")
-    if solver.getNumNz() != matrix.nnz:
-        raise SolverError(f"highs kept {solver.getNumNz()} of {matrix.nnz} coefficients")
-
-
-def outcome_of(solver: Any) -> Outcome | None:
-    """The outcome that HiGHS claims; None where it gave up."""
-    kinds = _highspy().HighsModelStatus
-    status = solver.getModelStatus()
-    if status in (kinds.kOptimal, kinds.kModelEmpty):
-        return Outcome.OPTIMAL
-    if status == kinds.kInfeasible:
-        return Outcome.INFEASIBLE
-    if status == kinds.kUnbounded:
-        return Outcome.UNBOUNDED
-    limits = (
-        kinds.kTimeLimit,
-        kinds.kIterationLimit,
-        kinds.kSolutionLimit,
-        kinds.kInterrupt,
-        kinds.kHighsInterrupt,
-        kinds.kObjectiveBound,
-        kinds.kObjectiveTarget,
-    )
-    if status in limits:
-        feasible = solver.getInfo().primal_solution_status == _highspy().kSolutionStatusFeasible
-        return Outcome.FEASIBLE if feasible else Outcome.STOPPED
-    return None
+__all__ = ["BEARING", "TOLERANCE", "Answer", "Highs", "Session", "load", "new_solver", "outcome_of"]
 
 
 class Highs(Backend):
@@ -113,7 +38,7 @@ class Highs(Backend):
 
     def version(self) -> str:
         """Version of HiGHS."""
-        return str(_highspy().Highs().version())
+        return str(highspy_module().Highs().version())
 
     def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         started = time.monotonic()
@@ -121,56 +46,21 @@ class Highs(Backend):
         solver = new_solver(
             tolerance=tolerance, threads=options.threads, seed=options.seed, method=options.method, gap=options.gap
         )
-        _call(solver.setOptionValue("presolve", presolve), "set presolve")
+        call(solver.setOptionValue("presolve", presolve), "set presolve")
         load(solver, conditioned)
         if options.time_limit is not None:
             left = max(options.time_limit - (time.monotonic() - started), 0.0)
-            _call(solver.setOptionValue("time_limit", left), "set time_limit")
+            call(solver.setOptionValue("time_limit", left), "set time_limit")
         run(solver)
         outcome = outcome_of(solver)
-        if outcome is None and solver.getModelStatus() == _highspy().HighsModelStatus.kUnboundedOrInfeasible:
-            outcome = _which(conditioned, options)
+        either = solver.getModelStatus() == highspy_module().HighsModelStatus.kUnboundedOrInfeasible
+        if either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
+            outcome = infeasible_or_unbounded(
+                conditioned, options, started
+            )  # presolve calls some unbounded models infeasible
         if outcome is None:
             raise Unsound(f"highs gave up: {solver.modelStatusToString(solver.getModelStatus())}")
         return _raw(solver, outcome, conditioned.form.is_mip, conditioned.form.shape[1], time.monotonic() - started)
-
-
-def run(solver: Any) -> None:
-    """Run HiGHS so that an interrupt stops it at once (highspy's own way prints on standard output)."""
-    if threading.current_thread() is not threading.main_thread():
-        solver.run()
-        return
-    stop = threading.Event()
-
-    def asked(event: Any) -> None:
-        if stop.is_set():
-            event.interrupt()
-
-    channels = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
-    for channel in channels:
-        channel.subscribe(asked)
-    thread = threading.Thread(target=solver.run, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.2)
-    except KeyboardInterrupt:
-        stop.set()
-        thread.join()
-        raise
-    finally:
-        for channel in channels:
-            channel.unsubscribe(asked)
-
-
-def _which(conditioned: Conditioned, options: Options) -> Outcome:
-    """Infeasible, or unbounded: a solve without costs tells."""
-    solver = new_solver(tolerance=TOLERANCE, threads=options.threads, seed=options.seed, method="auto")
-    load(solver, conditioned)
-    n = conditioned.form.shape[1]
-    _call(solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n)), "drop the costs")
-    solver.run()
-    return Outcome.UNBOUNDED if outcome_of(solver) is Outcome.OPTIMAL else Outcome.INFEASIBLE
 
 
 def _raw(solver: Any, outcome: Outcome, is_mip: bool, n: int, seconds: float) -> Raw:
@@ -248,7 +138,7 @@ class Session:
         self._flip = 1.0 if form.sense == "min" else -1.0
         self._solver = new_solver(tolerance=tolerance, threads=threads, seed=seed, method=method)
         for name, value in (options or {}).items():
-            _call(self._solver.setOptionValue(name, value), f"set {name}")
+            call(self._solver.setOptionValue(name, value), f"set {name}")
         load(self._solver, conditioned)
         self.change_costs(np.arange(form.shape[1]), form.c)
 
@@ -262,20 +152,20 @@ class Session:
         index = np.asarray(columns, dtype=np.int32)
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
         if len(index):
-            _call(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
+            call(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
         """New bounds of columns."""
         index, low, high = _bounds(columns, lower, upper)
         if len(index):
-            _call(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
+            call(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
 
     def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
         """New sides of rows."""
         index, low, high = _bounds(rows, lower, upper)
         if len(index):
             scale = self._row_scale[index]
-            _call(self._solver.changeRowsBounds(len(index), index, low * scale, high * scale), "change row bounds")
+            call(self._solver.changeRowsBounds(len(index), index, low * scale, high * scale), "change row bounds")
 
     def add_rows(self, matrix: Any, lower: Any, upper: Any) -> IntArray:
         """Append rows ``lower <= matrix x <= upper`` (CSR, over all columns); returns their numbers."""
@@ -283,7 +173,7 @@ class Session:
         count, before = rows.shape[0], self.shape[0]
         if count:
             _, low, high = _bounds(np.arange(count), lower, upper)
-            _call(
+            call(
                 self._solver.addRows(
                     count,
                     low,
@@ -306,7 +196,7 @@ class Session:
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bounds(np.arange(count), lower, upper)
             cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip
-            _call(
+            call(
                 self._solver.addCols(
                     count,
                     np.ascontiguousarray(cost),
@@ -325,7 +215,7 @@ class Session:
         """Remove rows; those behind them move up."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
-            _call(self._solver.deleteRows(len(index), index), "delete rows")
+            call(self._solver.deleteRows(len(index), index), "delete rows")
             self._row_scale = np.delete(self._row_scale, index)
 
     @property
@@ -335,21 +225,19 @@ class Session:
 
     def start_from(self, basis: Any) -> None:
         """Start the next solve from a basis."""
-        _call(self._solver.setBasis(basis), "take the basis")
+        call(self._solver.setBasis(basis), "take the basis")
 
     def solve(self, *, time_limit: float | None = None) -> Answer:
         """Solve from the last basis."""
         started = time.monotonic()
         limit = np.inf if time_limit is None else self._solver.getRunTime() + time_limit
-        _call(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
+        call(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
         run(self._solver)
         outcome = outcome_of(self._solver)
-        if outcome is None:
+        if outcome is None or (outcome is Outcome.INFEASIBLE and not self._solver.getDualRay()[1]):
             # presolve cannot always tell infeasible from unbounded, and drops the ray
-            _call(self._solver.setOptionValue("presolve", "off"), "set presolve")
-            self._solver.run()
+            self._without_presolve()
             outcome = outcome_of(self._solver)
-            _call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
         if outcome is None:
             raise SolverError(f"highs gave up: {self._solver.modelStatusToString(self._solver.getModelStatus())}")
         return self._answer(outcome, time.monotonic() - started)
@@ -374,14 +262,18 @@ class Session:
             reduced=self._flip * np.array(solution.col_dual) if known else None,
         )
 
+    def _without_presolve(self) -> None:
+        """From new, without it."""
+        call(self._solver.setOptionValue("presolve", "off"), "set presolve")
+        self._solver.clearSolver()
+        run(self._solver)
+        call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
+
     def _ray(self, outcome: Outcome) -> FloatArray | None:
         ask = self._solver.getDualRay if outcome is Outcome.INFEASIBLE else self._solver.getPrimalRay
         _, found, ray = ask()
-        if not found:
-            _call(self._solver.setOptionValue("presolve", "off"), "set presolve")
-            self._solver.clearSolver()
-            self._solver.run()
-            _call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
+        if not found and outcome is Outcome.UNBOUNDED:
+            self._without_presolve()
             _, found, ray = ask()
         if not found:
             return None

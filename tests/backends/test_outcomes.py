@@ -20,6 +20,7 @@ from scipy import sparse
 from privopt.backends import Outcome, get, names
 from privopt.backends.base import Backend, Options, Raw, check_vector
 from privopt.backends.cbc import BEARING, Cbc, _idle, run_worker
+from privopt.backends.highs import Session
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
@@ -71,6 +72,46 @@ def test_four_outcomes(name: str) -> None:
     limited = backend.solve(hard(), time_limit=1.0)
     assert limited.outcome in (Outcome.FEASIBLE, Outcome.STOPPED)
     assert limited.seconds < 6
+
+
+def runs_off() -> StandardForm:
+    """Unbounded; HiGHS's presolve calls it infeasible."""
+    return StandardForm(
+        c=[1, -2, 4, 4, 5, 5, -3],
+        sense="max",
+        A=[
+            [1, -3, -2, 0, -2, -2, -3],
+            [-2, 3, 2, 3, -1, -1, -1],
+            [1, 0, 0, 2, 0, 1, 1],
+            [1, 0, -1, 0, -1, 3, -2],
+            [0, -1, 0, -2, 2, 0, 0],
+            [0, 3, 0, 2, 2, 0, 0],
+        ],
+        row_lower=[-np.inf, 16, -np.inf, -8, -np.inf, 10],
+        row_upper=[np.inf, np.inf, np.inf, np.inf, -6, 12],
+        col_lower=np.zeros(7),
+        col_upper=[np.inf, np.inf, np.inf, 8, np.inf, np.inf, 8],
+        integrality=np.zeros(7),
+    )
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("method", ["auto", "simplex", "ipm"])
+def test_unbounded_is_not_called_infeasible(name: str, method: str) -> None:
+    form = runs_off()
+    assert get(name).solve(form, method=method).outcome is Outcome.UNBOUNDED
+    none = evolve(form, row_upper=[np.inf, np.inf, -1, np.inf, -6, 12])
+    assert get(name).solve(none, method=method).outcome is Outcome.INFEASIBLE
+
+
+def test_a_session_tells_unbounded_from_infeasible_with_a_direction() -> None:
+    form = runs_off()
+    found = Session(form).solve()
+    assert found.outcome is Outcome.UNBOUNDED
+    assert found.ray is not None
+    assert form.c @ found.ray > 0
+    assert found.ray.min() >= -1e-9
+    assert (form.A @ found.ray)[[1, 3]].min() >= -1e-9
 
 
 @pytest.mark.parametrize("name", BACKENDS)
