@@ -54,6 +54,7 @@ class _Dask(Executor):
                 answer: T = future.result()
                 return answer
             future.cancel()
+            self._lost(name)
         raise SolverError(f"the Dask worker died in {getattr(function, '__qualname__', repr(function))}, twice")
 
     def _worker(self, place: int) -> str:
@@ -75,8 +76,13 @@ class _Dask(Executor):
             self._scattered[held.number, name] = future
         return self._scattered[held.number, name]
 
+    def _lost(self, name: str) -> None:
+        """Forget what a lost worker held: it is sent again."""
+        for key in [key for key in list(self._scattered) if key[1] == name]:
+            self._scattered.pop(key, None)
+
     def _settled(self, future: Any, name: str) -> bool:
-        """Wait; False where the worker is lost before there is an answer."""
+        """Wait; False where the worker, or what it held, is lost before there is an answer."""
         from distributed import KilledWorker
 
         gone_since: float | None = None
@@ -88,6 +94,8 @@ class _Dask(Executor):
             gone_since = gone_since or time.monotonic()
             if time.monotonic() - gone_since > _LOST_AFTER:
                 return False
+        if future.status in ("cancelled", "lost"):  # the cluster cancels what rested on a lost worker's data
+            return False
         return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
 
     def close(self, *, wait: bool = True) -> None:

@@ -59,6 +59,22 @@ def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_pat
         assert executor.submit("a", np.sum, held).result(timeout=60) == 499500
 
 
+def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path):
+    """The cluster cancels it ("lost dependencies"), which is no answer."""
+    marker = tmp_path / "died"
+    code = (
+        f"import os, time; p = {str(marker)!r}\n"
+        "if not os.path.exists(p):\n    open(p, 'w').close(); time.sleep(0.3); os.kill(os.getpid(), 9)\n"
+        "assert held == 41"
+    )
+    with from_url(f"dask://{address}") as executor:
+        held = executor.hold({"held": 41})
+        assert executor.submit("a", len, held).result(timeout=60) == 1
+        assert executor.submit("a", exec, code, held).result(timeout=60) is None
+        assert marker.exists()
+        assert executor.submit("a", len, held).result(timeout=60) >= 1
+
+
 def test_nobody_answers(monkeypatch):
     monkeypatch.setattr("privopt.execution.cluster._PATIENCE", 1.0)
     with pytest.raises(UsageError, match="no Dask scheduler"):
