@@ -133,9 +133,9 @@ def maps(draw):
     return packages, Terms(epsilon=epsilon, within=gamma, obfuscation_radius=r_obf, exponent=f)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(maps())
-def test_benders_and_full_agree(drawn):
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(maps(), st.sampled_from(["whole", "separate", "star"]))
+def test_benders_and_full_agree(drawn, warmth):
     from privopt.errors import InfeasibleError
 
     packages, terms = drawn
@@ -143,9 +143,9 @@ def test_benders_and_full_agree(drawn):
         whole = server.solve(packages, terms, SolveContext(method="full", solver="highs", gap=1e-6))
     except InfeasibleError:
         with pytest.raises(InfeasibleError):
-            server.solve(packages, terms, SolveContext(method="benders", gap=1e-3))
+            server.solve(packages, terms, SolveContext(method="benders", gap=1e-3), warmth=warmth)
         return
-    split = server.solve(packages, terms, SolveContext(method="benders", gap=1e-3))
+    split = server.solve(packages, terms, SolveContext(method="benders", gap=1e-3), warmth=warmth)
     room = 1e-6 * max(1.0, abs(whole.value))
     assert whole.lower_bound <= whole.value + room
     assert split.lower_bound <= whole.value + room
