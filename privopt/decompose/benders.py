@@ -12,116 +12,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future
 from typing import Any, Final
-from uuid import uuid4
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from privopt.backends import Outcome
-from privopt.decompose.block import BlockAnswer, relax_block, solve_block
+from privopt.decompose.block import BlockAnswer
+from privopt.decompose.blocks import Blocks
 from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
-from privopt.decompose.engine import Basis
+from privopt.decompose.ends import explained, tell_unbounded
 from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
+from privopt.decompose.result import BendersResult, Improvement, Start, inside
 from privopt.decompose.split import Cut, Split, cut_of, split_form
+from privopt.decompose.state import State
 from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.solution import solve_form
-from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
+from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
 from privopt.interfaces import Decomposer, SolveContext
 
 __all__ = ["Benders", "BendersResult", "Improvement", "Start"]
 
-FEASIBLE: Final = 1e-6
-"""A start may miss rows by this, relative."""
-
-CROSSED: Final = 1e-6
-"""Bounds that cross by more than this, relative to the size of the costs, are a fault; by less, rounding."""
-
 LARGEST_BOX: Final = 1e8
-
-
-@frozen(kw_only=True, eq=False)
-class Start:
-    """Where to begin.
-
-    Attributes:
-        x: (n,) a feasible point of the whole form, or None.
-        multipliers: (m,) vectors of multipliers of the whole form's rows (signs as of ``Solution.duals``); each gives a
-            bound and one cut a block, whatever they are.
-    """
-
-    x: FloatArray | None = None
-    multipliers: Sequence[FloatArray] = ()
-
-
-@frozen(kw_only=True, eq=False)
-class Improvement(Start):
-    """What a hook brings in a round: the same two things."""
-
-
-@frozen(kw_only=True, eq=False)
-class BendersResult:
-    """What the decomposition found, in the form's own sense and units.
-
-    Attributes:
-        status: "optimal" (the gap asked for is reached), "feasible" (it stalled), "stopped" (limit or interrupt).
-        x: (n,) best point.
-        objective: at x.
-        bound: proved bound on the optimum: below it where the form minimises, above where it maximises; None where
-            there is none.
-        lower, upper: the two in order.
-        gap: ``|objective - bound| / max(|objective|, 1e-12)``.
-        duals: (m,) multipliers that prove the bound; None without one.
-        rounds: master solves with a query of the blocks.
-        trajectory: (seconds, lower, upper) by round; infinite where unknown.
-        details: cuts, seconds in master and blocks, sizes.
-    """
-
-    status: str
-    x: FloatArray
-    objective: float
-    bound: float | None
-    duals: FloatArray | None
-    rounds: int
-    trajectory: tuple[tuple[float, float, float], ...]
-    details: dict[str, Any]
-
-    @property
-    def lower(self) -> float:
-        """The lesser of objective and bound; -inf without a bound of a minimum."""
-        return min(self.objective, self.objective if self.bound is None else self.bound)
-
-    @property
-    def upper(self) -> float:
-        """The greater of objective and bound."""
-        return max(self.objective, self.objective if self.bound is None else self.bound)
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap; None without a bound."""
-        return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
-
-
-@define(eq=False)
-class _State:
-    """All that a round goes on from, beside the cuts in the master (scaled costs, minimised)."""
-
-    lower: float = -np.inf
-    upper: float = np.inf
-    x: FloatArray | None = None
-    duals: FloatArray | None = None
-    centre: FloatArray | None = None
-    share: float = 0.5
-    rounds: int = 0
-    bases: list[Basis | None] = field(factory=list)
-    trajectory: list[tuple[float, float, float]] = field(factory=list)
-    seconds: float = 0.0
-    master_seconds: float = 0.0
-    block_seconds: float = 0.0
-    cuts: int = 0
-    dropped: int = 0
-
+"""Columns without bounds are kept within it, at most."""
 
 #: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
 Hook = Callable[[FloatArray | None, FloatArray | None], Improvement | None]
@@ -201,33 +113,12 @@ class _Run:
         self.options, self.split, self.context = options, split, context
         self.valid, self.improve = valid, improve
         self.master = Master(split, options.solver)
-        self.state = _State(bases=[None] * len(split.pieces))
-        self.token = uuid4().hex
-        self.held = [context.executor.hold(piece) for piece in split.pieces]
+        self.state = State.begin(len(split.pieces))
+        self.blocks = Blocks(split, options.solver, context)
         self.began = time.monotonic()
         self.saved = -np.inf  # the first round is kept at once
 
     # --- bounds -------------------------------------------------------------------------------------
-
-    def raise_lower(self, bound: float, duals: FloatArray | None) -> bool:
-        """Take a better bound; bounds that cross are a fault."""
-        state = self.state
-        if bound <= state.lower:
-            return False
-        if bound > state.upper + CROSSED * max(1.0, abs(state.upper)):
-            raise SolverError(f"bounds crossed: {bound:.12g} was proved, {state.upper:.12g} found (scaled costs)")
-        state.lower, state.duals = min(bound, state.upper), duals
-        return True
-
-    def lower_upper(self, value: float, x: FloatArray) -> bool:
-        """Take a better point."""
-        state = self.state
-        if value >= state.upper:
-            return False
-        if value < state.lower - CROSSED * max(1.0, abs(state.lower)):
-            raise SolverError(f"bounds crossed: {state.lower:.12g} was proved, {value:.12g} found (scaled costs)")
-        state.upper, state.x = max(value, state.lower), x
-        return True
 
     def done(self) -> bool:
         """Whether the gap asked for is reached."""
@@ -242,34 +133,19 @@ class _Run:
         """Use a point and multipliers of the whole form from outside."""
         better = False
         if brought.x is not None:
-            x = self.inside(brought.x)
-            if self.lower_upper(float(self.split.form.c @ x), x):
+            x = inside(self.split.form, brought.x)
+            if self.state.lower_upper(float(self.split.form.c @ x), x):
                 better = True
                 self.state.centre = x[self.split.outer]
         found = []
         for multipliers in brought.multipliers:
             duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
-            better = self.raise_lower(*proved(self.split, duals)) or better
+            better = self.state.raise_lower(*proved(self.split, duals)) or better
             if cuts:
                 made = [cut_of(piece, duals[piece.rows]) for piece in self.split.pieces]
                 found += [cut for cut in made if cut is not None]
         self.add(found)
         return better
-
-    def inside(self, x: FloatArray) -> FloatArray:
-        """A start, checked.
-
-        Raises:
-            UsageError: it is not feasible.
-        """
-        form = self.split.form
-        x = np.clip(np.asarray(x, dtype=np.float64), form.col_lower, form.col_upper)
-        activity, size = form.A @ x, abs(form.A) @ np.abs(x)
-        miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
-        if (miss > FEASIBLE * (1.0 + size)).any():
-            row = int(np.argmax(miss / (1.0 + size)))
-            raise UsageError(f"the start misses {form.row_name(row)} by {miss[row]:.3g}")
-        return x
 
     def add(self, cuts: Sequence[Cut]) -> None:
         """Put cuts into the master."""
@@ -286,7 +162,7 @@ class _Run:
                 if start is not None:
                     self.take(start)
                 if not self.done():
-                    self.relax()
+                    self.add(self.blocks.relax(self.state))
             status = self.loop()
         except KeyboardInterrupt:
             status = "stopped"
@@ -341,31 +217,6 @@ class _Run:
         """A scaled cost in the user's units."""
         return float((value + self.split.form.c0) / self.split.scale)
 
-    def everywhere(self, function: Callable[..., BlockAnswer], arguments: Sequence[Any]) -> list[BlockAnswer]:
-        """Run a function of token, block and arguments for every block; once more where its worker was lost."""
-        submit = self.context.executor.submit
-
-        def send(number: int) -> Future[BlockAnswer]:
-            return submit(("benders", self.token, number), function, self.token, self.held[number], *arguments[number])
-
-        answers = []
-        for number, future in enumerate([send(number) for number in range(len(self.held))]):
-            try:
-                answers.append(future.result())
-            except CancelledError:  # a cluster cancels what rested on a lost worker's data
-                self.held[number] = self.context.executor.hold(self.split.pieces[number])
-                answers.append(send(number).result())
-        return answers
-
-    def relax(self) -> None:
-        """A constant cut for every block, from its rows that touch no complicating column."""
-        asked = (self.options.solver, self.context.remaining)
-        for number, answer in enumerate(self.everywhere(relax_block, [asked] * len(self.held))):
-            self.state.block_seconds += answer.seconds
-            if answer.outcome is Outcome.INFEASIBLE:
-                raise InfeasibleError(f"block {number} has no solution, whatever the complicating columns are")
-            self.add(answer.cuts)
-
     def round(self) -> bool | None:
         """Master, query, blocks, cuts. Whether anything moved; None where time ran out."""
         state = self.state
@@ -373,7 +224,7 @@ class _Run:
         if answer is None or answer.z is None or answer.w is None:
             return None
         state.rounds += 1
-        moved = self.raise_lower(answer.bound, answer.duals)
+        moved = self.state.raise_lower(answer.bound, answer.duals)
         if self.done():
             return True
         query = self.query(answer.z)
@@ -386,7 +237,7 @@ class _Run:
             x[self.split.outer] = query
             for piece, one in zip(self.split.pieces, answers, strict=True):
                 x[piece.columns] = one.x
-            if self.lower_upper(float(self.split.form.c @ x), x) or state.centre is None:
+            if self.state.lower_upper(float(self.split.form.c @ x), x) or state.centre is None:
                 state.centre, moved = query, True
         cuts = [cut for one in answers for cut in one.cuts]
         separated = any(_cuts_off(cut, answer.z, answer.w) for cut in cuts)
@@ -419,17 +270,11 @@ class _Run:
         """
         options, state = self.options, self.state
         core = state.centre if options.pareto and state.centre is not None and state.centre is not z else None
-        answers = self.everywhere(
-            solve_block, [(options.solver, z, core, basis, self.context.remaining) for basis in state.bases]
-        )
+        answers = self.blocks.ask(state, z, core)
         for number, answer in enumerate(answers):
-            state.block_seconds += answer.seconds
             if answer.outcome is Outcome.UNBOUNDED:
                 self.unbounded(f"block {number}")
-            if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
-                return None
-            state.bases[number] = answer.basis
-        return answers
+        return None if any(a.outcome in (Outcome.STOPPED, Outcome.FEASIBLE) for a in answers) else answers
 
     def solve_master(self) -> MasterAnswer | None:
         """The master's minimum, after the valid rows that it missed; None where time ran out.
@@ -438,16 +283,18 @@ class _Run:
             InfeasibleError: the master is, and with it the whole.
             UnboundedError: the whole is.
         """
+        times = self.state.master_times
+        times.append(0.0)
         for _ in range(50):
             answer = self.master.solve(self.context.remaining)
-            self.state.master_seconds += answer.seconds
+            times[-1] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
                 if self.master.box < LARGEST_BOX:
                     self.master.set_box(self.master.box * 100)
                     continue
                 if self.state.x is not None:
                     raise SolverError("the master is called infeasible although a feasible point is known")
-                raise InfeasibleError(f"the model has no solution: {self.explained()}")
+                raise InfeasibleError(f"the model has no solution: {explained(self.split, self.context.remaining)}")
             if answer.outcome is Outcome.UNBOUNDED:
                 if LARGEST_BOX <= self.master.box < np.inf:
                     self.unbounded("the master")
@@ -478,24 +325,9 @@ class _Run:
         """Tell what it means, on the whole form.
 
         Raises:
-            UnboundedError, InfeasibleError: one of the two.
-            SolverError: neither: there is a best point, and the solver does not see it.
+            UnboundedError, InfeasibleError, SolverError: see there.
         """
-        form, solver, limit = self.split.form, self.options.solver, self.context.remaining
-        solve_form(evolve(form, c=np.zeros_like(form.c)), solver, time_limit=limit)
-        sides = [np.where(np.isfinite(side), 0.0, side) for side in (form.row_lower, form.row_upper)]
-        least = np.where(np.isfinite(form.col_lower), 0.0, -1.0)
-        most = np.where(np.isfinite(form.col_upper), 0.0, 1.0)
-        way = evolve(form, c0=0.0, row_lower=sides[0], row_upper=sides[1], col_lower=least, col_upper=most)
-        if solve_form(way, solver, time_limit=limit).objective < -1e-9:
-            raise UnboundedError(f"the model is unbounded ({what} is, and there are feasible points)")
-        raise SolverError(f"{what} has no bound within columns of {LARGEST_BOX:g}, although the model has one")
-
-    def explained(self) -> str:
-        """Which families clash."""
-        from privopt.backends import explain_infeasible
-
-        return str(explain_infeasible(self.split.form, min(20.0, self.context.remaining or 20.0)))
+        tell_unbounded(self.split, self.options.solver, self.context.remaining, what, LARGEST_BOX)
 
     # --- checkpoints and the end --------------------------------------------------------------------
 
@@ -514,7 +346,7 @@ class _Run:
         found = read_checkpoint(self.context.checkpoint, self.split, self.master)
         if found is None:
             return False
-        self.state = _State(**found)
+        self.state = State(**found)
         return True
 
     def result(self, form: StandardForm, status: str) -> BendersResult:
@@ -536,8 +368,11 @@ class _Run:
                 "cuts": state.cuts,
                 "cuts_dropped": state.dropped,
                 "rows_in_master": len(self.master.rows),
-                "master_seconds": state.master_seconds,
-                "block_seconds": state.block_seconds,
+                "master_seconds": sum(state.master_times),
+                "block_seconds": float(state.block_times.sum()),
+                "master_seconds_by_round": list(state.master_times),
+                "seconds_by_block": state.block_times.tolist(),
+                "rounds_to_feasible_by_block": state.first_feasible.tolist(),
             },
         )
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "read_checkpoint", "write_checkpoint"]
 
 NAME: Final = "benders.npz"
-_NUMBERS = ("lower", "upper", "share", "rounds", "seconds", "master_seconds", "block_seconds", "cuts", "dropped")
-_VECTORS = ("x", "duals", "centre")
+_NUMBERS = ("lower", "upper", "share", "rounds", "seconds", "cuts", "dropped")
+_VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
 def fingerprint(split: Split) -> str:
@@ -49,6 +49,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> 
     folder.mkdir(parents=True, exist_ok=True)
     parts: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in _NUMBERS}
     parts["form"] = np.asarray(fingerprint(split))
+    parts["master_times"] = np.asarray(state.master_times, dtype=np.float64)
     parts["trajectory"] = np.asarray(state.trajectory, dtype=np.float64).reshape(-1, 3)
     for name in _VECTORS:
         if getattr(state, name) is not None:
@@ -102,7 +103,8 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> dict[str, Any
     bases = [_basis(parts, number) for number in range(len(split.pieces))]
     state: dict[str, Any] = {name: parts[name].item() for name in _NUMBERS}
     state |= {name: parts.get(name) for name in _VECTORS}
-    return {**state, "bases": bases, "trajectory": [tuple(row) for row in parts["trajectory"].tolist()]}
+    state |= {"bases": bases, "master_times": parts["master_times"].tolist()}
+    return {**state, "trajectory": [tuple(row) for row in parts["trajectory"].tolist()]}
 
 
 def _basis(parts: dict[str, Any], number: int) -> Basis | None:

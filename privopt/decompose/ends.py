@@ -1,0 +1,37 @@
+"""What it means on the whole form that a part of it has no solution or no end."""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import evolve
+
+from privopt.decompose.split import Split
+from privopt.dsl.solution import solve_form
+from privopt.errors import SolverError, UnboundedError
+
+__all__ = ["explained", "tell_unbounded"]
+
+
+def tell_unbounded(split: Split, solver: str, limit: float | None, what: str, largest: float) -> None:
+    """Tell what it means on the whole form that ``what`` has no bound within columns of ``largest``.
+
+    Raises:
+        UnboundedError, InfeasibleError: one of the two.
+        SolverError: neither: there is a best point, and the solver does not see it.
+    """
+    form = split.form
+    solve_form(evolve(form, c=np.zeros_like(form.c)), solver, time_limit=limit)
+    sides = [np.where(np.isfinite(side), 0.0, side) for side in (form.row_lower, form.row_upper)]
+    least = np.where(np.isfinite(form.col_lower), 0.0, -1.0)
+    most = np.where(np.isfinite(form.col_upper), 0.0, 1.0)
+    way = evolve(form, c0=0.0, row_lower=sides[0], row_upper=sides[1], col_lower=least, col_upper=most)
+    if solve_form(way, solver, time_limit=limit).objective < -1e-9:
+        raise UnboundedError(f"the model is unbounded ({what} is, and there are feasible points)")
+    raise SolverError(f"{what} has no bound within columns of {largest:g}, although the model has one")
+
+
+def explained(split: Split, limit: float | None) -> str:
+    """Which families clash."""
+    from privopt.backends import explain_infeasible
+
+    return str(explain_infeasible(split.form, min(20.0, limit or 20.0)))

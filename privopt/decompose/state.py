@@ -1,0 +1,83 @@
+"""The state of a run: bounds, best point, where each block stands, and the log of its rounds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from attrs import define, field
+from numpy.typing import NDArray
+
+from privopt.decompose.engine import Basis
+from privopt.dsl.form import FloatArray
+from privopt.errors import SolverError
+
+__all__ = ["State"]
+
+CROSSED: Final = 1e-6
+"""Bounds that cross by more than this, relative to the size of the costs, are a fault; by less, rounding."""
+
+
+@define(eq=False)
+class State:
+    """All that a round goes on from, beside the cuts in the master (scaled costs, minimised).
+
+    Attributes:
+        lower, upper: proved and found.
+        x: best point. duals: multipliers behind the bound. centre: complicating columns that queries lean on.
+        share: of the way from the centre to the master's point that a query goes.
+        bases: of each block.
+        trajectory: (seconds, lower, upper) in the user's units.
+        seconds: of the run before it was resumed.
+        master_times: (rounds,) seconds in the master.
+        block_times: (blocks,) seconds in each block, all rounds together.
+        first_feasible: (blocks,) round in which each block was feasible first; 0 where it was not yet.
+        cuts, dropped: made, and cleaned away.
+    """
+
+    lower: float = -np.inf
+    upper: float = np.inf
+    x: FloatArray | None = None
+    duals: FloatArray | None = None
+    centre: FloatArray | None = None
+    share: float = 0.5
+    rounds: int = 0
+    bases: list[Basis | None] = field(factory=list)
+    trajectory: list[tuple[float, float, float]] = field(factory=list)
+    seconds: float = 0.0
+    master_times: list[float] = field(factory=list)
+    block_times: FloatArray = field(factory=lambda: np.zeros(0))
+    first_feasible: NDArray[np.int64] = field(factory=lambda: np.zeros(0, dtype=np.int64))
+    cuts: int = 0
+    dropped: int = 0
+
+    @classmethod
+    def begin(cls, blocks: int) -> State:
+        """Nothing known."""
+        return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
+
+    def raise_lower(self, bound: float, duals: FloatArray | None) -> bool:
+        """Take a better bound.
+
+        Raises:
+            SolverError: it crosses what was found.
+        """
+        if bound <= self.lower:
+            return False
+        if bound > self.upper + CROSSED * max(1.0, abs(self.upper)):
+            raise SolverError(f"bounds crossed: {bound:.12g} was proved, {self.upper:.12g} found (scaled costs)")
+        self.lower, self.duals = min(bound, self.upper), duals
+        return True
+
+    def lower_upper(self, value: float, x: FloatArray) -> bool:
+        """Take a better point.
+
+        Raises:
+            SolverError: it crosses what was proved.
+        """
+        if value >= self.upper:
+            return False
+        if value < self.lower - CROSSED * max(1.0, abs(self.lower)):
+            raise SolverError(f"bounds crossed: {self.lower:.12g} was proved, {value:.12g} found (scaled costs)")
+        self.upper, self.x = max(value, self.lower), x
+        return True
