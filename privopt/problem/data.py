@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from privopt.problem.metric import MetricProblem, Places
     from privopt.problem.roads import Roads
 
-__all__ = ["MetricData", "load"]
+__all__ = ["MetricData", "load", "travel_ends"]
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -344,16 +344,24 @@ def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric
     return cost
 
 
-def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
-    """Expected error in travel distance to a random target (LR-Geo section 3, mathematics G3)."""
+def travel_ends(
+    problem: MetricProblem, records: Space, metric: Metric
+) -> tuple[Roads | None, NDArray[np.str_], Floats]:
+    """What travel costs are made of: roads (None: the distance itself), ids of targets, and their shares."""
     utility = problem.utility
     ids = np.asarray(records.ids, dtype=np.str_)
     named = _targets(utility.targets)
     targets, weights = named if named is not None else (ids, np.full(len(ids), 1.0 / len(ids)))
     if utility.edges is not None:
-        roads: Roads | None = _roads(utility.edges, directed=utility.directed)
-    else:
-        roads = getattr(metric, "roads", None)
+        return _roads(utility.edges, directed=utility.directed), targets, weights
+    return getattr(metric, "roads", None), targets, weights
+
+
+def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
+    """Expected error in travel distance to a random target (LR-Geo section 3, mathematics G3)."""
+    utility = problem.utility
+    ids = np.asarray(records.ids, dtype=np.str_)
+    roads, targets, weights = travel_ends(problem, records, metric)
     if roads is not None:
         source = utility.targets.name if utility.targets is not None else records.source
         tables = [

@@ -174,11 +174,6 @@ def test_wrong_input_is_one_line(write, changes, words):
         assert word in str(caught.value)
 
 
-def test_the_reference_table_is_refused(write):
-    with pytest.raises(InputError, match="reference_cell_km"):
-        load_problem(LRGeoProblem, write(extra="reference_cell_km = 0.1\n"))
-
-
 def test_a_prior_of_zero_on_a_users_cell(write):
     path = write()
     rows = [f"{r}-{c},{0 if (r, c) == (1, 1) else 1 / 24}\n" for r in range(5) for c in range(5)]

@@ -43,7 +43,7 @@ class Client:
     Attributes:
         around: its LR set and what belongs to it.
         distances: (n, n) between the records of the LR set.
-        costs: (n, K) prior-weighted costs, as it knows them.
+        costs: (n, K) prior-weighted costs, as it knows them: none below the true one.
         free: (n, K) which entries are variables of their own.
         order: (n,) random order in which rows travel.
     """

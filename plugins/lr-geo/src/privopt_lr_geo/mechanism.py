@@ -11,10 +11,12 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.interfaces import Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.matrix import MatrixRelease
-from privopt.mechanisms import NEAR, Matrix, MetricMechanism
+from privopt.mechanisms import NEAR
+from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
+from privopt_lr_geo.estimate import Costs, Exchange
 from privopt_lr_geo.exact import exponential_loss, population_loss, solve_exact
 from privopt_lr_geo.local import Ways, pairs_inside, surroundings
 from privopt_lr_geo.measures import across_users, proposition_bound
@@ -27,14 +29,18 @@ from privopt_lr_geo.rows import TOTAL
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from privopt.execution import Executor
     from privopt.report.page import Section
 
-__all__ = ["LRGeo", "MeanOfUsers", "clients_of"]
+__all__ = ["LRGeo", "MeanOfUsers", "clients_of", "costs_of"]
 
 SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
 ATTACKED: Final = 50
 """Users on whose packages the audit tries its attacks, at most."""
+BOUNDED: Final = 10
+"""Users over whom the audit bounds the cost, at most, and PATIENCE the seconds that it takes for that."""
+PATIENCE: Final = 60.0
 
 
 @frozen(kw_only=True, eq=False)
@@ -54,20 +60,33 @@ class MeanOfUsers(UtilityLoss):
         return math.fsum(rows.tolist()) / TOTAL / len(rows)
 
 
-def clients_of(problem: LRGeoProblem, seed: int) -> list[Client]:
-    """Each user with its LR set, in the order of the records."""
+def costs_of(problem: LRGeoProblem, executor: Executor | None = None) -> Costs:
+    """Where users have costs from: the cost reference table, or the problem itself."""
+    cell_km = problem.lr_geo.reference_cell_km
+    return Costs(problem) if cell_km is None else Exchange(problem, cell_km, executor)
+
+
+def clients_of(problem: LRGeoProblem, seed: int | None, costs: Costs | None = None) -> list[Client]:
+    """Each user with its LR set, in the order of the records.
+
+    Args:
+        problem: what the users see.
+        seed: of the order of rows and of circles; None takes circles from the operating system's entropy.
+        costs: where they have costs from; left out: as the problem says.
+    """
     data, options = problem.data, problem.lr_geo
     ways, chance = Ways(data), np.random.default_rng(seed)
+    costs = costs or costs_of(problem)
     clients = []
-    costs_of = _costs(problem)
     for user in problem.users.tolist():
         around = surroundings(problem, ways, user)
         records = around.records
+        known = costs.of(records, None if seed is None else (seed, user))
         clients.append(
             Client(
                 around=around,
                 distances=data.metric.between(records[:, None], records[None, :]),
-                costs=costs_of(records),
+                costs=data.prior[records, None] * known.upper,
                 free=indicator(options, around.reach, data.cost[records]),
                 order=chance.permutation(len(records)),
             )
@@ -75,12 +94,7 @@ def clients_of(problem: LRGeoProblem, seed: int) -> list[Client]:
     return clients
 
 
-def _costs(problem: LRGeoProblem) -> Any:
-    data = problem.data
-    return lambda records: data.prior[records, None] * data.cost[records]
-
-
-class LRGeo(MetricMechanism):
+class LRGeo(Mechanism):
     """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025)."""
 
     problem_class = LRGeoProblem
@@ -93,10 +107,6 @@ class LRGeo(MetricMechanism):
         "within privacy.neighbours_within), whichever user reports; holds against the server too, for nothing is "
         "uploaded."
     )
-
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
-        """Not the way here: a release is more than one matrix."""
-        raise NotImplementedError("lr-geo releases rows of several matrices; call solve")
 
     def privacy(self, problem: LRGeoProblem, method: str) -> PrivacyConstraint:
         """Every pair of records (exact), or each user's own matrix."""
@@ -137,7 +147,8 @@ class LRGeo(MetricMechanism):
         data, options = problem.data, problem.lr_geo
         with context.timed("build"):
             data.required  # noqa: B018  (loaded here, so that building is timed as such)
-            clients = clients_of(problem, context.seed or 0)
+            costs = costs_of(problem, context.executor)
+            clients = clients_of(problem, context.seed, costs)
             sent = [client.package().to_bytes() for client in clients]
         terms = Terms(
             epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
@@ -161,6 +172,7 @@ class LRGeo(MetricMechanism):
             "proposition_4_5": proposition_bound(
                 [client.around for client in clients], [~client.free for client in clients]
             ),
+            **costs.details(),
             **solved.details,
         }
         gap = math.inf if solved.gap is None else solved.gap
@@ -225,8 +237,10 @@ class LRGeo(MetricMechanism):
         gv = across_users(data, release, release.matrices)
         found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result["method"] != "exact":
-            chosen = clients_of(problem, 0)[:ATTACKED]
+            costs = costs_of(problem)
+            chosen = clients_of(problem, 0, costs)[:ATTACKED]
             found["server"] = attack_server(data, problem.lr_geo, chosen)
+            found["bounds"] = cost_bounds(problem, chosen[:BOUNDED], costs, release.matrices, seconds=PATIENCE)
         return found
 
     def report(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Sequence[Section]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
 
-__all__ = ["Answer", "Package", "Terms"]
+__all__ = ["Answer", "Package", "Terms", "pack", "unpack"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,13 +37,19 @@ class Terms:
 _KINDS: Final = {"f": "numbers", "i": "whole numbers", "b": "truth values"}
 
 
-def _pack(value: Any) -> bytes:
+def pack(value: Any) -> bytes:
+    """An attrs object of arrays and numbers as bytes."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **asdict(value))
     return buffer.getvalue()
 
 
-def _unpack(cls: Any, raw: bytes) -> Any:
+def unpack(cls: Any, raw: bytes) -> Any:
+    """Back again.
+
+    Raises:
+        InputError: bytes of something else.
+    """
     names = [field.name for field in fields(cls)]
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
@@ -73,7 +79,7 @@ class Package:
 
     def to_bytes(self) -> bytes:
         """As it travels."""
-        return _pack(self)
+        return pack(self)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Package:
@@ -82,7 +88,7 @@ class Package:
         Raises:
             InputError: not a package, or shapes that do not fit.
         """
-        made: Package = _unpack(cls, raw)
+        made: Package = unpack(cls, raw)
         rows = len(made.distances)
         shapes = {"distances": (rows, rows), "costs": made.reach.shape, "free": made.reach.shape}
         faults = [
@@ -113,7 +119,7 @@ class Answer:
 
     def to_bytes(self) -> bytes:
         """As it travels."""
-        return _pack(self)
+        return pack(self)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> Answer:
@@ -122,7 +128,7 @@ class Answer:
         Raises:
             InputError: no answer.
         """
-        made: Answer = _unpack(cls, raw)
+        made: Answer = unpack(cls, raw)
         if made.z.ndim != 2 or made.z.dtype.kind != "f":
             raise InputError([Fault("answer", "z", f"{made.z.dtype} of shape {made.z.shape}", "numbers (n, K)")])
         return made

@@ -50,7 +50,7 @@ class LRGeoOptions:
     )
     exponent: float = key(1.0, help="f of exp(-epsilon f d); 0.5 is the paper's", check=_share)
     reference_cell_km: float | None = key(
-        None, help="cell of the paper's cost reference table: not built, leave it out", unit="km", check=positive
+        None, help="cell of the paper's cost reference table; left out: exact costs", unit="km", check=positive
     )
     indicator: Literal["distance", "cost"] = key(
         "distance",
@@ -138,6 +138,12 @@ def _radii(problem: LRGeoProblem, data: MetricData, file: str) -> list[Fault]:
         wanted = f"at least {least:.6g}, the least distance between two records"
         faults.append(Fault(file, "lr-geo.radius", f"{options.radius:g}", wanted))
     if options.reference_cell_km is not None:
-        wanted = "no such key: costs are exact here, the cost reference table of section 4.5 is not built"
-        faults.append(Fault(file, "lr-geo.reference_cell_km", f"{options.reference_cell_km:g}", wanted))
+        where = "lr-geo.reference_cell_km"
+        if options.indicator == "cost":
+            faults.append(Fault(file, where, "a key beside indicator cost", "exact costs, on which users agree"))
+        if problem.utility.kind != "travel-cost":
+            faults.append(Fault(file, where, f"a key beside utility.kind {problem.utility.kind}", "travel-cost"))
+        plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
+        if plain or problem.distance.kind == "matrix":
+            faults.append(Fault(file, where, "places without coordinates", "points or a grid, and no table"))
     return faults

@@ -1,0 +1,160 @@
+"""The user's side of the cost reference table: which circle to ask for, and costs from what comes back (Equation (27)).
+
+Equation (27) bounds costs from above and (33) from below. Both are clipped by what the public roads say: no cost is
+below 0, none above the travel from the one place to the other, and staying in place costs nothing. An output outside
+the circle costs at most what one inside does and the travel from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from secrets import randbelow
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
+
+if TYPE_CHECKING:
+    from privopt.execution import Executor
+    from privopt_lr_geo.problem import LRGeoOptions, LRGeoProblem
+
+__all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ULPS: Final = 1e-12
+"""Relative room for the rounding of sums of doubles; that of single precision is taken care of by itself."""
+
+
+@frozen(kw_only=True, eq=False)
+class Estimates:
+    """Costs of a user's records, not weighted by the prior.
+
+    Attributes:
+        upper: (n, K) at least the true ones; lower: (n, K) at most.
+        share: of the (record, output) pairs that the circle covers.
+        sent: bytes of the table inside the circle.
+    """
+
+    upper: Floats
+    lower: Floats
+    share: float = 1.0
+    sent: int = 0
+
+
+def circle_of(options: LRGeoOptions, records: Ints, seed: Sequence[int] | None) -> Request:
+    """The circle to ask for: around a random member of the LR set, so large that all that matters is inside.
+
+    Proposition 4.3 with the truncation centred on each row: any member is within 2 Gamma of any other, and outputs
+    within r_obf of that one. A user draws the member once and keeps it: the mean of many centres is its own place.
+
+    Args:
+        options: radii.
+        records: (n,) the LR set.
+        seed: the user's own secret, for trials; None draws from the operating system.
+    """
+    drawn = randbelow(len(records)) if seed is None else int(np.random.default_rng(seed).integers(len(records)))
+    radius = (2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9)
+    return Request(centre=int(records[drawn]), radius=radius)
+
+
+def estimates(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
+    """Bounds on the costs of some records from the table inside a circle.
+
+    Raises:
+        InputError: no way joins a record and an output that the circle does not cover.
+    """
+    count = len(places.data.outputs)
+    outputs = places.first_output + np.arange(count)
+    travel = places.travel(records, outputs)
+    place = np.full(len(cells.coordinates), -1, dtype=np.int64)
+    place[extract.cells] = np.arange(len(extract.cells))
+    i, k = place[cells.nearest[records]], place[cells.nearest[outputs]]
+    rows, columns = np.flatnonzero(i >= 0), np.flatnonzero(k >= 0)
+    inside = np.ix_(rows, columns)
+    beta = extract.beta[np.ix_(i[rows], k[columns])]
+    shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
+    upper, lower = travel * (1.0 + ULPS), np.zeros_like(travel)
+    most = np.nextafter(beta, np.float32(np.inf)).astype(np.float64) + shift
+    least = np.nextafter(beta, np.float32(-np.inf)).astype(np.float64) - shift
+    upper[inside] = np.minimum(upper[inside], most * (1.0 + ULPS))
+    lower[inside] = np.clip(least * (1.0 - ULPS), 0.0, upper[inside])
+    outside = np.flatnonzero(k < 0)
+    if outside.size and columns.size:
+        onward = places.travel(outputs[columns], outputs[outside])
+        for row in rows.tolist():
+            beyond = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ULPS)
+            upper[row, outside] = np.minimum(upper[row, outside], beyond)
+    if not np.isfinite(upper).all():
+        row, column = np.argwhere(~np.isfinite(upper))[0].tolist()
+        data = places.data
+        found = f"no way that joins {data.records.ids[records[row]]} and {data.outputs.ids[column]}, nor a circle"
+        raise InputError([Fault(data.file, "lr-geo.reference_cell_km", found, "connected roads")])
+    share = len(rows) * len(columns) / max(1, travel.size)
+    return Estimates(upper=upper, lower=lower, share=share, sent=4 * extract.beta.size)
+
+
+class Costs:
+    """Costs as users know them: exactly, for want of a table."""
+
+    def __init__(self, problem: LRGeoProblem) -> None:
+        self.data = problem.data
+
+    def of(self, records: Ints, seed: Sequence[int] | None) -> Estimates:
+        """(n, K) of some records."""
+        exact = self.data.cost[records]
+        return Estimates(upper=exact, lower=exact)
+
+    def floors(self, records: Ints) -> Floats:
+        """(n, K) no more than the true costs, for Theorem 4.7; no user needs them."""
+        return self.data.cost[records]
+
+    def details(self) -> dict[str, Any]:
+        """What there is to say."""
+        return {}
+
+
+class Exchange(Costs):
+    """Costs by the table: request and extract pass between user and server as bytes.
+
+    Raises:
+        InputError: the problem has no travel between places, or the table is too large.
+    """
+
+    def __init__(self, problem: LRGeoProblem, cell_km: float, executor: Executor | None = None) -> None:
+        super().__init__(problem)
+        self.options = problem.lr_geo
+        self.places = Places.of(problem)
+        self.cells = Cells.over(self.places, cell_km)
+        self.table = ReferenceTable(problem, self.places, self.cells, executor)
+        self.made: list[Estimates] = []
+
+    def of(self, records: Ints, seed: Sequence[int] | None) -> Estimates:
+        """(n, K) by one request."""
+        asked = circle_of(self.options, records, seed).to_bytes()
+        sent = self.table.circle(Request.from_bytes(asked)).to_bytes()
+        found = estimates(self.places, self.cells, records, Extract.from_bytes(sent))
+        self.made.append(found)
+        return found
+
+    def floors(self, records: Ints) -> Floats:
+        """(n, K) by Equation (33), from the table over the whole map."""
+        whole = self.table.rows(np.arange(len(self.cells.coordinates)))
+        return estimates(self.places, self.cells, records, whole).lower
+
+    def details(self) -> dict[str, Any]:
+        """Sizes, shifts and the width of the bounds."""
+        shift = self.cells.shift
+        return {
+            "reference": {
+                "cells": len(self.cells.coordinates),
+                "bytes_sent": max((part.sent for part in self.made), default=0),
+                "covered": float(np.mean([part.share for part in self.made])) if self.made else 0.0,
+                "shift": {"mean": float(shift.mean()), "greatest": float(shift.max()), "unit": self.data.loss_unit},
+            }
+        }

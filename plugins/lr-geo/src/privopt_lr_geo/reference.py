@@ -1,0 +1,263 @@
+"""The paper's cost reference table (section 4.5): what the server holds, what a user asks of it, what it sends back.
+
+Places are the map's records and outputs, cells are squares of a public grid. A cell's centre is joined to the place
+nearest to it by a straight way of the length between them; travel from the cell goes by that way. So travel obeys the
+triangle inequality, and with it Lemmas B.1 and B.2, in the cost's own metric. Only cells that are the nearest to some
+place are ever looked up, and only those have rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt.execution.base import spans
+from privopt.problem.cost import travel_cost
+from privopt.problem.data import travel_ends
+from privopt.problem.geometry import EARTH_RADIUS_KM, euclidean, haversine
+from privopt_lr_geo.package import pack, unpack
+
+if TYPE_CHECKING:
+    from privopt.execution import Executor
+    from privopt.problem.data import MetricData
+    from privopt.problem.roads import Roads
+    from privopt_lr_geo.problem import LRGeoProblem
+
+__all__ = ["LARGEST", "Cells", "Extract", "Places", "ReferenceTable", "Request"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LARGEST: Final = 4e9
+"""Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
+
+
+@frozen(kw_only=True, eq=False)
+class Places:
+    """Records, then outputs of their own where there are any: public, and the same on both sides.
+
+    Attributes:
+        data: the map.
+        coordinates: (P, 2) latitude and longitude, or km.
+        roads: that travel goes along; None where travel is the distance itself.
+    """
+
+    data: MetricData
+    coordinates: Floats
+    roads: Roads | None
+
+    @classmethod
+    def of(cls, problem: LRGeoProblem) -> Places:
+        """Of a problem whose loss is travel between places with coordinates (``problem.py`` sees to that)."""
+        data = problem.data
+        spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
+        points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
+        roads, _, _ = travel_ends(problem, data.records, data.metric)
+        return cls(data=data, coordinates=points, roads=roads)
+
+    @property
+    def geographic(self) -> bool:
+        """Whether coordinates are degrees."""
+        return self.data.records.kind == "geographic"
+
+    @property
+    def ids(self) -> list[str]:
+        """(P,) names."""
+        own = list(self.data.records.ids)
+        return own if self.data.outputs is self.data.records else own + list(self.data.outputs.ids)
+
+    @property
+    def first_output(self) -> int:
+        """Number of the place that output 0 is."""
+        return 0 if self.data.outputs is self.data.records else len(self.data.records)
+
+    def apart(self, a: Floats, b: Floats) -> Floats:
+        """km in a straight line between coordinates, pair by pair."""
+        return np.asarray(haversine(a, b) if self.geographic else euclidean(a, b))
+
+    def flat(self, points: Floats) -> Floats:
+        """Coordinates in a Euclidean space where the nearest is the nearest."""
+        if not self.geographic:
+            return points
+        lat, lon = np.radians(points).T
+        return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+
+    def travel(self, a: Ints, b: Ints) -> Floats:
+        """(A, B) km of travel between places; of two directions the longer."""
+        if self.roads is not None:
+            ids = np.asarray(self.ids, dtype=np.str_)
+            there = self.roads.travel(ids[a], ids[b])
+            return np.maximum(there, self.roads.travel(ids[b], ids[a]).T) if self.roads.directed else there
+        return self.apart(self.coordinates[a][:, None], self.coordinates[b][None, :])
+
+
+@frozen(kw_only=True, eq=False)
+class Cells:
+    """The grid's cells that are the nearest to some place: public.
+
+    Attributes:
+        coordinates: (C, 2) centres.
+        node: (C,) place that a centre is joined to; access: (C,) km of that way.
+        nearest: (P,) cell of each place; shift: (P,) km of travel between the two, the longer direction.
+    """
+
+    coordinates: Floats
+    node: Ints
+    access: Floats
+    nearest: Ints
+    shift: Floats
+
+    @classmethod
+    def over(cls, places: Places, cell_km: float, *, every: bool = False) -> Cells:
+        """Lay the grid over the places; with ``every`` all its cells, not those alone that can be looked up."""
+        from scipy.spatial import cKDTree
+
+        points = places.coordinates
+        corner, step = points.min(axis=0), np.array([cell_km, cell_km])
+        if places.geographic:
+            degree = EARTH_RADIUS_KM * np.pi / 180.0
+            narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
+            step = step / np.array([degree, degree * narrow])
+        if every:
+            top = np.rint((points.max(axis=0) - corner) / step).astype(np.int64)
+            if float(np.prod(top + 1.0)) * 8 > LARGEST:
+                raise _too_large(places.data, int(np.prod(top + 1.0)), "cells", float(np.prod(top + 1.0)) * 8)
+            index = np.stack(np.meshgrid(*(np.arange(t + 1) for t in top), indexing="ij"), axis=-1).reshape(-1, 2)
+        else:
+            index = np.unique(np.rint((points - corner) / step).astype(np.int64), axis=0)
+        centres = corner + index * step
+        nodes, squares = cKDTree(places.flat(points)), cKDTree(places.flat(centres))
+        node = nodes.query(places.flat(centres))[1].astype(np.int64)
+        access = places.apart(centres, points[node])
+        nearest = squares.query(places.flat(points))[1].astype(np.int64)
+        own = np.arange(len(points))
+        shift = access[nearest].copy()
+        for place in np.flatnonzero(node[nearest] != own).tolist():
+            shift[place] += places.travel(own[place : place + 1], node[nearest[place : place + 1]])[0, 0]
+        return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
+
+
+@frozen(kw_only=True)
+class Request:
+    """What a user asks: a circle (Proposition 4.3).
+
+    Attributes:
+        centre: a random member of its LR set, by its number on the public map.
+        radius: in units of distance.
+    """
+
+    centre: int
+    radius: float
+
+    def to_bytes(self) -> bytes:
+        """As it travels."""
+        return pack(self)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Request:
+        """Read.
+
+        Raises:
+            InputError: no request.
+        """
+        made = unpack(cls, raw)
+        return cls(centre=int(made.centre), radius=float(made.radius))
+
+
+@frozen(kw_only=True, eq=False)
+class Extract:
+    """What the server sends: the table inside the circle, without targets.
+
+    Attributes:
+        cells: (B,) numbers of cells, ascending.
+        beta: (B, B) float32 expected cost between them, km.
+    """
+
+    cells: Ints
+    beta: NDArray[np.float32]
+
+    def to_bytes(self) -> bytes:
+        """As it travels."""
+        return pack(self)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Extract:
+        """Read.
+
+        Raises:
+            InputError: no extract.
+        """
+        made: Extract = unpack(cls, raw)
+        if made.beta.shape != (len(made.cells),) * 2 or made.beta.dtype != np.float32:
+            fault = Fault("extract", "beta", f"{made.beta.dtype} of shape {made.beta.shape}", "float32, cells by cells")
+            raise InputError([fault])
+        return made
+
+
+class ReferenceTable:
+    """The server's table: travel to the targets, from which rows are made when a circle is asked for.
+
+    Args:
+        problem: its targets are the server's secret.
+        places: the public map.
+        cells: the public grid.
+        executor: shortest-path searches from blocks of targets run there.
+    """
+
+    def __init__(self, problem: LRGeoProblem, places: Places, cells: Cells, executor: Executor | None = None) -> None:
+        _, targets, self.shares = travel_ends(problem, problem.data.records, problem.data.metric)
+        self.places, self.cells = places, cells
+        self._travel = _to_targets(places, targets, executor)
+
+    def circle(self, request: Request) -> Extract:
+        """Rows and columns of the cells of all places inside a circle.
+
+        Raises:
+            InputError: the table would take more than 4 GB.
+        """
+        data = self.places.data
+        centre = np.array([request.centre])
+        inside = data.metric.rows(centre)[0] <= request.radius
+        if data.outputs is not data.records:
+            inside = np.concatenate([inside, data.metric.to_outputs(centre)[0] <= request.radius])
+        return self.rows(np.unique(self.cells.nearest[inside]))
+
+    def rows(self, chosen: Ints) -> Extract:
+        """The table over some cells.
+
+        Raises:
+            InputError: it would take more than 4 GB.
+        """
+        size = max(4.0 * len(chosen) ** 2, 8.0 * len(chosen) * len(self.shares))
+        if size > LARGEST:
+            raise _too_large(self.places.data, len(chosen), "cells in the circle", size)
+        travel = self._travel[self.cells.node[chosen]] + self.cells.access[chosen, None]
+        beta = travel_cost(travel, None, self.shares, source=self.places.data.file)
+        return Extract(cells=chosen, beta=beta.astype(np.float32))
+
+
+def _too_large(data: MetricData, count: int, what: str, size: float) -> InputError:
+    found = f"a table of {count:,} {what}, {size / 1e9:.1f} GB"
+    wanted = f"at most {LARGEST / 1e9:g} GB: a larger cell, or smaller radii"
+    return InputError([Fault(data.file, "lr-geo.reference_cell_km", found, wanted)])
+
+
+def _to_targets(places: Places, targets: Any, executor: Executor | None) -> Floats:
+    """(P, T) km of travel from every place to every target."""
+    ids = places.ids
+    if places.roads is None:
+        own = {name: number for number, name in enumerate(places.data.records.ids)}
+        return places.travel(np.arange(len(ids)), np.array([own[name] for name in targets.tolist()]))
+    if executor is None or executor.jobs == 1:
+        return np.asarray(places.roads.travel(ids, targets))
+    roads, parts = executor.hold(places.roads), spans(len(targets), len(targets), 4 * executor.jobs)
+    blocks = executor.map(_search, [roads] * len(parts), [ids] * len(parts), [targets[a:b] for a, b in parts])
+    return np.concatenate(list(blocks), axis=1)
+
+
+def _search(roads: Roads, ids: list[str], targets: Any) -> Floats:
+    return np.asarray(roads.travel(ids, targets))

@@ -1,0 +1,175 @@
+"""The cost reference table: bounds on costs (Lemmas B.1 and B.2), circles (Proposition 4.3), Theorems 4.6 and 4.7."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+from privopt.audit import audit
+from privopt.errors import InputError
+from privopt.execution import processes
+from privopt.problem import load_problem
+from privopt.solve import Options, solve
+from privopt_lr_geo import reference
+from privopt_lr_geo.estimate import Exchange, circle_of, estimates
+from privopt_lr_geo.local import Ways, surroundings
+from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
+
+TABLES = """
+[privacy]
+epsilon = 1.5
+neighbours_within = 1.2
+[lr-geo]
+users = {{ random = 3 }}
+radius = 2.0
+obfuscation_radius = 1.5
+exponential_beyond = 0.8
+{cell}
+"""
+
+
+def write_table(path, header, rows):
+    with path.open("w", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([header, *rows])
+
+
+@pytest.fixture
+def city(tmp_path):
+    """A map with winding roads: a 6 x 6 lattice, shaken, with detours of up to 80 % and some one-way streets."""
+
+    def made(*, directed=False, cell="reference_cell_km = 0.3", geographic=False, seed=0):
+        chance = np.random.default_rng(seed)
+        at = np.array([(r, c) for r in range(6) for c in range(6)], dtype=float) * 0.8
+        at += chance.uniform(-0.25, 0.25, at.shape)
+        names = [f"n{i}" for i in range(36)]
+        if geographic:
+            write_table(tmp_path / "points.csv", ["id", "lat", "lon"], zip(names, *(41.9 + at / 111.0).T, strict=True))
+        else:
+            write_table(tmp_path / "points.csv", ["id", "x", "y"], zip(names, *at.T, strict=True))
+        edges, one_way = [], []
+        for i in range(36):
+            for j in [i + 1] * (i % 6 < 5) + [i + 6] * (i < 30):
+                km = float(np.hypot(*(at[i] - at[j]))) * (1.0 + 0.8 * chance.random())
+                edges.append((names[i], names[j], km))
+                one_way += [(names[i], names[j], km), (names[j], names[i], km * (1 + (chance.random() < 0.3)))]
+        write_table(tmp_path / "roads.csv", ["from", "to", "km"], edges)
+        write_table(tmp_path / "streets.csv", ["from", "to", "km"], one_way)
+        chosen = chance.choice(names, 9, replace=False)
+        write_table(tmp_path / "targets.csv", ["id", "weight"], zip(chosen, chance.random(9), strict=True))
+        streets = 'edges = "streets.csv"\ndirected = true\n' if directed else ""
+        (tmp_path / "problem.toml").write_text(
+            '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+            f'[utility]\nkind = "travel-cost"\ntargets = "targets.csv"\n{streets}' + TABLES.format(cell=cell)
+        )
+        return tmp_path / "problem.toml"
+
+    return made
+
+
+@pytest.mark.parametrize("cell", [0.1, 0.5, 1.1])
+@pytest.mark.parametrize(("directed", "geographic"), [(False, False), (True, False), (False, True)])
+def test_estimates_enclose_the_cost(city, cell, directed, geographic):
+    path = city(directed=directed, geographic=geographic)
+    problem = load_problem(LRGeoProblem, path)
+    exchange, exact = Exchange(problem, cell), problem.data.cost
+    everyone = np.arange(36)
+    whole = Extract.from_bytes(exchange.table.rows(np.arange(len(exchange.cells.coordinates))).to_bytes())
+    found = estimates(exchange.places, exchange.cells, everyone, whole)
+    assert (found.lower <= exact).all()
+    assert (exact <= found.upper).all()
+    assert (np.diag(found.upper) == 0).all()
+    shift = exchange.cells.shift
+    room = 2.0 * (shift[:, None] + shift) + 1e-5
+    assert (found.upper - exact <= room).all()
+    assert (exact - found.lower <= room).all()
+    assert found.share == 1.0
+
+
+def test_straight_shifts_do_not_enclose_the_cost(city):
+    """With straight-line shifts in Equations (27) and (33) Lemmas B.1 and B.2 fail against road costs."""
+    problem = load_problem(LRGeoProblem, city(cell=""))
+    places, exact = Places.of(problem), problem.data.cost
+    cells = Cells.over(places, 2.0)
+    table = ReferenceTable(problem, places, cells).rows(np.arange(len(cells.coordinates)))
+    beta = table.beta[np.ix_(cells.nearest, cells.nearest)].astype(float)
+    straight = places.apart(places.coordinates, cells.coordinates[cells.nearest])
+    assert (exact > beta + straight[:, None] + straight + 1e-6).any()
+    assert (exact < beta - straight[:, None] - straight - 1e-6).any()
+    assert (exact <= beta + cells.shift[:, None] + cells.shift + 1e-6).all()
+
+
+def test_a_circle_covers_what_matters(city):
+    problem = load_problem(LRGeoProblem, city(cell=""))
+    data, options, ways = problem.data, problem.lr_geo, Ways(problem.data)
+    for user in range(36):
+        around = surroundings(problem, ways, user)
+        for seed in range(4):
+            asked = Request.from_bytes(circle_of(options, around.records, (seed, user)).to_bytes())
+            away = data.metric.rows(np.array([asked.centre]))[0]
+            assert asked.centre in around.records
+            assert (away[around.records] <= asked.radius).all()
+            assert (away[(around.reach <= options.obfuscation_radius).any(axis=0)] <= asked.radius).all()
+        assert circle_of(options, around.records, (0, user)) == circle_of(options, around.records, (0, user))
+
+
+def test_beyond_the_circle_travel_bounds_the_cost(city):
+    problem = load_problem(LRGeoProblem, city())
+    exchange, exact = Exchange(problem, 0.3), problem.data.cost
+    records = np.array([0, 1, 6])
+    part = exchange.table.circle(Request(centre=0, radius=2.5))
+    found = estimates(exchange.places, exchange.cells, records, part)
+    assert 0 < found.share < 1
+    assert (found.lower <= exact[records]).all()
+    assert (exact[records] <= found.upper).all()
+
+
+def test_searches_in_parallel_give_the_same_table(city):
+    problem = load_problem(LRGeoProblem, city(directed=True))
+    places = Places.of(problem)
+    cells = Cells.over(places, 0.3)
+    chosen = np.arange(len(cells.coordinates))
+    with processes(2) as executor:
+        parallel = ReferenceTable(problem, places, cells, executor).rows(chosen)
+    assert np.array_equal(parallel.beta, ReferenceTable(problem, places, cells).rows(chosen).beta)
+
+
+def test_a_table_too_large_is_refused_with_its_size(city, monkeypatch):
+    problem = load_problem(LRGeoProblem, city())
+    exchange = Exchange(problem, 0.3)
+    monkeypatch.setattr(reference, "LARGEST", 1000.0)
+    with pytest.raises(InputError, match=r"reference_cell_km: .*table of \d+ cells in the circle.* GB"):
+        exchange.of(np.arange(6), (0, 0))
+    with pytest.raises(InputError, match=r"a table of .* cells"):
+        Cells.over(exchange.places, 0.01, every=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [('kind = "travel-cost"\ntargets = "targets.csv"', 'kind = "distance"'), ("id,x,y", "id,u,v")],
+)
+def test_no_table_without_travel_or_coordinates(city, found, wanted):
+    path = city()
+    for file in (path, path.parent / "points.csv"):
+        file.write_text(file.read_text().replace(found, wanted))
+    with pytest.raises(InputError, match="reference_cell_km") as caught:
+        load_problem(LRGeoProblem, path)
+    assert len(caught.value.faults) == 1
+
+
+def test_theorems_4_6_and_4_7(city):
+    """Bounds hold with and without the table, and are wider with it."""
+    ratios = []
+    for number, cell in enumerate(["", "reference_cell_km = 0.15"]):
+        path = city(cell=cell)
+        out = path.parent / f"out{number}"
+        result = solve("lr-geo", path, out, Options(method="full", solver="highs", seed=1)).result
+        assert ("reference" in result["details"]) == bool(cell)
+        bounds = audit(out)["bounds"]
+        assert bounds["users"] == 3
+        assert 0 < bounds["lower"] <= bounds["value"] * (1 + 1e-9)
+        assert bounds["value"] <= bounds["upper"] * (1 + 1e-9)
+        ratios.append(bounds["approximation_ratio"])
+    assert 1 <= ratios[0] < ratios[1]
