@@ -34,7 +34,7 @@ def maps(draw):
     places = draw(st.lists(place, min_size=2, max_size=7))
     outputs = draw(st.lists(place, min_size=1, max_size=5, unique=True))
     mass = draw(st.lists(st.integers(0, 5), min_size=len(places), max_size=len(places)).filter(any))
-    epsilon = draw(st.sampled_from(["0.3", "1.0", "2.5"]))
+    epsilon = draw(st.sampled_from(["0.05", "0.3", "1.0", "2.5", "5.0", "7.0"]))
     within = draw(st.sampled_from(["", "neighbours_within = 1.5", "neighbours_within = 3.0"]))
     return places, outputs, mass, epsilon, within, draw(st.sampled_from([0.5, 1.5, 3.0]))
 
@@ -50,7 +50,7 @@ def write(folder, drawn):
     return folder / "problem.toml"
 
 
-@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=maps())
 def test_no_baseline_is_below_the_bound(tmp_path_factory, drawn):
     folder = tmp_path_factory.mktemp("map")
@@ -62,8 +62,35 @@ def test_no_baseline_is_below_the_bound(tmp_path_factory, drawn):
         assert verify(out)[0] == []
         if bound is None:
             bound = objective["lower_bound"]
-            assert objective["gap"] <= 1e-4 or objective["value"] <= 1e-12
+            assert objective["value"] - bound <= max(1e-6 * objective["value"], 1e-12)
         assert objective["value"] >= bound - 1e-12
+
+
+FOUND = {
+    "rounding alone made rows clash in HiGHS's presolve": (
+        "const-opt",
+        ([(2, 0), (4, 4), (4, 4), (2, 3), (4, 0)], [(4, 1), (1, 4)], [0, 4, 2, 0, 5], "7.0", "", 0.5),
+    ),
+    "prices short by 1e-9 at a record that others stand far above": (
+        "optimal-lp",
+        ([(2, 2), (0, 4), (2, 4), (1, 3), (4, 2), (4, 1)], [(3, 1), (2, 4)], [1, 0, 1, 5, 1, 3], "7.0", "", 3.0),
+    ),
+    "the anchor of one output worth 3e-4": (
+        "optimal-lp",
+        ([(1, 4), (2, 4), (4, 2), (2, 0), (3, 3)], [(4, 0), (2, 0), (3, 4), (0, 4)], [2, 5, 0, 1, 5], "7.0", "", 3.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("found", FOUND.values(), ids=FOUND.keys())
+def test_maps_on_which_a_solver_or_a_proof_once_failed(tmp_path, found):
+    mechanism, drawn = found
+    objective = solve(mechanism, write(tmp_path / "map", drawn), tmp_path / "out", Options(solver="highs")).result[
+        "objective"
+    ]
+    assert verify(tmp_path / "out")[0] == []
+    if mechanism == "optimal-lp":
+        assert objective["gap"] <= 1e-6
 
 
 @pytest.mark.parametrize("mechanism", ["optimal-lp", "exponential"])

@@ -54,10 +54,12 @@ class Highs(Backend):
         run(solver)
         outcome = outcome_of(solver)
         either = solver.getModelStatus() == highspy_module().HighsModelStatus.kUnboundedOrInfeasible
+        if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
+            # presolve takes rows that rounding alone makes clash for a proof: the simplex is asked too
+            raise Unsound("highs calls the model infeasible in presolve, and no time was left to ask its simplex")
         if either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
-            outcome = infeasible_or_unbounded(
-                conditioned, options, started
-            )  # presolve calls some unbounded models infeasible
+            # presolve calls some unbounded models infeasible
+            outcome = infeasible_or_unbounded(conditioned, options, started)
         if outcome is None:
             raise Unsound(f"highs gave up: {solver.modelStatusToString(solver.getModelStatus())}")
         return _raw(solver, outcome, conditioned.form.is_mip, conditioned.form.shape[1], time.monotonic() - started)
@@ -224,7 +226,8 @@ class Session:
         return self._solver.getBasis()
 
     def start_from(self, basis: Any) -> None:
-        """Start the next solve from a basis."""
+        """Start the next solve from a basis, and from nothing else: what came before leaves no trace in its digits."""
+        call(self._solver.clearSolver(), "forget")
         call(self._solver.setBasis(basis), "take the basis")
 
     def solve(self, *, time_limit: float | None = None) -> Answer:

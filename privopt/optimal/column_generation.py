@@ -16,7 +16,8 @@ from attrs import define, field
 
 from privopt.errors import SolverError
 from privopt.optimal.instance import Array, Instance, Progress, Solution
-from privopt.optimal.pricing import Graph, Trees, make_graph
+from privopt.optimal.paths import Graph, make_graph
+from privopt.optimal.pricing import Trees
 from privopt.optimal.reduce import solve_by_component
 from privopt.optimal.star import anchored_bound, kernel_of, price_all, proof, star_trees
 from privopt.optimal.symmetry import Symmetry, find_symmetry

@@ -9,13 +9,12 @@ stands above; ``g_root`` is the optimum, and the ``|g_i|`` are multipliers of th
 the answer brings its own proof, and the last tree is the next one's warm start. (The dual is a
 generalised flow with losses; every cycle loses, hence trees only.)
 
-Ties are broken by shrinking each log-ratio by a random share of at most `SHRINK`: rays stay inside
-the true cone, and multipliers are evaluated with the true log-ratios.
+Ties are broken by shrinking each log-ratio by a random share of at most `privopt.optimal.paths.SHRINK`: rays stay
+inside the true cone, and multipliers are evaluated with the true log-ratios.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,29 +22,14 @@ from attrs import frozen
 from numba import njit
 from numpy.typing import NDArray
 
-from privopt.optimal.instance import Array, Instance, Multipliers
-from privopt.optimal.reduce import adjacency
+from privopt.optimal.instance import Array
+from privopt.optimal.paths import Graph
 
-__all__ = ["Graph", "Priced", "Trees", "make_graph", "price", "shortest_paths", "tree_multipliers"]
+__all__ = ["Priced", "Trees", "absorb", "link", "preorder", "price", "root_of"]
 
-SHRINK = 1e-11
 ANCHORS = 4
+BEARERS = 50
 Index = NDArray[np.int32]
-
-
-@frozen(kw_only=True, eq=False)
-class Graph:
-    """Required-pairs graph: CSR, with shrunk log-ratios for solving and the pair of each entry."""
-
-    start: NDArray[np.int64]
-    other: Index
-    length: Array
-    pair: NDArray[np.int64]
-
-    @property
-    def records(self) -> int:
-        """Number of records."""
-        return len(self.start) - 1
 
 
 @frozen(kw_only=True, eq=False)
@@ -63,110 +47,21 @@ class Priced:
 
     Attributes:
         value: ``(K,)`` least value of ``a . z`` with ``z_root = 1``.
-        root: ``(K,)`` root of each tree; the ray is largest there (unless anchors kept moving).
+        deficit: ``(N,)`` by how much the price of each record must fall so that no ray of the cone prices below 0.
         ray: ``(K, N)`` logarithms of the optimal rays.
         optimal: whether all trees are optimal.
         pivots: pivots in all.
     """
 
     value: Array
-    root: NDArray[np.int64]
+    deficit: Array
     ray: Array
     optimal: bool
     pivots: int
 
 
-def make_graph(instance: Instance, *, shrink: float = SHRINK) -> Graph:
-    """Graph of an instance with its log-ratios shrunk at random (the same each time)."""
-    start, other, length, pair = adjacency(instance)
-    share = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
-    return Graph(start=start, other=other.astype(np.int32), length=length * (1 - share[pair]), pair=pair)
-
-
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _dijkstra(start: Any, other: Any, length: Any, sources: Any, far: float, out: Any, parent: Any, entry: Any) -> None:
-    n = len(start) - 1
-    key = np.empty(n)
-    heap = np.empty(n, dtype=np.int32)
-    place = np.empty(n, dtype=np.int32)
-    trees = parent.shape[0] > 0
-    for row in range(len(sources)):
-        dist = out[row]
-        dist[:] = np.inf
-        place[:] = -1
-        source = sources[row]
-        dist[source] = 0.0
-        heap[0] = source
-        key[0] = 0.0
-        place[source] = 0
-        size = 1
-        if trees:
-            parent[row, source] = -1
-            entry[row, source] = -1
-        while size > 0:
-            node = heap[0]
-            size -= 1
-            place[node] = -2
-            last, value = heap[size], key[size]
-            hole = 0
-            while True:
-                child = 2 * hole + 1
-                if child >= size:
-                    break
-                if child + 1 < size and key[child + 1] < key[child]:
-                    child += 1
-                if key[child] >= value:
-                    break
-                heap[hole], key[hole] = heap[child], key[child]
-                place[heap[hole]] = hole
-                hole = child
-            if size > 0:
-                heap[hole], key[hole] = last, value
-                place[last] = hole
-            if dist[node] > far:
-                break
-            for e in range(start[node], start[node + 1]):
-                near = other[e]
-                reach = dist[node] + length[e]
-                if reach < dist[near]:
-                    dist[near] = reach
-                    if trees:
-                        parent[row, near] = node
-                        entry[row, near] = e
-                    hole = place[near]
-                    if hole < 0:
-                        hole = size
-                        size += 1
-                    while hole > 0:
-                        up = (hole - 1) // 2
-                        if key[up] <= reach:
-                            break
-                        heap[hole], key[hole] = heap[up], key[up]
-                        place[heap[hole]] = hole
-                        hole = up
-                    heap[hole], key[hole] = near, reach
-                    place[near] = hole
-
-
-def shortest_paths(
-    graph: Graph, sources: NDArray[Any], *, far: float = np.inf, trees: bool = False
-) -> tuple[Array, Index, Index]:
-    """Log-ratios along shortest paths from `sources`, ``(len(sources), N)``, infinite beyond `far`.
-
-    Returns:
-        The log-ratios and, with `trees`, parents and CSR entries from parent to child, else empty arrays.
-    """
-    shape = (len(sources), graph.records)
-    out = np.empty(shape)
-    parent = np.full(shape if trees else (0, 0), -1, dtype=np.int32)
-    entry = np.full(shape if trees else (0, 0), -1, dtype=np.int32)
-    _dijkstra(graph.start, graph.other, graph.length, np.asarray(sources, dtype=np.int64), far, out, parent, entry)
-    out[out > far] = np.inf
-    return out, parent, entry
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _preorder(root: int, first: Any, following: Any, order: Any) -> int:
+def preorder(root: int, first: Any, following: Any, order: Any) -> int:
     """Nodes of a subtree, parents first."""
     order[0] = root
     count, done = 1, 0
@@ -192,7 +87,8 @@ def _unlink(node: int, parent: Any, first: Any, following: Any, previous: Any) -
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
+def link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
+    """Hang a node up under another."""
     parent[node] = above
     following[node] = first[above]
     previous[node] = -1
@@ -205,7 +101,7 @@ def _link(node: int, above: int, parent: Any, first: Any, following: Any, previo
 def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
              order: Any, u: Any, g: Any) -> None:  # fmt: skip
     """Log-heights and accumulated reduced costs of the whole tree."""
-    n = _preorder(root, first, following, order)
+    n = preorder(root, first, following, order)
     u[root] = 0.0
     for place in range(1, n):
         node = order[place]
@@ -220,7 +116,7 @@ def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any,
 def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first: Any, following: Any,
               order: Any, mark: Any, u: Any) -> Any:  # fmt: skip
     """How far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
-    count = _preorder(top, first, following, order)
+    count = preorder(top, first, following, order)
     for place in range(count):
         mark[order[place]] = True
     best, inside, found = np.inf, -1, -1
@@ -256,7 +152,7 @@ def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any,
     for q in range(m, 0, -1):
         node, above = path[q], path[q - 1]
         entry[node], side[node] = entry[above], -side[above]
-        _link(node, above, parent, first, following, previous)
+        link(node, above, parent, first, following, previous)
         g[above] += np.exp(side[node] * length[entry[node]]) * g[node]
 
 
@@ -277,7 +173,7 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
     _reroot(top, inside, length, parent, entry, side, first, following, previous, order, g)
     side[inside] = 1 if rising else -1
     entry[inside] = found
-    _link(inside, other[found], parent, first, following, previous)
+    link(inside, other[found], parent, first, following, previous)
     share, node = g[inside], inside
     while parent[node] >= 0:
         share *= np.exp(side[node] * length[entry[node]])
@@ -297,7 +193,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
     root = 0
     for node in range(n):
         if parent[node] >= 0:
-            _link(node, parent[node], parent, first, following, previous)
+            link(node, parent[node], parent, first, following, previous)
         else:
             root = node
     pivots, fresh = 0, True
@@ -321,6 +217,52 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def root_of(parent: Any) -> int:
+    """The node without a parent."""
+    root = 0
+    for node in range(len(parent)):
+        if parent[node] < 0:
+            root = node
+    return root
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
+    """Let high records bear what a tree lacks at its root, where flows towards the root can shrink for it.
+
+    A price that falls by ``x`` at a record of height ``u`` does for the root what ``x exp(u)`` does there. So of
+    a negative ``g_root`` each record from the highest down bears what the flows on its way to the root allow.
+    ``g`` becomes what is left, ``deficit`` is raised to what each record bears.
+    """
+    root = root_of(parent)
+    borne = np.zeros(len(g), dtype=np.bool_)
+    tries = 0
+    while g[root] < 0:
+        top = root
+        for node in range(len(g) if tries < BEARERS else 0):
+            if not borne[node] and u[node] > u[top]:
+                top = node
+        tries += 1
+        share, node = -g[root], top
+        while node != root:
+            if side[node] > 0:
+                share = min(share, max(-g[node], 0.0) * np.exp(u[node] - u[root]))
+            node = parent[node]
+        borne[top] = True
+        deficit[top] = max(deficit[top], share * np.exp(u[root] - u[top]))
+        node = top
+        while node != root:
+            if side[node] > 0 or g[node] > 0:
+                g[node] += share * np.exp(u[root] - u[node])
+            else:
+                g[node] = share * np.exp(u[root] - u[node])
+            node = parent[node]
+        g[root] += share
+        if top == root:
+            g[root] = 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
     """Make `new` the root of a tree."""
     node, above, e, s = new, parent[new], entry[new], side[new]
@@ -333,26 +275,31 @@ def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any,
-           entry: Any, side: Any, value: Any, ray: Any, good: Any, root: Any) -> int:  # fmt: skip
+           entry: Any, side: Any, value: Any, ray: Any, good: Any, deficit: Any) -> int:  # fmt: skip
     n, columns = cost.shape
     total = 0
+    g, lacks = np.empty(n), np.empty(n)
     for k in range(columns):
-        g = np.empty(n)
         a = cost[:, k] - y
+        least = np.inf
+        here = (parent[k], entry[k], side[k], ray[k])
         for attempt in range(ANCHORS):
-            pivots, good[k] = _simplex(
-                a, tolerance, most, start, other, length, parent[k], entry[k], side[k], ray[k], g
-            )
+            pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
             total += pivots
-            top = 0
-            for node in range(n):
-                if parent[k, node] < 0:
-                    root[k], value[k] = node, g[node]
-                if ray[k, node] > ray[k, top]:
-                    top = node
-            if ray[k, top] <= 1e-6 or attempt == ANCHORS - 1:
+            anchored = g[root_of(here[0])]
+            lacks[:] = 0.0
+            absorb(here[0], here[2], here[3], g, lacks)
+            if lacks.sum() < least:  # the first time all is in place already
+                least, value[k], good[k] = lacks.sum(), anchored, done
+                deficit_k = lacks.copy()
+                if attempt > 0:
+                    parent[k, :], entry[k, :], side[k, :], ray[k, :] = here
+            top = here[3].argmax()
+            if here[3][top] <= 1e-6:
                 break
-            _turn(top, parent[k], entry[k], side[k])  # anchored at the largest entry values are best scaled
+            here = (here[0].copy(), here[1].copy(), here[2].copy(), here[3].copy())
+            _turn(top, here[0], here[1], here[2])  # anchored at the largest entry values are best scaled
+        np.maximum(deficit, deficit_k, deficit)
     return total
 
 
@@ -373,65 +320,11 @@ def price(
         Values, roots and rays.
     """
     outputs = cost.shape[1]
-    value, good, root = np.empty(outputs), np.zeros(outputs, dtype=np.bool_), np.zeros(outputs, dtype=np.int64)
+    value, good, deficit = np.empty(outputs), np.zeros(outputs, dtype=np.bool_), np.zeros(graph.records)
     ray = np.empty((outputs, graph.records))
     scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
     pivots = _price(
         np.array(cost), np.array(y), tolerance * scale, most, graph.start, graph.other, graph.length,
-        trees.parent, trees.entry, trees.side, value, ray, good, root,
+        trees.parent, trees.entry, trees.side, value, ray, good, deficit,
     )  # fmt: skip
-    return Priced(value=value, root=root, ray=ray, optimal=bool(good.all()), pivots=int(pivots))
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _flows(cost: Any, y: Any, true: Any, low: Any, pair: Any, parent: Any, entry: Any, side: Any,
-           forward: Any, backward: Any) -> None:  # fmt: skip
-    """Multipliers of the tight rows of each tree, at the true log-ratios."""
-    n, columns = cost.shape
-    first = np.full(n, -1, dtype=np.int32)
-    following, previous = first.copy(), first.copy()
-    order = np.empty(n, dtype=np.int32)
-    for k in range(columns):
-        first[:] = -1
-        root = 0
-        for node in range(n):
-            if parent[k, node] >= 0:
-                _link(node, parent[k, node], parent[k], first, following, previous)
-            else:
-                root = node
-        g = cost[:, k] - y
-        for place in range(_preorder(root, first, following, order) - 1, 0, -1):
-            node = order[place]
-            p = pair[entry[k, node]]
-            above = parent[k, node]
-            if side[k, node] > 0:  # node <= exp(l) parent, multiplier -g
-                f = max(-g[node], 0.0)
-                g[above] -= np.exp(true[p]) * f
-                own = True
-            else:  # parent <= exp(l) node, multiplier g exp(-l)
-                f = max(g[node], 0.0) * np.exp(-true[p])
-                g[above] += f
-                own = False
-            if (low[p] == node) == own:
-                forward[p, k] = f
-            else:
-                backward[p, k] = f
-
-
-def tree_multipliers(instance: Instance, graph: Graph, y: Array, trees: Trees) -> Multipliers:
-    """Multipliers of all outputs from their trees, computed block by block when asked for."""
-
-    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
-        step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
-        low = np.array(instance.pairs[:, 0])
-        for k0 in range(0, instance.outputs, step):
-            k1 = min(instance.outputs, k0 + step)
-            f = np.zeros((len(instance.pairs), k1 - k0))
-            b = np.zeros_like(f)
-            _flows(
-                np.array(instance.cost[:, k0:k1]), np.array(y), np.array(instance.lengths), low, graph.pair,
-                trees.parent[k0:k1], trees.entry[k0:k1], trees.side[k0:k1], f, b,
-            )  # fmt: skip
-            yield k0, k1, f, b
-
-    return Multipliers(blocks=blocks)
+    return Priced(value=value, deficit=deficit, ray=ray, optimal=bool(good.all()), pivots=int(pivots))

@@ -19,14 +19,19 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.errors import SolverError
+from privopt.errors import SolverError, StoppedError
+from privopt.optimal.flows import tree_multipliers
 from privopt.optimal.instance import Array, Instance, Multipliers, Progress, Solution
-from privopt.optimal.pricing import Graph, Priced, Trees, make_graph, price, shortest_paths, tree_multipliers
+from privopt.optimal.paths import Graph, make_graph, shortest_paths
+from privopt.optimal.pricing import Priced, Trees, price
 from privopt.optimal.reduce import solve_by_component
 from privopt.optimal.symmetry import Symmetry, find_symmetry
 
 __all__ = ["Star", "anchored_bound", "kernel_of", "make_star", "price_all", "proof", "solve_star", "star_trees"]
 
+
+BETWEEN_LOOKS = 8
+"""Outputs priced between two looks at the clock."""
 
 DEEPEST = 230.0
 """Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
@@ -199,18 +204,30 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
 
 
-def price_all(graph: Graph, instance: Instance, y: Array, trees: Trees, *, most: int = 1_000_000) -> Priced:
-    """Price every output of an instance, in threads; at most so many pivots an output."""
+def price_all(
+    graph: Graph, instance: Instance, y: Array, trees: Trees, *, most: int = 1_000_000, deadline: float | None = None
+) -> Priced:
+    """Price every output of an instance, in threads; at most so many pivots an output.
 
-    def one(columns: NDArray[np.int64]) -> Priced:
-        a, b = int(columns[0]), int(columns[-1]) + 1
-        part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
-        return price(graph, instance.cost[:, a:b], y, part, most=most)
+    Raises:
+        StoppedError: the deadline (of `time.monotonic`) came first.
+    """
 
-    parts = _parallel(one, instance.outputs)
+    def one(columns: NDArray[np.int64]) -> list[Priced]:
+        step = len(columns) if deadline is None else BETWEEN_LOOKS
+        found = []
+        for a in range(int(columns[0]), int(columns[-1]) + 1, step):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise StoppedError("the time limit came before all outputs were priced")
+            b = min(a + step, int(columns[-1]) + 1)
+            part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
+            found.append(price(graph, instance.cost[:, a:b], y, part, most=most))
+        return found
+
+    parts = [part for found in _parallel(one, instance.outputs) for part in found]
     return Priced(
         value=np.concatenate([part.value for part in parts]),
-        root=np.concatenate([part.root for part in parts]),
+        deficit=np.max([part.deficit for part in parts], axis=0),
         ray=np.concatenate([part.ray for part in parts]),
         optimal=all(part.optimal for part in parts),
         pivots=sum(part.pivots for part in parts),
@@ -218,24 +235,25 @@ def price_all(graph: Graph, instance: Instance, y: Array, trees: Trees, *, most:
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Array, trees: Trees) -> Multipliers:
-    """Multipliers from trees priced once more at the true log-ratios, where nearly all stay as they are.
+    """Multipliers from trees as they are and priced once more at the true log-ratios, whichever prove more.
 
     A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible,
     so ties do no harm here.
     """
     few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
-    price_all(exact, few, y, trees, most=4 * instance.records)
-    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, trees))
+    again = Trees(parent=trees.parent.copy(), entry=trees.entry.copy(), side=trees.side.copy())
+    price_all(exact, few, y, again, most=4 * instance.records)
+    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
 
 
 def anchored_bound(symmetry: Symmetry, y: Array, priced: Priced) -> float:
-    """Lagrangian bound: a row sums to one, so each anchor loses at most its least negative value.
+    """Lagrangian bound: a row sums to one, so each record loses at most the most that any output lacks there.
 
     A share of 1e-12 is taken off for rounding errors.
     """
-    least = np.zeros(len(symmetry.size))
-    np.minimum.at(least, symmetry.orbit[priced.root], priced.value)
-    return float(y.sum() + least @ symmetry.size - 1e-12 * np.abs(y).sum())
+    most = np.zeros(len(symmetry.size))
+    np.maximum.at(most, symmetry.orbit, priced.deficit)
+    return float(y.sum() - most @ symmetry.size - 1e-12 * np.abs(y).sum())
 
 
 def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:

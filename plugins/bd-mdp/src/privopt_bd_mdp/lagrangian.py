@@ -7,6 +7,8 @@ small LP mixes the best mechanism (Van Roy 1983; the rays as in column generatio
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -16,9 +18,10 @@ from numpy.typing import NDArray
 from privopt.backends import Outcome
 from privopt.backends.highs import Session
 from privopt.dsl.form import StandardForm
-from privopt.errors import SolverError
+from privopt.errors import SolverError, StoppedError
 from privopt.optimal.instance import Instance, Multipliers
-from privopt.optimal.pricing import Graph, Trees, make_graph
+from privopt.optimal.paths import Graph, make_graph
+from privopt.optimal.pricing import Trees
 from privopt.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
 from privopt.optimal.symmetry import Symmetry
 
@@ -83,13 +86,19 @@ class _Mixer:
             self._session.add_columns(costs * self.scale, 0.0, np.inf, sparse.csc_matrix(fresh.T))
         return len(fresh)
 
-    def run(self) -> tuple[Floats, Floats]:
+    def run(self, limit: float | None) -> tuple[Floats, Floats]:
         """Weights of the rays, prices of the records.
 
+        Args:
+            limit: seconds.
+
         Raises:
+            StoppedError: the limit came first.
             SolverError: the LP was not solved.
         """
-        answer = self._session.solve()
+        answer = self._session.solve(time_limit=limit)
+        if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
+            raise StoppedError("the time limit came before the rays were mixed")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         return np.maximum(answer.x, 0.0), answer.duals / self.scale
@@ -111,6 +120,7 @@ class Lagrangian:
         y: prices that give the bound. trees: of the outputs there.
         z: mechanism of that loss.
         steps: pricings so far.
+        deadline: of ``time.monotonic``, or None. A step that it comes into brings nothing, and the best so far stands.
     """
 
     instance: Instance
@@ -125,9 +135,10 @@ class Lagrangian:
     upper: float = np.inf
     pull: float = 0.5
     steps: int = 0
+    deadline: float | None = None
 
     @classmethod
-    def begin(cls, instance: Instance, *, star: bool) -> Lagrangian:
+    def begin(cls, instance: Instance, *, star: bool, deadline: float | None = None) -> Lagrangian:
         """Begin at the star mechanism and its multipliers, or cold: at one output for all, and no bound.
 
         Where the star has negative weights, or none, its rays and prices are taken all the same.
@@ -160,14 +171,20 @@ class Lagrangian:
             y=y,
             z=z,
             upper=instance.loss(z),
+            deadline=deadline,
         )
         if star:
-            begun.price(y)
+            with suppress(StoppedError):  # then there is no bound yet
+                begun.price(y)
         return begun
 
     def price(self, y: Floats) -> tuple[int, bool]:
-        """Price all outputs at ``y``: how many rays were new, and whether the bound rose."""
-        priced = price_all(self.graph, self.instance, y, self.trees)
+        """Price all outputs at ``y``: how many rays were new, and whether the bound rose.
+
+        Raises:
+            StoppedError: the deadline came first.
+        """
+        priced = price_all(self.graph, self.instance, y, self.trees, deadline=self.deadline)
         self.steps += 1
         bound = anchored_bound(self.symmetry, y, priced)
         better = bound > self.lower
@@ -181,8 +198,13 @@ class Lagrangian:
         return added, better
 
     def step(self) -> bool:
-        """Mix the rays, price between the best prices and the mixture's. Whether anything moved."""
-        weights, prices = self.mixer.run()
+        """Mix the rays, price between the best prices and the mixture's. Whether anything moved.
+
+        Raises:
+            StoppedError: the deadline came first; what moved before it stands.
+        """
+        left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        weights, prices = self.mixer.run(left)
         better = False
         if np.abs(weights @ self.mixer.rays - 1.0).max() < 1e-6 and float(weights @ self.mixer.costs) < self.upper:
             z = self.mixer.matrix(weights)
