@@ -26,8 +26,11 @@ lint: .venv/.stamp  ## ruff and strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+docs: .venv/.stamp  ## the documentation as pages, in site/
+	@$(BIN)/mkdocs build --strict --quiet
+
 bench: .venv/.stamp  ## our solvers against others on the same instances; writes docs/benchmarks.md
 	@$(BIN)/python tests/bench/bench_optimal.py
 
 clean:  ## everything that make made
-	rm -rf .venv .tools uv.lock demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools uv.lock demo-out site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -329,21 +329,20 @@ class SolveContext:
 
 
 class Mechanism(ABC):
-    """A paper's method, from problem to release. Subclass it and name the class in a MechanismSpec::
+    """A paper's method, from problem to release: subclass it and name the class in a MechanismSpec.
 
-    class UniformNoise(Mechanism):
-        problem_class = MetricProblem
-        release_class = MatrixRelease
+    One that releases an obfuscation matrix subclasses :class:`privopt.mechanisms.MetricMechanism` instead, which
+    leaves it one method to write.
 
-        def privacy(self, problem, method):
-            return MetricDP.of(problem)
-
-        def utility(self, problem, method):
-            return ExpectedLoss.of(problem)
-
-        def solve(self, problem, context):
-            z = np.full(problem.shape, 1 / problem.shape[1])
-            return Outcome(release=MatrixRelease.repaired(z, problem, context))
+    >>> class Shut(Mechanism):
+    ...     problem_class = release_class = object  # an attrs class of keys; a Release
+    ...     def privacy(self, problem, method): ...  # a PrivacyConstraint
+    ...     def utility(self, problem, method): ...  # a UtilityLoss
+    ...     def solve(self, problem, context):
+    ...         context.check()
+    ...         return Outcome(release=None)
+    >>> Shut().solve(None, SolveContext(method="solve")).stopped
+    False
     """
 
     problem_class: ClassVar[type]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from privopt.problem.data import MetricData
     from privopt.report.page import Section
 
-__all__ = ["Matrix", "MetricMechanism", "audit_matrix"]
+__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix"]
 
 CONFIDENCE: Final = 0.999
 DRAWS: Final = 100_000

@@ -60,7 +60,12 @@ class IndexSet:
 
     def position(self, label: Hashable) -> int:
         """Place of a label, from 0; ModelError where it is not an element."""
-        if label not in self:
+        try:
+            known = label in self
+        except TypeError:
+            kind = type(label).__name__
+            raise ModelError(f"index set {self.name}: {label!r} is a {kind}, wanted an element or its place") from None
+        if not known:
             raise ModelError(f"index set {self.name} has no element {label!r}")
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 

@@ -163,3 +163,12 @@ def test_labels_that_are_integers() -> None:
         assert m.compile().A.toarray().tolist() == [[1, 0, -1]]
     with pytest.raises(ModelError, match="has no element 1"):
         m.require("g", Le(x[a] - x[b], 0), forall=(a, b), where=[(1, 2)])
+
+
+def test_tuples_as_arrays_in_a_list_are_told() -> None:
+    m = Model("m")
+    X = IndexSet("X", ["a", "b"])
+    i, j = Index("i", X), Index("j", X)
+    z = m.variable("z", X)
+    with pytest.raises(ModelError, match=r"where, index i: .* is a ndarray, wanted an element or its place"):
+        m.require("rows", Le(z[i], z[j]), forall=(i, j), where=[np.array([0, 1]), np.array([1, 0])])

@@ -1,0 +1,282 @@
+"""The public surface as the documentation lists it: commands and options, hooks, Python names and signatures.
+
+The listings stand between ``<!-- made: WHAT -->`` and ``<!-- end -->`` in docs/reference; ``python
+tests/docs/doc_surface.py`` writes them again, and a test fails where they are not what the code says.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+import privopt
+from privopt.cli import cli
+from privopt.specs import Hooks
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+PACKAGE = Path(privopt.__file__).parent
+
+FIRST = [
+    "specs",
+    "interfaces",
+    "errors",
+    "problem",
+    "problem.metric",
+    "problem.data",
+    "problem.tables",
+    "mechanisms",
+    "matrix",
+    "privacy",
+    "losses",
+    "dsl",
+    "noise",
+    "exact",
+    "execution",
+    "report",
+    "attack",
+    "testing",
+    "registry",
+    "solve",
+]
+"""What a plugin's author needs, in the order in which it is met."""
+
+
+FURTHER = [
+    "audit",
+    "backends",
+    "cli",
+    "decompose",
+    "dsl.form",
+    "files",
+    "optimal",
+    "problem.cost",
+    "problem.geometry",
+    "problem.pairs",
+    "problem.roads",
+    "reporting",
+    "scaffold",
+    "testing.noise",
+    "testing.strategies",
+]
+"""What a script may want besides. Other modules are the house's own, though plugins of the house use some of them."""
+
+
+def hidden_imports(path: Path) -> Iterator[str]:
+    """What a file imports of privopt that no ``__all__`` has."""
+    for module, name in imports(path):
+        if any(part.startswith("_") for part in module.split(".")) or name not in public_names(file_of(module)):
+            yield f"privopt.{module}.{name}"
+
+
+def unlisted_imports(path: Path) -> Iterator[str]:
+    """What a file imports of privopt that is not listed, be it under its own module or under the package around."""
+    for module, name in imports(path):
+        homes = [home for home in (module, module.rpartition(".")[0]) if home in [*FIRST, *FURTHER]]
+        if "._" in f".{module}" or not any(name in public_names(file_of(home)) for home in homes):
+            yield f"privopt.{module}.{name}"
+
+
+def imports(path: Path) -> Iterator[tuple[str, str]]:
+    """(module without ``privopt.``, name) of each name that a file imports from a module of privopt."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "privopt":
+            module = (node.module or "").removeprefix("privopt").removeprefix(".")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}".strip(".")
+                if not file_of(inner).is_file() and inner != "__version__":
+                    yield module, alias.name
+
+
+def file_of(module: str) -> Path:
+    """Where a module stands."""
+    path = PACKAGE.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def public_names(path: Path) -> list[str]:
+    """The ``__all__`` of a file."""
+    for node in ast.parse(path.read_text("utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
+            names: list[str] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+            return names
+    return []
+
+
+# --- Python names --------------------------------------------------------------------------------------
+
+
+def parameters(thing: Any) -> str:
+    """Names, kinds and plain defaults of parameters; annotations are left to the docstrings."""
+    try:
+        signature = inspect.signature(getattr(thing, "py_func", thing))
+    except (TypeError, ValueError):
+        return "(...)"
+    parts, keyword_only = [], False
+    for name, parameter in signature.parameters.items():
+        if name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            parts, keyword_only = [*parts, f"*{name}"], True
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            parts.append(f"**{name}")
+        else:
+            if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+                parts, keyword_only = [*parts, "*"], True
+            parts.append(name + default(parameter))
+    return f"({', '.join(parts)})"
+
+
+def default(parameter: inspect.Parameter) -> str:
+    """``=value`` where it is plain, ``=...`` where it is not."""
+    value = parameter.default
+    if value is parameter.empty:
+        return ""
+    plain = value is None or type(value) in (bool, int, float, str)
+    return f"={value!r}" if plain else "=..."
+
+
+def first_line(thing: Any) -> str:
+    """First sentence of a docstring."""
+    text = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    return " ".join(text.split())
+
+
+def rows(module: str) -> Iterator[tuple[str, str]]:
+    """(what it is, what it says of itself) of every public name of a module, and of the parts of its classes."""
+    home = import_module(f"privopt.{module}")
+    for name in sorted(home.__all__):
+        thing = getattr(home, name)
+        if not isinstance(thing, type):
+            callable_ = callable(thing) and hasattr(getattr(thing, "py_func", thing), "__name__")
+            shown = parameters(thing) if callable_ else constant(thing)
+            yield f"{name}{shown}", first_line(thing) if callable_ else ""
+            continue
+        if issubclass(thing, enum.Enum):
+            yield f"enum {name}: {', '.join(member.name for member in thing)}", first_line(thing)
+            continue
+        yield f"class {name}{parameters(thing)}", first_line(thing)
+        if (getattr(thing, "__module__", "") or "").startswith("privopt"):
+            yield from parts_of(thing)
+
+
+def constant(thing: Any) -> str:
+    """`` = value`` where it is short."""
+    shown = repr(thing)
+    return f" = {shown}" if type(thing) in (int, float, str, tuple) and len(shown) < 60 else ""
+
+
+def parts_of(cls: type) -> Iterator[tuple[str, str]]:
+    """Public methods and properties of a class's own body."""
+    for name, member in vars(cls).items():
+        if name.startswith("_"):
+            continue
+        inner = getattr(member, "__func__", None) or getattr(member, "func", None)
+        if isinstance(member, property):
+            yield f"    .{name}", first_line(member)
+        elif inspect.isfunction(member):
+            yield f"    .{name}{parameters(member)}", first_line(member)
+        elif inspect.isfunction(inner):
+            made = f"    .{name}" if hasattr(member, "attrname") else f"    .{name}{parameters(inner)}"
+            yield made, first_line(inner)
+
+
+def listing(module: str) -> str:
+    """One module as a section."""
+    home = import_module(f"privopt.{module}")
+    lines = [f"### privopt.{module}", "", first_line(home), "", "```text"]
+    for what, says in rows(module):
+        lines += [what, f"{' ' * (len(what) - len(what.lstrip()) + 8)}{says}"] if says else [what]
+    return "\n".join([*lines, "```", ""])
+
+
+def python() -> str:
+    """Modules that a plugin's author needs, then the others."""
+    return "\n".join(
+        ["## For plugins and scripts", "", *map(listing, FIRST), "## Further public names", "", *map(listing, FURTHER)]
+    )
+
+
+# --- command line and hooks ----------------------------------------------------------------------------
+
+
+def option(made: click.Option) -> str:
+    """An option as it is written."""
+    names = ", ".join(f"`{name}`" for name in made.opts)
+    value = "" if made.is_flag else f" {made.make_metavar(click.Context(cli))}"
+    return f"{names}{value}".replace("|", "&#124;")
+
+
+def commands() -> str:
+    """Every command with its arguments and options."""
+    lines = []
+    for name, command in sorted(cli.commands.items()):
+        arguments = " ".join(
+            made.make_metavar(click.Context(command)) for made in command.params if isinstance(made, click.Argument)
+        )
+        lines += [f"### privopt {name}", "", f"`privopt {name} {arguments}`".replace(" `", "`"), ""]
+        lines += [first_line(command.callback) or "", "", "| option | means |", "| --- | --- |"]
+        for made in command.params:
+            if isinstance(made, click.Option):
+                needed = " Required." if made.required else ""
+                shown = made.to_info_dict()["default"] if made.show_default else None
+                stated = "" if shown is None else f" Default: {shown}."
+                lines.append(f"| {option(made)} | {made.help or ''}{needed}{stated} |")
+        lines += ["| `-h`, `--help` | Show the options and end. |", ""]
+    return "\n".join(lines)
+
+
+def hooks() -> str:
+    """Every hook with its parameters."""
+    lines = []
+    for name, member in vars(Hooks).items():
+        function = getattr(member, "__func__", None)
+        if function is None:
+            continue
+        lines += [f"### {name}{parameters(function)}", "", first_line(function), ""]
+    return "\n".join(lines)
+
+
+MADE: dict[str, tuple[str, Callable[[], str]]] = {
+    "commands": ("command-line.md", commands),
+    "hooks": ("hooks.md", hooks),
+    "names": ("python.md", python),
+}
+
+
+def parted(text: str, what: str) -> tuple[str, str, str]:
+    """A page's text before a listing, the listing, and after it.
+
+    Raises:
+        ValueError: the page has no such listing.
+    """
+    found = re.search(rf"(?s)\A(.*<!-- made: {what} -->\n\n)(.*)(<!-- end -->.*)\Z", text)
+    if found is None:
+        raise ValueError(f"no listing {what!r}")
+    return found[1], found[2], found[3]
+
+
+def shape(listing: str) -> list[str]:
+    """A listing without the sentences that say what a name is: those may be improved at leisure."""
+    return [line for line in listing.splitlines() if not re.match(r" {8}", line)]
+
+
+def main() -> None:
+    """Write the listings again."""
+    for what, (name, make) in MADE.items():
+        path = REFERENCE / name
+        before, _, after = parted(path.read_text("utf-8"), what)
+        path.write_text(before + make() + after, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Every code block of README and documentation runs."""
+
+import doctest
+from importlib import import_module
+
+import pytest
+from doc_blocks import ROOT, Page, blocks, commands, matches, pages, session
+
+MODULES = ["errors", "interfaces", "registry", "specs", "problem.metric", "execution", "testing.problems"]
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_block_runs(path, tmp_path):
+    Page(path, tmp_path).run()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_docstrings_run(name):
+    assert doctest.testmod(import_module(f"privopt.{name}")).failed == 0
+
+
+def run(tmp_path, text):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    made = Page(page, folder)
+    made.path = page
+    made.run()
+    return made
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\n1 / 0\n```\n",
+        "```python\nprint(1)\n```\n\n```text\n2\n```\n",
+        "```bash\nfalse\n```\n",
+        "```bash\nprivopt describe nothing-like-it\n```\n",
+        "```bash\n$ privopt list\nnothing is installed\n```\n",
+        "```toml\n[privacy]\nepsilom = 1\n```\n",
+        "```toml\n[privacy\n```\n",
+        "```text\n$ privopt list\n```\n",
+        "```sh\nls\n```\n",
+        "```python\nx = 1\n",
+    ],
+)
+def test_a_wrong_block_is_found(tmp_path, text):
+    with pytest.raises((AssertionError, ZeroDivisionError, ValueError)):
+        run(tmp_path, text)
+
+
+def test_blocks_share_a_page(tmp_path):
+    text = "```python\nx = 2\n```\n\n```python\nprint(x + 1)\n```\n\n```text\n3\n```\n"
+    text += "```toml\n# a/b.toml\nx = 1\n```\n```bash\n$ cat a/b.toml\n...\nx = 1\n```\n"
+    assert run(tmp_path, text).ran == 4
+
+
+def test_parts():
+    assert [block.line for block in blocks("a\n```text\nx\n```\n  ```bash\n  ls\n  ```\n", "p")] == [2, 5]
+    assert list(commands("# why\nls \\\n -l\ncat <<'E'\nx\nE\n")) == ["ls  -l", "cat <<'E'\nx\nE"]
+    assert list(session("$ ls\na\nb\n$ pwd\n")) == [("ls", "a\nb"), ("pwd", "")]
+    assert matches("a ... c\n...\nz", "a b c\n1\n2\nz\n")
+    assert not matches("a ... c", "a b d")

@@ -1,0 +1,71 @@
+"""The documentation builds without a warning, and its pages load nothing from outside."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from doc_blocks import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder
+
+
+class Links(HTMLParser):
+    """Ids, and what is linked and loaded."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.loaded = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.ids.update(named[name] for name in ("id", "name") if named.get(name))
+        if tag == "a" and named.get("href"):
+            self.links.append(named["href"])
+        elif tag in ("script", "img", "iframe") and named.get("src"):
+            self.loaded.append(named["src"])
+        elif tag == "link" and named.get("href"):
+            self.loaded.append(named["href"])
+
+
+def test_every_link_inside_leads_somewhere(site):
+    pages = {path: Links(path.read_text("utf-8")) for path in site.rglob("*.html")}
+    assert len(pages) > 20
+    for path, page in pages.items():
+        for link in page.links:
+            if re.match(r"[a-z]+:", link) or path.name == "404.html":
+                continue
+            target, _, anchor = link.partition("#")
+            there = (path.parent / target).resolve() if target else path
+            there = there / "index.html" if there.is_dir() else there
+            assert there.is_file(), f"{path.name}: {link}"
+            if anchor and there in pages:
+                assert anchor in pages[there].ids, f"{path.name}: {link}"
+
+
+def test_nothing_is_loaded_from_outside(site):
+    for path in site.rglob("*.html"):
+        loaded = Links(path.read_text("utf-8")).loaded
+        assert loaded
+        assert not [name for name in loaded if re.match(r"(https?:)?//", name)], path
+    for path in site.rglob("*.css"):
+        assert not re.search(r"url\(['\"]?(https?:)?//", path.read_text("utf-8", errors="replace")), path
+    for path in site.rglob("*.js"):
+        assert not re.search(r"(src|href)\s*=\s*['\"]https?://", path.read_text("utf-8", errors="replace")), path
