@@ -5,6 +5,7 @@ import random
 import tomllib
 from decimal import Decimal
 
+import attrs
 import numpy as np
 import pytest
 from faults import counts, matrix, ranks
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import UnknownNameError, UsageError
-from privopt.problem import load_problem
+from privopt.problem import key, load_problem
 from privopt.problem.metric import MetricProblem
 from privopt.registry import registry
+from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing import (
     GeneratedProblem,
     conformance,
@@ -26,6 +28,7 @@ from privopt.testing import (
     to_toml,
 )
 from privopt.testing.checks import CHECKS
+from privopt.testing.checks.inputs import wrongs
 from privopt.testing.efforts import EFFORTS, effort
 from privopt.testing.metric import default_profile
 from privopt.testing.runner import expected_for, judged
@@ -43,6 +46,31 @@ from privopt.testing.under_trial import fingerprint
 few = settings(max_examples=30, deadline=None, database=None)
 
 test_conformance = conformance(matrix.RightMatrix, guarantee="metric-dp", checks=["rows-sum-to-one", "oracle"])
+
+
+def test_another_process_is_asked_for_the_methods_own_gap():
+    way = MethodSpec(name="solve", summary="coarse", gap=0.25)
+    spec = MechanismSpec(
+        name="minds", target="faults.matrix:MindsTheGap", guarantee="metric-dp", summary="coarse", methods=[way]
+    )
+    assert run_check("seed-determinism", subject(matrix.MindsTheGap, spec=spec), how=EFFORTS["dev"]).status == "passed"
+
+
+@attrs.frozen
+class Inner:
+    radius: float = key(default=1.0, help="how far")
+
+
+@attrs.frozen
+class Outer:
+    shape: str | Inner = key(default="round", help="a name, or a table")
+
+
+@pytest.mark.parametrize("toml", ['shape = "square"', "[shape]\nradius = 2.0", ""])
+def test_a_key_may_be_text_or_a_table(toml):
+    made = list(wrongs(GeneratedProblem(toml=toml, files={}), Outer))
+    assert any("shape" in wrong.names for wrong in made)
+    assert any("radius" in wrong.names for wrong in made) == ("radius" in toml)
 
 
 class TestStrictness:

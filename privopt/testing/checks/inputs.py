@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -154,7 +154,7 @@ def _table(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[Wrong]
                 if declared.check(value):
                     yield Wrong(problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,))
         for member in members:
-            if attrs.has(member) and member is not File and given is not None:
+            if attrs.has(member) and member is not File and isinstance(given, Mapping):
                 yield from _table(problem, member, f"{key}.")
 
 

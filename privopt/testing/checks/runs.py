@@ -119,7 +119,7 @@ _CHILD: Final = """
 import importlib, importlib.util, json, sys
 from pathlib import Path
 sys.path[:] = json.loads(sys.argv[1])
-name, file, qualname, kind, method, spec_name, seed, jobs, work = json.loads(sys.argv[2])
+name, file, qualname, kind, method, gap, spec_name, seed, jobs, work = json.loads(sys.argv[2])
 if importlib.util.find_spec(name) is not None:
     module = importlib.import_module(name)
 else:
@@ -134,7 +134,7 @@ from privopt.solve import Options, solve
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Subject
-way = MethodSpec(name=method, summary="under trial", guarantee=kind)
+way = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
 spec = MechanismSpec(name=spec_name, target="under:Trial", guarantee=kind, summary="under trial", methods=[way])
 profile = Profile(problems=None)
 tried = Subject(spec=spec, mechanism_class=cls, method=way, profile=profile, kind=kind, private=True)
@@ -172,7 +172,10 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
     work = [(str(run.source), str(out)) for run, out in zip(runs, outs, strict=True)]
     jobs = 2 if trial.effort.name == "nightly" else 1
     kind = subject.spec.kind_of(subject.method)
-    told_to = [cls.__module__, file, cls.__qualname__, kind, subject.method.name, subject.spec.name, SEED, jobs, work]
+    method = subject.method
+    told_to = [
+        cls.__module__, file, cls.__qualname__, kind, method.name, method.gap, subject.spec.name, SEED, jobs, work
+    ]  # fmt: skip
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     call = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(told_to)]
     ended = subprocess.run(call, capture_output=True, text=True, env=environment, timeout=600, check=False)
