@@ -9,7 +9,9 @@ from typing import Any
 
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import PRIVATE, REPORT, jsonable
+from privopt.problem import files_of
 from privopt.report import page
+from privopt.report.theme import save
 from privopt.solve import load_release
 
 __all__ = ["write_figures", "write_report"]
@@ -33,7 +35,8 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
         if not compared:
             raise UsageError(f"--truth: {registered.spec.name} has no secrets to compare its release with")
         sections, target = [*compared, *sections], private / REPORT
-    _replace(target, page(jsonable(result), sections, truth=truth))
+    absent = sorted({file.name for file in files_of(problem) if file.secret})
+    _replace(target, page(jsonable(result), sections, truth=truth, absent=absent))
     return target
 
 
@@ -56,7 +59,7 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
     for name, figure in figures.items():
         for ending, options in ((".svg", {"metadata": {"Date": None}}), (".png", {"dpi": 144})):
             path = target / f"{name}{ending}"
-            figure.savefig(path, **options)
+            save(figure, path, **options)
             written.append(path)
     return written
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from examples import EXAMPLES, SECRETIVE
 from toys import write_toy
 
 
@@ -48,3 +49,21 @@ def privopt():
 def result_of():
     """result.json of a DIR."""
     return lambda folder: json.loads((Path(folder) / "result.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory):
+    """DIR of an example problem by its name in examples.py, solved once; copy it before changing anything."""
+    from privopt.solve import Options, solve
+
+    made = {}
+
+    def solved(name, *, secretive=False):
+        if (name, secretive) not in made:
+            found = (SECRETIVE if secretive else EXAMPLES)[name]
+            folder = tmp_path_factory.mktemp(name)
+            problem = found.write(folder / "problem")
+            made[name, secretive] = solve(found.mechanism, problem, folder / "out", Options(**found.options)).folder
+        return made[name, secretive]
+
+    return solved

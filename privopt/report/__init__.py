@@ -1,5 +1,17 @@
-"""What reports are made of: the frame of the page, sections, and the body of metric mechanisms."""
+"""What reports are made of: the frame of the page, sections, figures, and the body of metric mechanisms."""
 
-from privopt.report.page import Section, figure_section, page, shown, svg, table_section
+from privopt.report.page import Section, drawing, figure_section, page, pair_section, shown, table, table_section
+from privopt.report.theme import svg, themed
 
-__all__ = ["Section", "figure_section", "page", "shown", "svg", "table_section"]
+__all__ = [
+    "Section",
+    "drawing",
+    "figure_section",
+    "page",
+    "pair_section",
+    "shown",
+    "svg",
+    "table",
+    "table_section",
+    "themed",
+]

@@ -1,63 +1,127 @@
-(() => {
+(async () => {
   "use strict";
-  const data = JSON.parse(document.getElementById("data").textContent);
-  const canvas = document.getElementById("map");
-  const list = document.getElementById("record");
-  const told = document.getElementById("told");
+  const find = (id) => document.getElementById(id);
+  const data = JSON.parse(find("data").textContent);
+  const canvas = find("map"), list = find("record"), told = find("told");
   const pen = canvas.getContext("2d");
-  const raw = atob(data.shares);
-  const width = data.outputs.length;
-  const points = data.outputPlaces.concat(data.places);
+  const width = data.outputs.length, count = data.records.length;
+  const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, n) => [flat[2 * n], flat[2 * n + 1]]);
+  const places = pairs(data.places), outputPlaces = pairs(data.outputPlaces);
+  const packed = Uint8Array.from(atob(data.shares), (sign) => sign.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const shares = new Uint8Array(await new Response(stream).arrayBuffer());
+
+  const points = outputPlaces.concat(places);
   const least = [0, 1].map((axis) => points.reduce((a, p) => Math.min(a, p[axis]), Infinity));
   const most = [0, 1].map((axis) => points.reduce((a, p) => Math.max(a, p[axis]), -Infinity));
   const span = [most[0] - least[0] || 1, most[1] - least[1] || 1];
-  const scale = Math.min((canvas.width - 60) / span[0], (canvas.height - 60) / span[1]);
-  const shift = [(canvas.width - span[0] * scale) / 2, (canvas.height - span[1] * scale) / 2];
-  const at = (p) => [shift[0] + (p[0] - least[0]) * scale, canvas.height - shift[1] - (p[1] - least[1]) * scale];
-  const radius = Math.max(2.5, Math.min(14, 260 / Math.sqrt(width)));
-  const share = (row, k) => raw.charCodeAt(row * width + k) / 255;
+  const edge = 46, full = 1000;
+  const height = Math.round(Math.min(640, Math.max(260, (full - 2 * edge) * span[1] / span[0] + 2 * edge)));
+  const dense = Math.min(2, window.devicePixelRatio || 1);
+  canvas.width = full * dense;
+  canvas.height = height * dense;
+  canvas.style.aspectRatio = `${full} / ${height}`;
+  const scale = Math.min((full - 2 * edge) / span[0], (height - 2 * edge) / span[1]);
+  const shift = [(full - span[0] * scale) / 2, (height - span[1] * scale) / 2];
+  const at = (p) => [shift[0] + (p[0] - least[0]) * scale, height - shift[1] - (p[1] - least[1]) * scale];
 
-  function dot(place, size, fill) {
+  // Half the distance to the nearest neighbour, so that a grid fills its area and close points do not hide each other.
+  function spacing() {
+    const some = outputPlaces.filter((_, n) => n % Math.ceil(width / 200) === 0);
+    const near = some.map((p) => outputPlaces.reduce((a, q) => {
+      const d = Math.hypot(p[0] - q[0], p[1] - q[1]);
+      return d > 0 && d < a ? d : a;
+    }, Infinity)).sort((a, b) => a - b);
+    return (near[Math.floor(near.length / 2)] || Infinity) * scale / 2;
+  }
+  const radius = Math.max(2.5, Math.min(22, 0.92 * spacing()));
+  const share = (row, k) => shares[row * width + k] / 255;
+  const probability = (row, k) => share(row, k) ** 2 * data.greatest[row];
+  const percent = (p) => `${(100 * p).toPrecision(p < 0.001 ? 1 : 2)} %`;
+
+  function dot(place, size) {
     const [x, y] = at(place);
     pen.beginPath();
     pen.arc(x, y, size, 0, 2 * Math.PI);
-    if (fill) { pen.fillStyle = fill; pen.fill(); } else { pen.stroke(); }
+  }
+
+  const part = (colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
+  const mixed = (low, high, value) => `rgb(${low.map((from, n) => Math.round(from + (high[n] - from) * value)).join()})`;
+
+  function ruler(ink) {
+    if (!data.scale) return;
+    const wanted = span[0] / 5, power = 10 ** Math.floor(Math.log10(wanted));
+    const length = [5, 2, 1].map((n) => n * power).find((n) => n <= wanted) || power;
+    pen.strokeStyle = pen.fillStyle = ink;
+    pen.lineWidth = 2;
+    pen.beginPath();
+    pen.moveTo(14, height - 12);
+    pen.lineTo(14 + length * scale, height - 12);
+    pen.stroke();
+    pen.font = "13px system-ui, sans-serif";
+    pen.fillText(`${Number(length.toPrecision(2))} ${data.scale}`, 14, height - 18);
   }
 
   function show(row) {
-    pen.fillStyle = "#ffffff";
-    pen.fillRect(0, 0, canvas.width, canvas.height);
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const wide = (hex) => hex.length === 4 ? `#${[...hex.slice(1)].map((c) => c + c).join("")}` : hex;
+    const low = part(wide(colour("pale"))), high = part(wide(colour("mark")));
+    pen.setTransform(dense, 0, 0, dense, 0, 0);
+    pen.clearRect(0, 0, full, height);
     const order = [...data.outputs.keys()].sort((a, b) => share(row, a) - share(row, b));
     for (const k of order) {
-      const value = share(row, k);
-      const mix = (from, to) => Math.round(from + (to - from) * value);
-      dot(data.outputPlaces[k], radius, `rgb(${mix(228, 8)},${mix(233, 64)},${mix(238, 129)})`);
+      dot(outputPlaces[k], radius);
+      pen.fillStyle = mixed(low, high, share(row, k));
+      pen.fill();
     }
+    if (data.marked) {
+      pen.strokeStyle = colour("ink");
+      pen.lineWidth = 1.5;
+      for (const k of data.marked[row]) { dot(outputPlaces[k], radius); pen.stroke(); }
+    }
+    ruler(colour("soft"));
     pen.lineWidth = 3;
-    pen.strokeStyle = "#b3261e";
-    dot(data.places[row], radius + 4, null);
-    const likely = order.slice(-5).reverse().filter((k) => share(row, k) > 0);
-    const lines = likely.map((k) => {
-      const p = share(row, k) ** 2 * data.greatest[row];
-      return `${data.outputs[k]} (about ${(100 * p).toPrecision(2)} %)`;
-    });
-    told.textContent = `From ${data.records[row]}: most likely ${lines.join(", ")}. ` +
-      `Expected loss ${data.loss[row]} ${data.unit}.`;
+    pen.strokeStyle = colour("bad");
+    dot(places[row], radius + 3);
+    pen.stroke();
+    tell(row, order.slice(-5).reverse().filter((k) => share(row, k) > 0));
   }
 
+  function tell(row, likely) {
+    const facts = Object.entries(data.facts).map(([name, values]) => `${name}: ${values[row]} ${data.unit[name] || ""}`);
+    const lists = [
+      [`From ${data.records[row]}, most likely`, likely.map((k) => `${data.outputs[k]}: ${percent(probability(row, k))}`)],
+      [`Of ${data.records[row]}`, facts],
+    ];
+    told.replaceChildren(...lists.map(([head, lines]) => {
+      const box = document.createElement("div"), title = document.createElement("p");
+      const strong = document.createElement("strong"), items = document.createElement("ul");
+      strong.textContent = head;
+      title.append(strong);
+      for (const line of lines) items.append(Object.assign(document.createElement("li"), { textContent: line.trim() }));
+      box.append(title, items);
+      return box;
+    }));
+  }
+
+  const choose = (row) => { list.value = String(row); show(row); };
   list.addEventListener("change", () => show(Number(list.value)));
+  find("before").addEventListener("click", () => choose((Number(list.value) + count - 1) % count));
+  find("after").addEventListener("click", () => choose((Number(list.value) + 1) % count));
   canvas.addEventListener("click", (event) => {
     const box = canvas.getBoundingClientRect();
-    const x = (event.clientX - box.left) * canvas.width / box.width;
-    const y = (event.clientY - box.top) * canvas.height / box.height;
+    const x = (event.clientX - box.left) * full / box.width, y = (event.clientY - box.top) * height / box.height;
     let best = 0, nearest = Infinity;
-    data.places.forEach((place, row) => {
-      const [px, py] = at(place);
-      const away = (px - x) ** 2 + (py - y) ** 2;
+    places.forEach((place, row) => {
+      const [px, py] = at(place), away = (px - x) ** 2 + (py - y) ** 2;
       if (away < nearest) { nearest = away; best = row; }
     });
-    list.value = String(best);
-    show(best);
+    choose(best);
   });
-  show(0);
+  const again = () => show(Number(list.value));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
+  matchMedia("print").addEventListener("change", again);
+  choose(Number(list.value) || 0);
+  canvas.dataset.ready = "yes";
 })();

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +20,11 @@ from privopt_fl_linear.problem import FLProblem
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.server import Plan, Site, capacities, serve
 from privopt_fl_linear.theory import assumption_5, bounds, values
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.report import Section
 
 __all__ = ["FLLinear"]
 
@@ -137,6 +143,26 @@ class FLLinear(Mechanism):
             lower = epsilon_lower(none, one, CONFIDENCE)
             found["statistical"] = {"epsilon_lower": lower, "confidence": CONFIDENCE, "draws": AUDIT_DRAWS}
         return found
+
+    def report(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+        """Map, capacities against demand, cost over delta."""
+        from privopt_fl_linear.report import sections
+
+        return sections(problem, release, result)
+
+    def report_truth(
+        self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any], private: Path
+    ) -> Sequence[Section]:
+        """True clients against capacities, and true costs."""
+        from privopt_fl_linear.report import truth_sections
+
+        return truth_sections(problem, release, private)
+
+    def figures(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """Map, capacities, costs."""
+        from privopt_fl_linear.report import figures
+
+        return figures(problem, release, result)
 
 
 def _verify_openly(problem: FLProblem, release: FLRelease) -> list[str]:

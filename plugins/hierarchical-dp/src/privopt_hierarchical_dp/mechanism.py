@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from attrs import frozen
@@ -18,6 +19,11 @@ from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statemen
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.release import HierarchyRelease, violations
 from privopt_hierarchical_dp.tree import Ints, Tree, add_up
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.report import Section
 
 __all__ = ["HierarchicalDP", "PostProcessing", "draw"]
 
@@ -200,6 +206,30 @@ class HierarchicalDP(Mechanism):
         real = spent_on_a_neighbour(method, release.tree, budgets, problem.settings.max_quantity)
         claimed = None if METHODS[method].query == "chain" else float(problem.privacy.epsilon)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
+
+    def report(
+        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]
+    ) -> Sequence[Section]:
+        """The tree with totals, errors to expect, noise scales."""
+        from privopt_hierarchical_dp.report import sections
+
+        return sections(problem, release, result)
+
+    def report_truth(
+        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any], private: Path
+    ) -> Sequence[Section]:
+        """The errors of this very release."""
+        from privopt_hierarchical_dp.report import truth_sections
+
+        return truth_sections(problem, release, result, private)
+
+    def figures(
+        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]
+    ) -> Mapping[str, Figure]:
+        """Tree, sizes, errors."""
+        from privopt_hierarchical_dp.report import figures
+
+        return figures(problem, release, result)
 
 
 def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:

@@ -17,7 +17,7 @@ from privopt_hierarchical_dp.tree import Ints, Tree
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
 
-__all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "violations"]
+__all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "read_table", "violations"]
 
 ARTEFACT = "release.csv"
 NOISY = "noisy.npz"
@@ -63,7 +63,7 @@ class HierarchyRelease(Release):
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
         sizes = problem.hierarchy.sizes
-        tree, counts = _read_table(folder / ARTEFACT, sizes)
+        tree, counts = read_table(folder / ARTEFACT, sizes)
         path = folder / NOISY
         wanted = f"arrays level_1 to level_{tree.depth} and totals_1 of integers, one row a region"
         try:
@@ -161,7 +161,12 @@ def _write_table(path: Path, tree: Tree, counts: Sequence[Ints]) -> None:
             ).write_csv(stream, include_header=level == 0, quote_style="necessary", null_value="")
 
 
-def _read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
+def read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
+    """Regions, and counts of every level (R_l, sizes), from a table in the form of release.csv.
+
+    Raises:
+        InputError: a file that cannot be read or is not of that form.
+    """
     import polars as pl
 
     wanted = "columns region, parent, size, groups"

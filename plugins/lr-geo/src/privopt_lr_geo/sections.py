@@ -48,7 +48,8 @@ def row_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -> F
     where = layout(problem.data.outputs)[0]
     figure, axes = axes_of(5.6, 4.3)
     row = np.sqrt(release.probabilities[user])
-    drawn = axes.scatter(*where.places.T, c=row, s=40, cmap="viridis", edgecolors="none")
+    x, y = where.places.T
+    drawn = axes.scatter(x, y, c=row, s=40, cmap="viridis", edgecolors="none")
     figure.colorbar(drawn, ax=axes, label=f"square root of the probability from {release.records[user]}")
     axes.set(xlabel=where.axes[0], ylabel=where.axes[1], aspect="equal")
     return figure
@@ -73,10 +74,12 @@ def range_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) ->
         axes.scatter(x[mask], y[mask], s=60, color=colour, edgecolors="none", label=name)
     own = placed[0].places
     inside = lr_sets(problem, problem.users[[user]])[0]
-    axes.scatter(*own[inside].T, s=95, facecolors="none", edgecolors=INK, linewidths=1, label="LR set")
-    axes.scatter(
-        *own[record], s=190, facecolors="none", edgecolors=BAD, linewidths=2.2, label=f"user {release.records[user]}"
-    )
+    for mask, size, colour, width, name in (
+        (inside, 95, INK, 1.0, "LR set"),
+        (np.arange(len(own)) == record, 190, BAD, 2.2, f"user {release.records[user]}"),
+    ):
+        x, y = own[mask].T
+        axes.scatter(x, y, s=size, facecolors="none", edgecolors=colour, linewidths=width, label=name)
     axes.set(xlabel=placed[0].axes[0], ylabel=placed[0].axes[1], aspect="equal")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 from attrs import frozen
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
 from privopt_photo_censor.scores import Floats
 
-__all__ = ["ScoredFolder", "gps", "photo_files", "score_folder"]
+__all__ = ["ScoredFolder", "gps", "photo_files", "score_folder", "thumbnails"]
 
 SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
 
@@ -124,3 +125,32 @@ def score_folder(folder: Path, classifier: Path) -> ScoredFolder:
         cells=tuple(cells),
         true_location=true,
     )
+
+
+def thumbnails(folder: Path) -> list[bytes]:
+    """Small JPEGs of the photos of a folder, in their order, upright, and without any of their metadata.
+
+    The more photos, the smaller: about 2 MB in all at most.
+
+    Raises:
+        InputError: a photo cannot be read.
+    """
+    files = photo_files(folder)
+    edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
+    return [_thumbnail(path, edge) for path in files]
+
+
+def _thumbnail(path: Path, edge: int) -> bytes:
+    out = io.BytesIO()
+    try:
+        with Image.open(path) as photo:
+            photo.draft("RGB", (2 * edge, 2 * edge))
+            small = ImageOps.exif_transpose(photo).convert("RGB")
+            small.thumbnail((edge, edge))
+            plain = Image.new("RGB", small.size)
+            plain.paste(small)
+            plain.save(out, "JPEG", quality=72)
+    except (OSError, ValueError, SyntaxError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError([Fault(path.name, "", f"a photo that cannot be read ({reason})", "a photo")]) from None
+    return out.getvalue()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from privopt_photo_censor.problem import PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions
 from privopt_photo_censor.scores import Album, Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.report import Section
 
 __all__ = ["PhotoCensor"]
 
@@ -55,6 +60,7 @@ class PhotoCensor(Mechanism):
             kept=plan.kept,
             scores=album.scores if from_folder else None,
             true=album.true if from_folder else -1,
+            thumbnails=_thumbnails(problem),
         )
         return Outcome(
             release=release,
@@ -117,6 +123,18 @@ class PhotoCensor(Mechanism):
             if details.get(name) != value
         ]
 
+    def report(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Sequence[Section]:
+        """The album, ranks before and after, top places."""
+        from privopt_photo_censor.report import sections
+
+        return sections(problem, release, result)
+
+    def figures(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """What the classifier guesses before and after, and deletions beside greedy's."""
+        from privopt_photo_censor.report import figures
+
+        return figures(problem, release, result)
+
     def audit(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""
         scores = problem.loaded.scores[release.kept].sum(axis=0)
@@ -129,3 +147,11 @@ class PhotoCensor(Mechanism):
             "bayes_error": float(1.0 - posterior.max()),
             "entropy_bits": float(max(0.0, -(used * np.log2(used)).sum())),
         }
+
+
+def _thumbnails(problem: PhotoProblem) -> tuple[bytes, ...]:
+    if problem.photo_folder is None:
+        return ()
+    from privopt_photo_censor.folder import thumbnails
+
+    return tuple(thumbnails(problem.photo_folder))

@@ -72,7 +72,7 @@ class PhotoProblem:
         if faults:
             raise InputError(faults)
         if self.photos.folder is not None:
-            self._from_folder(self.photos.folder)
+            self._from_folder()
             return
         source = self.photos.scores or self.photos.probabilities
         assert source is not None
@@ -98,6 +98,18 @@ class PhotoProblem:
             wanted = "a folder of photos, its path relative to the problem file"
             raise InputError([Fault(self.file, "photos.folder", f"{self.photos.folder!r}, which is no folder", wanted)])
         return self.album
+
+    @property
+    def photo_folder(self) -> Path | None:
+        """Where the photos are; None without a folder, or where it is not there (in a DIR)."""
+        classifier = self.photos.classifier
+        if self.photos.folder is None or classifier is None:
+            return None
+        base = classifier.here
+        for _ in Path(classifier.name).parts:
+            base = base.parent
+        folder = base / self.photos.folder
+        return folder if folder.is_dir() else None
 
     def attach(self, scores: Floats, names: Sequence[str], true: int) -> None:
         """Take the scores, and check all that speaks of their rows and columns.
@@ -165,15 +177,10 @@ class PhotoProblem:
             faults.append(Fault(self.file, "privacy.top_k", str(k), wanted))
         return list(dict.fromkeys(faults))
 
-    def _from_folder(self, name: str) -> None:
+    def _from_folder(self) -> None:
         """Score the photos of the folder; a DIR read back has none, and brings the scores itself."""
-        classifier = self.photos.classifier
-        assert classifier is not None
-        base = classifier.here
-        for _ in Path(classifier.name).parts:
-            base = base.parent
-        folder = base / name
-        if not folder.is_dir():
+        classifier, folder = self.photos.classifier, self.photo_folder
+        if classifier is None or folder is None:
             return
         from privopt_photo_censor.folder import score_folder
 

@@ -18,6 +18,7 @@ __all__ = ["Deletions"]
 
 TABLE: Final = "deletions.csv"
 SCORES: Final = "scores.npz"
+THUMBNAILS: Final = "thumbnails"
 
 
 def _mask(values: Any) -> Mask:
@@ -33,15 +34,17 @@ class Deletions(Release):
         kept: (N,) True where the photo may be posted.
         scores: (N, M) where they were computed from a folder, so that DIR stands alone; else None.
         true: column of the true location, with `scores`.
+        thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
     """
 
     names: tuple[str, ...]
     kept: Mask = field(converter=_mask)
     scores: Floats | None = None
     true: int = -1
+    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
 
     def write(self, folder: Path) -> None:
-        """Write ``deletions.csv``; and ``scores.npz`` for photos from a folder."""
+        """Write ``deletions.csv``; and for photos from a folder ``scores.npz`` and their thumbnails."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(["photo", "deleted"])
@@ -49,6 +52,9 @@ class Deletions(Release):
         (folder / TABLE).write_text(text.getvalue(), "utf-8")
         if self.scores is not None:
             np.savez(folder / SCORES, scores=self.scores, true=np.int64(self.true))
+        for row, small in enumerate(self.thumbnails):
+            (folder / THUMBNAILS).mkdir(exist_ok=True)
+            (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> Deletions:
@@ -63,7 +69,9 @@ class Deletions(Release):
         if tuple(names) != problem.names:
             fault = Fault(str(folder / TABLE), "column photo", "other photos", "the photos of the problem, in order")
             raise InputError([fault])
-        return cls(names=tuple(names), kept=kept, scores=scores, true=true)
+        small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
+        pictures = tuple(path.read_bytes() for path in small) if all(path.is_file() for path in small) else ()
+        return cls(names=tuple(names), kept=kept, scores=scores, true=true, thumbnails=pictures)
 
 
 def _table(path: Path) -> tuple[list[str], list[bool]]:

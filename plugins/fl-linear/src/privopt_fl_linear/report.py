@@ -1,0 +1,298 @@
+"""The report's body: locations, assignments, capacities against demand, cost over delta; for the owner the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from privopt.report import Section, drawing, figure_section, table, table_section, themed
+from privopt.report.figures import beside
+from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
+from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect, served
+from privopt_fl_linear.delta import grid
+from privopt_fl_linear.metric import Floats
+from privopt_fl_linear.server import Plan, capacities
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt_fl_linear.problem import FLProblem
+    from privopt_fl_linear.release import FLRelease
+
+__all__ = ["capacity_figure", "cost_over_delta", "figures", "plan_map", "sections", "truth_sections"]
+
+DRAWN: Final = 4_000
+"""Locations up to which the map has a line for each."""
+BARS: Final = 40
+"""Facilities that the capacities' figure shows, the largest."""
+ROWS: Final = 200
+RADII: Final = 10_000
+"""Locations up to which the cost is computed again over all radii."""
+PLACED: Final = 1_500
+"""Locations of a matrix metric up to which a map is made from the distances."""
+
+
+def _places(problem: FLProblem) -> tuple[Floats, tuple[str, str]] | None:
+    """Positions to draw at, and the axes' names; distances alone are laid out by classical scaling."""
+    known, site = problem.data.coordinates, problem.data.site
+    if known is not None:
+        names, values = known
+        if names == ("x", "y"):
+            return np.asarray(values), ("x", "y")
+        scale = math.cos(math.radians(float(values[:, 0].mean())))
+        return np.column_stack([values[:, 1] * scale, values[:, 0]]), ("longitude, to scale", "latitude (degrees)")
+    n = site.size
+    if n > PLACED:
+        return None
+    u, v = (index.ravel() for index in np.indices((n, n)))
+    square = site.metric.between(u, v).reshape(n, n) ** 2
+    centred = square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    return vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)), ("", "")
+
+
+@themed
+def plan_map(release: FLRelease, problem: FLProblem) -> Figure:
+    """Locations by what they reported, facilities by their capacity, and who is served by whom.
+
+    Raises:
+        ValueError: a matrix of more locations than are laid out.
+    """
+    placed = _places(problem)
+    if placed is None:
+        raise ValueError(f"{problem.data.site.size} locations without coordinates, at most {PLACED} are drawn")
+    places, names = placed
+    figure, axes = axes_of(7.6, 5.2)
+    facility, opened = release.assignment.facility, release.assignment.opened
+    if len(places) <= DRAWN:
+        from matplotlib.collections import LineCollection
+
+        lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if v != h]
+        axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
+    x, y = places.T
+    counts = release.counts
+    sizes = np.full(len(places), 30.0)
+    if counts is not None:
+        sizes = 12 + 90 * np.clip(counts, 0, None) / max(1e-300, float(np.max(np.clip(counts, 0, None))))
+    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2)
+    large = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
+    axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3)
+    axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
+    axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
+    axes.set_aspect("equal")
+    axes.margins(0.08)
+    if names[0]:
+        axes.set_xlabel(names[0])
+        axes.set_ylabel(names[1])
+    else:
+        axes.set_axis_off()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+@themed
+def capacity_figure(release: FLRelease, problem: FLProblem, demand: Floats | None = None) -> Figure:
+    """Capacity of each facility against what its locations reported; ``demand`` instead are the true numbers."""
+    order = np.argsort(-release.capacities, kind="stable")[:BARS]
+    names = problem.data.ids[release.assignment.opened][order].tolist()
+    figure, axes = axes_of(7.6, 1.0 + 0.2 * len(order))
+    rows = np.arange(len(order))
+    axes.barh(rows, release.capacities[order], color=PALE, edgecolor=SOFT, linewidth=0.6, label="capacity")
+    if demand is not None:
+        axes.barh(rows, demand[order], height=0.45, color=WARM, label="true clients")
+    elif release.counts is not None:
+        noisy = served(release.assignment, release.counts)
+        axes.barh(rows, np.maximum(noisy[order], 0.0), height=0.45, color=MARK, label="reported clients (noisy)")
+    axes.set_yticks(rows, names, fontsize="small")
+    axes.invert_yaxis()
+    axes.set_xlabel("clients")
+    figure.legend(loc="outside upper right", ncols=2)
+    return figure
+
+
+def costs_by_radius(problem: FLProblem, noisy: Floats) -> list[tuple[float, float, float, int]]:
+    """(radius, capacity cost, connection cost, facilities) at the noisy counts, over the public grid of radii."""
+    site, rule = problem.data.site, problem.rule
+    base = optimal_assignment(site.metric, site.cost, site.rank)
+    rows: list[tuple[float, float, float, int]] = []
+    before: Assignment | None = None
+    for delta in grid(site.metric.extent):
+        chosen = base if delta == 0.0 else reconnect(site.metric, site.cost, site.rank, base, delta)
+        if before is not None and np.array_equal(before.facility, chosen.facility):
+            continue
+        before = chosen
+        added = rule.of(chosen, site.cost, problem.privacy.failure_probability)
+        sizes = capacities(served(chosen, noisy), added)
+        plan = Plan(assignment=chosen, margins=added, capacities=sizes, delta=delta, level=0.0)
+        cost = plan.cost(site, noisy)
+        rows.append((float(delta), cost["capacity"], cost["connection"], len(chosen.opened)))
+    return rows
+
+
+@themed
+def cost_over_delta(release: FLRelease, problem: FLProblem, delta: float | None = None) -> Figure:
+    """Cost at the noisy counts over the reconnection radius; ``delta``, where given, is marked.
+
+    Raises:
+        ValueError: the release carries no noisy counts.
+    """
+    if release.counts is None:
+        raise ValueError("this release carries no counts to compute costs at")
+    return _cost_curve(costs_by_radius(problem, release.counts), delta)
+
+
+def _cost_curve(rows: Sequence[tuple[float, float, float, int]], delta: float | None) -> Figure:
+    radii, capacity, connection, _ = np.array(rows).T
+    figure, axes = axes_of(7.6, 3.8)
+    axes.plot(radii, capacity + connection, color=INK, marker="o", markersize=3, label="total")
+    axes.plot(radii, capacity, color=MARK, marker="o", markersize=3, label="capacity, margins included")
+    axes.plot(radii, connection, color=WARM, marker="o", markersize=3, label="connection")
+    if delta is not None:
+        axes.axvline(delta, color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.4g}")
+    least = radii[radii > 0].min() if (radii > 0).any() else 1.0
+    axes.set_xscale("symlog", linthresh=least)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("reconnection radius delta (0: nobody is reconnected)")
+    axes.set_ylabel("cost at the noisy counts")
+    axes.grid(axis="y", color=LINE, linewidth=0.6)
+    figure.legend(loc="outside upper right", ncols=4)
+    return figure
+
+
+def _baselines(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """This release beside the plan without reconnection, and without margins: what privacy costs."""
+    site, noisy = problem.data.site, release.counts
+    rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
+    if noisy is None or site.opening is not None:
+        return rows
+    base = optimal_assignment(site.metric, site.cost, site.rank)
+    added = problem.rule.of(base, site.cost, problem.privacy.failure_probability)
+    for name, margins in (("without reconnection", added), ("without margins (not safe)", np.zeros(len(added)))):
+        sizes = capacities(served(base, noisy), margins)
+        plan = Plan(assignment=base, margins=margins, capacities=sizes, delta=0.0, level=0.0)
+        rows.append((name, plan.cost(site, noisy)["total"]))
+    return rows
+
+
+def _delta(result: Mapping[str, Any]) -> float | None:
+    found = result.get("details", {}).get("delta")
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+    """The report's figures by file name."""
+    made = {}
+    if _places(problem) is not None:
+        made["map"] = plan_map(release, problem)
+    made["capacities"] = capacity_figure(release, problem)
+    site = problem.data.site
+    if release.counts is not None and site.opening is None:
+        made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
+        if site.size <= RADII:
+            made["cost-over-delta"] = cost_over_delta(release, problem, _delta(result))
+    return made
+
+
+def sections(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[Section]:
+    """Map, capacities, costs: from public data and the noisy counts alone."""
+    drawn = figures(problem, release, result)
+    site, opened = problem.data.site, release.assignment.opened
+    made = []
+    if "map" in drawn:
+        lead = (
+            f"{site.size} locations are served by {len(opened)} facilities. Circles grow with the clients reported, "
+            "squares with the capacity; a line joins a location to the facility that serves it."
+        )
+        made.append(figure_section("Who is served where", drawn["map"], lead))
+    noisy = None if release.counts is None else served(release.assignment, release.counts)
+    alpha = problem.privacy.failure_probability
+    lead = (
+        "Capacities by facility."
+        if noisy is None
+        else (
+            "Capacity is what the locations reported, noise included, and a margin against noise that hid clients: "
+            f"with probability {1 - alpha:g} no facility has fewer places than clients."
+        )
+    )
+    if len(opened) > BARS:
+        lead += f" The {BARS} largest of {len(opened)} are drawn."
+    made.append(figure_section("Capacities against demand", drawn["capacities"], lead))
+    made.append(_facility_table(problem, release, noisy))
+    if "cost-beside" in drawn:
+        lead = "Capacity cost plus connection cost, all at the noisy counts; shorter is better."
+        made.append(figure_section("Cost beside the alternatives", drawn["cost-beside"], lead))
+    if "cost-over-delta" in drawn:
+        lead = (
+            "Fewer facilities share one margin among more locations, but send clients farther: delta is how far a "
+            "location may be reconnected."
+        )
+        made.append(figure_section("Cost over delta", drawn["cost-over-delta"], lead))
+    return made
+
+
+def _facility_table(problem: FLProblem, release: FLRelease, noisy: Floats | None) -> Section:
+    opened, sizes = release.assignment.opened, release.assignment.sizes
+    order = np.argsort(-release.capacities, kind="stable")[:ROWS].tolist()
+    header = ["facility", "locations", "capacity", "cost of one client"]
+    rows: list[list[Any]] = [
+        [
+            str(problem.data.ids[opened[s]]),
+            int(sizes[s]),
+            float(release.capacities[s]),
+            float(problem.data.site.cost[opened[s]]),
+        ]
+        for s in order
+    ]
+    if noisy is not None:
+        header[2:2] = ["reported", "margin"]
+        for row, s in zip(rows, order, strict=True):
+            row[2:2] = [float(noisy[s]), float(release.capacities[s] - noisy[s])]
+    lead = f"The {ROWS} largest of {len(opened)}." if len(opened) > ROWS else ""
+    return table_section("Facilities", header, rows, lead)
+
+
+def truth_sections(problem: FLProblem, release: FLRelease, private: Path) -> list[Section]:
+    """True clients against what was reported and built; nothing where ``private`` holds no true counts."""
+    import polars as pl
+
+    path = private / "problem" / problem.locations.points.name
+    if not path.is_file():
+        return []
+    source = pl.read_csv(path, schema_overrides={"id": pl.String})
+    if "clients" not in source.columns:
+        return []
+    by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
+    clients = np.array([float(by_id[str(name)]) for name in problem.data.ids])
+    demand = served(release.assignment, clients)
+    over = np.flatnonzero(demand > release.capacities)
+    said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."
+    drawn = drawing("True clients against capacity", capacity_figure(release, problem, demand))
+    if release.counts is not None:
+        drawn += drawing("True and reported clients", _true_against_noisy(clients, release.counts))
+    made = [Section(title="The truth: clients and capacities", lead=said, html=drawn)]
+    file = private / "truth.json"
+    truth = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    rows: list[tuple[str, Any]] = [("clients", truth.get("clients"))]
+    rows += [(f"true cost: {name}", value) for name, value in (truth.get("cost") or {}).items()]
+    rows += [("optimum without privacy", truth.get("optimum")), ("true cost / optimum", truth.get("normalised_cost"))]
+    known = [row for row in rows if row[1] is not None]
+    made.append(Section(title="The truth: costs", html=table("True costs", ("what", "value"), known)))
+    return made
+
+
+@themed
+def _true_against_noisy(clients: Floats, noisy: Floats) -> Figure:
+    figure, axes = axes_of(5.6, 4.3)
+    ends = [min(clients.min(), noisy.min()), max(clients.max(), noisy.max())]
+    axes.plot(ends, ends, color=SOFT, linewidth=1, label="no noise")
+    axes.scatter(clients, noisy, s=16, color=MARK, alpha=0.7, label="a location")
+    axes.set_xlabel("true clients")
+    axes.set_ylabel("reported clients")
+    axes.legend()
+    return figure

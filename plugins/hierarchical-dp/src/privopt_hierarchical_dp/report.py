@@ -1,0 +1,261 @@
+"""The report's body: errors expected by level, the tree with totals, noise scales; for the owner the truth.
+
+Nothing here but :func:`truth_sections` sees a true count. The errors expected are those of the same method on the
+released counts: they are taken for true, noise is drawn afresh, and the fit is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, themed
+from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
+from privopt_hierarchical_dp.fitting import Floats, Task, fit, noise_variance, objective_weights
+from privopt_hierarchical_dp.mechanism import draw
+from privopt_hierarchical_dp.methods import level_budgets, sensitivity
+from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.release import read_table
+from privopt_hierarchical_dp.tree import Ints, add_up
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.release import HierarchyRelease
+
+__all__ = ["Expected", "error_figure", "expected_errors", "figures", "sections", "size_figure", "tree_figure"]
+
+TRIALS: Final = 20
+SECONDS: Final = 5.0
+"""Time for the trials, by what the fit took when the release was made."""
+ROWS: Final = 200
+NARROW: Final = 2e-4
+"""Regions narrower than this share of the tree's width are not drawn."""
+
+
+@frozen(kw_only=True, eq=False)
+class Expected:
+    """Errors of a method where the truth is known: what it does to the counts that were released.
+
+    Attributes:
+        errors: (trials, L) L1 distance of the fit from the counts it was given, by level.
+        root: (trials, N) difference at the root, by size.
+    """
+
+    errors: Floats
+    root: Floats
+
+
+def expected_errors(release: HierarchyRelease, problem: HierarchyProblem, method: str, trials: int) -> Expected:
+    """Draw noise for the released counts and fit again, so many times; the seeds are fixed."""
+    settings, tree = problem.settings, release.tree
+    levels = add_up(tree, np.maximum(release.counts[-1], 0))
+    budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+    delta, totals = sensitivity(method, settings.max_quantity), with_totals(problem, method)
+    tops = [level.sum(axis=1) for level in levels]
+    errors, root = [], []
+    for seed in range(trials):
+        noisy, _ = draw(method, levels, budgets, totals=totals, most=settings.max_quantity, seed=seed)
+        task = Task(
+            method=method,
+            tree=tree,
+            noisy=noisy,
+            total=int(tops[0][0]),
+            totals=tops if totals else None,
+            weights=objective_weights(settings.level_weights, tree.depth),
+            variances=tuple(noise_variance(budget, delta) for budget in budgets),
+            gap=1e-3,
+        )
+        found, _ = fit(task)
+        errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts, levels, strict=True)])
+        root.append((found.counts[0][0] - levels[0][0]).astype(np.float64))
+    return Expected(errors=np.array(errors), root=np.array(root))
+
+
+def _trials(result: Mapping[str, Any]) -> int:
+    """As many as the time allows, by what the release itself took, so that a report is the same each time."""
+    seconds = result.get("time", {}).get("solve")
+    taken = seconds if isinstance(seconds, (int, float)) else SECONDS
+    return int(min(TRIALS, SECONDS / max(float(taken), 1e-3)))
+
+
+@themed
+def error_figure(expected: Expected, real: Sequence[float] | None = None) -> Figure:
+    """Errors expected by level, mean and spread; ``real`` are those of this release (for its owner)."""
+    figure, axes = axes_of(5.6, 3.8)
+    mean, spread = expected.errors.mean(axis=0), expected.errors.std(axis=0)
+    names = [f"level {level + 1}" for level in range(len(mean))]
+    label = "expected, with spread"
+    axes.bar(names, mean, yerr=spread, color=MARK, ecolor=SOFT, capsize=4, width=0.55, label=label)
+    if real is not None:
+        axes.scatter(names, real, marker="D", color=BAD, zorder=3, label="this release")
+        axes.legend()
+    axes.set_ylabel("sum of absolute errors (groups)")
+    axes.set_ylim(bottom=0)
+    return figure
+
+
+@themed
+def tree_figure(release: HierarchyRelease) -> Figure:
+    """The hierarchy, one row a level, each region as wide as its released number of groups."""
+    from matplotlib.patches import Rectangle
+
+    tree = release.tree
+    figure, axes = axes_of(8.4, 0.7 + 0.75 * tree.depth)
+    totals = [np.maximum(level.sum(axis=1), 0).astype(np.float64) for level in release.counts]
+    whole = max(1.0, float(totals[0].sum()))
+    left: list[Floats] = [np.zeros(1)]
+    for level in range(1, tree.depth):
+        start = tree.start[level - 1]
+        within = np.concatenate([np.cumsum([0.0, *totals[level][a:b]])[:-1] for a, b in pairwise(start.tolist())])
+        left.append(left[-1][tree.parents(level)] + within)
+    for level, names in enumerate(tree.names):
+        shares, starts = totals[level] / whole, left[level] / whole
+        for place in np.flatnonzero(shares >= NARROW).tolist():
+            box = Rectangle((starts[place], -level), shares[place], -0.9, facecolor=PALE, edgecolor=SOFT, linewidth=0.6)
+            axes.add_patch(box)
+            label = f"{names[place]}\n{int(totals[level][place]):,}"
+            if shares[place] > 0.012 * max(map(len, label.split("\n"))):
+                middle = (starts[place] + shares[place] / 2, -level - 0.45)
+                axes.text(*middle, label, ha="center", va="center", fontsize="small", color=INK)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(-tree.depth, 0.02)
+    axes.set_axis_off()
+    return figure
+
+
+def _size_curve(axes: Axes, released: Ints, spread: Floats | None) -> None:
+    sizes = np.arange(1, len(released) + 1)
+    if spread is not None:
+        low = np.maximum(released - spread, 0)
+        axes.fill_between(
+            sizes, low, released + spread, step="mid", color=LINE, label="released, give or take the error"
+        )
+    axes.step(sizes, released, where="mid", color=MARK, label="released")
+    axes.set_yscale("symlog")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("size of a group (the last: that many or more)")
+    axes.set_ylabel("groups")
+
+
+@themed
+def size_figure(release: HierarchyRelease, expected: Expected | None = None, truth: Ints | None = None) -> Figure:
+    """Groups by size in the whole hierarchy; ``truth`` are the true ones (for the owner)."""
+    figure, axes = axes_of(5.6, 3.8)
+    spread = None if expected is None else np.sqrt((expected.root**2).mean(axis=0))
+    _size_curve(axes, release.counts[0][0], spread)
+    if truth is not None:
+        axes.step(np.arange(1, len(truth) + 1), truth, where="mid", color=WARM, linestyle="--", label="true")
+    axes.legend()
+    return figure
+
+
+def figures(problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+    """The report's figures by file name."""
+    return _figures(release, _expected(problem, release, result))
+
+
+def _expected(problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> Expected | None:
+    trials = _trials(result)
+    return expected_errors(release, problem, str(result["method"]), trials) if trials else None
+
+
+def _figures(release: HierarchyRelease, expected: Expected | None) -> dict[str, Figure]:
+    made = {"tree": tree_figure(release), "sizes": size_figure(release, expected)}
+    if expected is not None:
+        made["errors"] = error_figure(expected)
+    return made
+
+
+def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> list[Section]:
+    """Tree, errors expected, noise: from what is published alone."""
+    expected = _expected(problem, release, result)
+    drawn = _figures(release, expected)
+    lead = "Each region is as wide as its released number of groups; regions add up to the one above them."
+    made = [figure_section("The hierarchy", drawn["tree"], lead)]
+    pictures = [drawing("Groups by size, whole hierarchy", drawn["sizes"], "Groups by size in the whole hierarchy.")]
+    lead = "How far the release is off cannot be told without its secrets."
+    if expected is not None:
+        pictures.append(drawing("Errors expected by level", drawn["errors"], "Errors expected by level."))
+        lead += (
+            " What can be told is how far the same method comes out when the released counts are taken for true and "
+            f"noise is drawn again: the mean of {len(expected.errors)} trials, and their spread."
+        )
+    made.append(pair_section("Errors to expect", pictures, lead))
+    made.append(_noise(release, result, expected))
+    made.append(_regions(release))
+    return made
+
+
+def _noise(release: HierarchyRelease, result: Mapping[str, Any], expected: Expected | None) -> Section:
+    details = result.get("details", {})
+    header = ["level", "regions", "share of epsilon", "noise scale"]
+    rows: list[list[Any]] = [
+        [level + 1, width, str(budget), float(noise["scale"])]
+        for level, (width, budget, noise) in enumerate(
+            zip(release.tree.widths, details.get("level_budgets", []), details.get("noise", []), strict=False)
+        )
+    ]
+    if expected is not None:
+        header += ["error expected", "per region", "share of groups"]
+        groups = max(1, int(release.counts[0].sum()))
+        for row, error in zip(rows, expected.errors.mean(axis=0).tolist(), strict=False):
+            row += [float(f"{error:.4g}"), float(f"{error / row[1]:.4g}"), f"{100 * error / groups:.2g} %"]
+    lead = (
+        "Scale: the noise on one number is about as large as this, and e times less likely for each further scale. "
+        "Errors are sums over all regions and sizes of a level, in groups."
+    )
+    return table_section("Noise by level", header, rows, lead)
+
+
+def _regions(release: HierarchyRelease) -> Section:
+    tree = release.tree
+    size = np.arange(1, release.counts[0].shape[1] + 1)
+    rows = []
+    for level, (names, counts) in enumerate(zip(tree.names, release.counts, strict=True)):
+        above = [""] * len(names) if not level else [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
+        for place in np.argsort(tree.order[level], kind="stable").tolist()[:ROWS]:
+            groups = counts[place]
+            rows.append((names[place], above[place], level + 1, int(groups.sum()), int((groups * size).sum())))
+    lead = "As released." + (f" The first {ROWS} of {tree.regions}." if tree.regions > ROWS else "")
+    header = ("region", "in", "level", "groups", "individuals at least")
+    return table_section("Totals", header, rows[:ROWS], lead)
+
+
+def truth_sections(
+    problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any], private: Path
+) -> list[Section]:
+    """This release's real errors; nothing where ``private`` holds no true counts."""
+    path = private / "counts.csv"
+    if not path.is_file():
+        return []
+    tree, truth = read_table(path, problem.hierarchy.sizes)
+    place = [{name: row for row, name in enumerate(names)} for names in tree.names]
+    true = [
+        level[[rows[name] for name in names]]
+        for level, rows, names in zip(truth, place, release.tree.names, strict=True)
+    ]
+    expected = _expected(problem, release, result)
+    real = [float(np.abs(a - b).sum()) for a, b in zip(release.counts, true, strict=True)]
+    drawn = [drawing("True and released groups by size", size_figure(release, expected, true[0][0]))]
+    if expected is not None:
+        drawn.append(drawing("Errors by level, expected and real", error_figure(expected, real)))
+    rows = []
+    for level, (names, a, b) in enumerate(zip(release.tree.names, release.counts, true, strict=True)):
+        off = np.abs(a - b)
+        for region in np.argsort(-off.sum(axis=1), kind="stable")[:5].tolist():
+            size = int(off[region].argmax())
+            both = (int(b[region, size]), int(a[region, size]))
+            rows.append((level + 1, names[region], int(off[region].sum()), size + 1, *both))
+    header = ("level", "region", "error (groups)", "worst size", "true", "released")
+    return [
+        pair_section("The truth: errors of this release", drawn, "Real errors beside those that were to be expected."),
+        Section(title="The truth: worst regions", html=table("Worst regions", header, rows)),
+    ]

@@ -1,0 +1,177 @@
+"""The report's body: the album, kept and deleted; the true place's rank before and after; top places."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from privopt.errors import PrivoptError
+from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
+from privopt.report.figures import beside
+from privopt.report.theme import BAD, INK, MARK, axes_of
+from privopt_photo_censor.rank import rank
+from privopt_photo_censor.scores import Album, Floats, Mask
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt_photo_censor.problem import PhotoProblem
+    from privopt_photo_censor.release import Deletions
+
+__all__ = ["belief", "figures", "guess_figure", "photo_figure", "sections"]
+
+PLACES: Final = 10
+"""Places that figures and table show, the likeliest."""
+PICTURES: Final = 3_000_000
+"""Bytes of thumbnails that a page holds."""
+TILES: Final = 1_000
+GREEDY: Final = 20_000
+"""Photos times locations up to which greedy is run for comparison."""
+
+
+def belief(album: Album, kept: Mask) -> Floats:
+    """(M,) the classifier's posterior over the places from the photos kept (paper, (1)), with the margin."""
+    scores = album.scores[kept].sum(axis=0)
+    if album.margin:
+        scores[album.true] += album.margin * int(kept.sum())
+    if np.isneginf(scores).all():
+        return np.full(album.locations, 1.0 / album.locations)
+    weights = np.exp(scores - scores.max())
+    return np.asarray(weights / weights.sum())
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %" if share >= 1e-5 else "under 0.001 %"
+
+
+@themed
+def guess_figure(album: Album, kept: Mask, title: str) -> Figure:
+    """The classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
+    chances, place = belief(album, kept), rank(album, kept)
+    order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
+    labels = [f"place {j}" for j in order]
+    if album.true in order:
+        labels[order.index(album.true)] = f"place {album.true} (true)"
+    else:
+        order, labels = [*order, album.true], [*labels, f"{place}: place {album.true} (true)"]
+    figure, axes = axes_of(5.6, 0.9 + 0.27 * len(order))
+    colours = [BAD if j == album.true else MARK for j in order]
+    drawn = axes.barh(range(len(order)), chances[order], color=colours, height=0.7)
+    axes.bar_label(drawn, labels=[_percent(p) for p in chances[order].tolist()], padding=4, color=INK, fontsize="small")
+    axes.set_yticks(range(len(order)), labels)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.invert_yaxis()
+    axes.margins(x=0.18)
+    axes.set_xlabel("the classifier's belief")
+    axes.set_title(f"{title}: the true place has rank {place}")
+    return figure
+
+
+@themed
+def photo_figure(album: Album, kept: Mask) -> Figure:
+    """How telling each photo is by itself: P(true place | photo), kept and deleted."""
+    chances = np.exp(album.scores[:, album.true])
+    order = np.argsort(-chances, kind="stable")
+    figure, axes = axes_of(7.6, 3.0)
+    rows = np.arange(album.photos)
+    for mask, colour, name in ((kept, MARK, "kept"), (~kept, BAD, "deleted")):
+        axes.bar(rows[mask[order]], chances[order][mask[order]], color=colour, width=0.8, label=name)
+    axes.set_xlabel("photos, the most telling first")
+    axes.set_ylabel("P(true place | photo)")
+    axes.legend()
+    return figure
+
+
+def figures(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> dict[str, Figure]:
+    """The report's figures by file name."""
+    album = problem.loaded
+    made = {
+        "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos"),
+        "after": guess_figure(album, release.kept, "Photos kept"),
+        "photos": photo_figure(album, release.kept),
+    }
+    rows = _beside(problem, result)
+    if len(rows) > 1:
+        unit = str(result["objective"]["unit"])
+        shown = "photos deleted" if unit == "photos" else "places at or above the true one"
+        made["beside"] = themed(beside)(rows, shown, result["objective"]["lower_bound"])
+    return made
+
+
+def _beside(problem: PhotoProblem, result: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """This release beside greedy deletion."""
+    from privopt_photo_censor.greedy import greedy
+
+    album, task = problem.loaded, problem.task
+    rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
+    if result["method"] == "greedy" or album.scores.size > GREEDY:
+        return rows
+    try:
+        plan = greedy(album, task)
+    except PrivoptError:  # greedy finds nothing: there is nothing to compare with
+        return rows
+    return [*rows, ("greedy deletion", float(plan.deleted if task.top_k is not None else plan.protected))]
+
+
+def sections(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> list[Section]:
+    """Album, ranks, places."""
+    album, drawn = problem.loaded, figures(problem, release, result)
+    deleted = int((~release.kept).sum())
+    lead = f"{album.photos - deleted} of {album.photos} photos may be posted; {deleted} stay at home."
+    made = [Section(title="The album", lead=lead, html=_album(album, release))]
+    pictures = [
+        drawing("Guesses from all photos", drawn["before"]),
+        drawing("Guesses from the photos kept", drawn["after"]),
+    ]
+    lead = "What the classifier believes from all photos together, and from those that remain."
+    made.append(pair_section("The true place before and after", pictures, lead))
+    lead = "The most telling photos are not always those to go: it is the sum over all photos kept that counts."
+    made.append(figure_section("How telling each photo is", drawn["photos"], lead))
+    if "beside" in drawn:
+        fewer = problem.task.top_k is not None
+        lead = "Shorter is better." if fewer else "Longer is better."
+        made.append(figure_section("Beside the bound and greedy deletion", drawn["beside"], lead))
+    made.append(_places(album, release))
+    return made
+
+
+def _places(album: Album, release: Deletions) -> Section:
+    before, after = belief(album, np.ones(album.photos, dtype=np.bool_)), belief(album, release.kept)
+    columns = [np.argsort(-chances, kind="stable")[:PLACES] for chances in (before, after)]
+
+    def name(j: int) -> str:
+        return f"{j} (true)" if j == album.true else str(j)
+
+    rows = [
+        (n + 1, name(a), _percent(before[a]), name(b), _percent(after[b]))
+        for n, (a, b) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
+    ]
+    header = ("rank", "before: place", "belief", "after: place", "belief ")
+    return table_section("Top places", header, rows, "Places are columns of the scores, from 0.")
+
+
+def _album(album: Album, release: Deletions) -> str:
+    chances = np.exp(album.scores[:, album.true])
+    room = PICTURES
+    items = []
+    for row, (name, kept) in enumerate(zip(release.names[:TILES], release.kept, strict=False)):
+        picture = ""
+        if release.thumbnails and len(release.thumbnails[row]) <= room:
+            room -= len(release.thumbnails[row])
+            source = base64.b64encode(release.thumbnails[row]).decode()
+            picture = f'<img alt="" src="data:image/jpeg;base64,{source}">'
+        state = "kept" if kept else "deleted"
+        wish = ", never to be deleted" if album.keep[row] else ""
+        share = float(chances[row])
+        label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
+        items.append(
+            f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{state}{wish}'
+            f'<br><span class="soft">true place {_percent(share)}</span></div>'
+            f'<div class="bar" aria-hidden="true"><i style="width:{min(100.0, 100 * share):.3g}%"></i></div></li>'
+        )
+    more = f"<p>The first {TILES} of {album.photos} photos.</p>" if album.photos > TILES else ""
+    return f'<ul class="album">{"".join(items)}</ul>{more}'

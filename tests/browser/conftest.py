@@ -1,0 +1,79 @@
+"""A browser, where there is one: Debian's chromium (or another of its names), driven by playwright."""
+
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(NAMES)} is on PATH")
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Watched:
+    """A page, and all that it complained of or asked the network for."""
+
+    def __init__(self, page):
+        self.page = page
+        self.complaints = []
+        self.requests = []
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda asked: self.requests.append(asked.url))
+
+    def open(self, path):
+        self.page.goto(path.as_uri())
+        if self.page.locator("#map").count():
+            self.page.wait_for_selector("#map[data-ready]", timeout=20_000)
+        return self.page
+
+    @property
+    def outside(self):
+        return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
+
+
+@pytest.fixture
+def watched(browser):
+    """Make a page in one of the colour schemes; the network is off."""
+    contexts = []
+
+    def make(scheme="light"):
+        contexts.append(browser.new_context(color_scheme=scheme, offline=True, viewport={"width": 1000, "height": 800}))
+        return Watched(contexts[-1].new_page())
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory):
+    """The accessibility engine's script, fetched by npm for this run alone."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm to fetch axe-core with")
+    folder = tmp_path_factory.mktemp("axe")
+    try:
+        done = subprocess.run(
+            [npm, "pack", "axe-core@4", "--silent"], cwd=folder, capture_output=True, text=True, timeout=90, check=False
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("npm did not fetch axe-core in time")
+    archives = list(folder.glob("axe-core-*.tgz"))
+    if done.returncode or not archives:
+        pytest.skip(f"npm cannot fetch axe-core: {done.stderr.strip()[-200:]}")
+    with tarfile.open(archives[0]) as archive:
+        member = archive.extractfile("package/axe.min.js")
+        assert member is not None
+        return member.read().decode()

@@ -1,0 +1,148 @@
+"""Reports in a browser: nothing asked for, nothing complained of, accessible, and alive."""
+
+import shutil
+
+import pytest
+from examples import EXAMPLES
+
+from privopt.reporting import write_report
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+EXPLORED = ("optimal-lp", "words", "bd-mdp", "lr-geo")
+OWNED = ("fl-linear", "hierarchical-dp")
+
+
+@pytest.fixture(scope="session")
+def report(example, tmp_path_factory):
+    made = {}
+
+    def of(name, *, truth=False):
+        if (name, truth) not in made:
+            folder = tmp_path_factory.mktemp("report") / "out"
+            shutil.copytree(example(name), folder)
+            made[name, truth] = write_report(folder, truth=truth)
+        return made[name, truth]
+
+    return of
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_report_opens_in_silence(name, report, watched):
+    seen = watched()
+    page = seen.open(report(name))
+    assert page.locator("h1").inner_text().startswith(EXAMPLES[name].mechanism)
+    assert page.locator("section").count() >= 5
+    assert page.locator("figure svg, figure canvas, .album li").count() >= 3
+    assert seen.complaints == []
+    assert seen.outside == []
+
+
+def picture(page):
+    return page.evaluate("document.getElementById('map').toDataURL()")
+
+
+@pytest.mark.parametrize("name", EXPLORED)
+def test_choosing_a_record_changes_the_picture(name, report, watched):
+    seen = watched()
+    page = seen.open(report(name))
+    pictures, words = [picture(page)], [page.locator("#told").inner_text()]
+
+    def look():
+        pictures.append(picture(page))
+        words.append(page.locator("#told").inner_text())
+
+    page.select_option("#record", "0")
+    look()
+    page.focus("#record")
+    page.keyboard.press("ArrowDown")
+    look()
+    page.focus("#before")
+    page.keyboard.press("Enter")
+    look()
+    assert pictures[1] != pictures[2]
+    assert words[1] != words[2]
+    assert (pictures[3], words[3]) == (pictures[1], words[1])
+    box = page.locator("#map").bounding_box()
+    page.mouse.click(box["x"] + 0.95 * box["width"], box["y"] + 0.05 * box["height"])
+    look()
+    assert pictures[4] != pictures[3]
+    assert page.input_value("#record") != "0"
+    assert seen.complaints == []
+
+
+def test_the_map_says_what_the_release_holds(report, watched):
+    """The likeliest output and its probability, as the matrix has them."""
+    from privopt.solve import load_release
+
+    path = report("optimal-lp")
+    _, _, _, release, _ = load_release(path.parent)
+    page = watched().open(path)
+    for row in (0, 20, len(release.records) - 1):
+        page.select_option("#record", str(row))
+        first = page.locator("#told li").first.inner_text()
+        name, told = first.split(": ")
+        best = release.probabilities[row].max()
+        assert release.probabilities[row, release.outputs.tolist().index(name)] == pytest.approx(best, rel=0.02)
+        assert float(told.split()[0]) / 100 == pytest.approx(best, rel=0.03)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_serious_fault_of_accessibility(name, report, watched, axe):
+    page = watched("light").open(report(name))
+    assert faults(page, axe) == []
+    page.emulate_media(color_scheme="dark")
+    assert faults(page, axe) == []
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_the_owners_report_too(name, report, watched, axe):
+    seen = watched()
+    page = seen.open(report(name, truth=True))
+    assert page.get_by_text("keep it in private/").count() == 1
+    assert seen.complaints == []
+    assert seen.outside == []
+    assert faults(page, axe) == []
+
+
+def faults(page, axe):
+    page.add_script_tag(content=axe)
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    return [
+        f"{fault['id']}: {fault['help']}: {fault['nodes'][0]['html'][:200]}"
+        for fault in found
+        if fault["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("name", ["optimal-lp", "hierarchical-dp"])
+def test_dark_is_dark_and_light_is_light(name, report, watched):
+    shades = {}
+    for scheme in ("light", "dark"):
+        page = watched(scheme).open(report(name))
+        ground = "getComputedStyle(document.body).backgroundColor"
+        ink = "[...document.querySelectorAll('figure svg text')].map(t => getComputedStyle(t).fill)"
+        shades[scheme] = (page.evaluate(ground), set(page.evaluate(ink)))
+    assert shades["light"][0] == "rgb(255, 255, 255)"
+    assert shades["dark"][0] != shades["light"][0]
+    assert shades["dark"][1].isdisjoint(shades["light"][1] | {"rgb(0, 0, 0)"})
+
+
+def test_the_skip_link_and_every_control_take_the_keyboard(report, watched):
+    page = watched().open(report("optimal-lp"))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    reached = []
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.id"))
+    assert reached[:3] == ["record", "before", "after"]
+
+
+def test_a_report_prints(report, watched):
+    page = watched("dark").open(report("optimal-lp"))
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('.pick')).display") == "none"
+    assert page.pdf().startswith(b"%PDF")
