@@ -11,7 +11,9 @@ from attrs import frozen
 
 from privopt.errors import Fault, InputError
 
-__all__ = ["Settings", "grid", "rome"]
+__all__ = ["AIR", "Settings", "grid", "rome"]
+
+AIR = "by-air.toml"
 
 
 @frozen(kw_only=True)
@@ -22,6 +24,7 @@ class Settings:
         epsilon: decimal text, per km.
         within: gamma; None for LR-Geo-F, which requires every pair.
         users: as in the problem file.
+        reference_cell_km: cell of the cost reference table; None for exact costs.
     """
 
     epsilon: str = "1.0"
@@ -31,15 +34,17 @@ class Settings:
     exponential_beyond: float = 1.0
     obfuscation_radius: float = 2.0
     exponent: float = 1.0
+    reference_cell_km: float | None = None
 
     def tables(self) -> str:
         """[privacy] and [lr-geo], and [const-opt] for comparison."""
         within = "" if self.within is None else f"neighbours_within = {self.within}\n"
+        cell = "" if self.reference_cell_km is None else f"reference_cell_km = {self.reference_cell_km}\n"
         return (
             f"[privacy]\nepsilon = {self.epsilon}\n{within}"
             f"[lr-geo]\nusers = {self.users}\nradius = {self.radius}\n"
             f"obfuscation_radius = {self.obfuscation_radius}\nexponential_beyond = {self.exponential_beyond}\n"
-            f"exponent = {self.exponent}\n[const-opt]\nradius = {self.exponential_beyond}\n"
+            f"exponent = {self.exponent}\n{cell}[const-opt]\nradius = {self.exponential_beyond}\n"
         )
 
 
@@ -60,7 +65,8 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings) -> Path:
 
     Args:
         source: folder with reget_rome_cell_node40x40.csv and reget_rome_cost_thrhold_2.csv.
-        folder: made here; holds points.csv, roads.csv, problem.toml.
+        folder: made here; holds points.csv, roads.csv, problem.toml, and by-air.toml, the same with distances by air
+            (planar Laplace noise needs those; privacy by air is privacy by road, which is never shorter).
 
     Raises:
         InputError: files missing or of another form.
@@ -72,9 +78,12 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings) -> Path:
     (folder / "points.csv").write_text("id,lat,lon\n" + "".join(lines))
     lines = [f"{row['u_index']},{row['v_index']},{row['length']}\n" for row in edges]
     (folder / "roads.csv").write_text("from,to,km\n" + "".join(lines))
+    records, travel = '[records]\npoints = "points.csv"\n', '[utility]\nkind = "travel-cost"\n'
     (folder / "problem.toml").write_text(
-        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
-        '[utility]\nkind = "travel-cost"\n' + settings.tables()
+        f'{records}[distance]\nkind = "graph"\nedges = "roads.csv"\n{travel}{settings.tables()}'
+    )
+    (folder / AIR).write_text(
+        f'{records}[distance]\nkind = "haversine"\n{travel}edges = "roads.csv"\n{settings.tables()}'
     )
     return folder / "problem.toml"
 

@@ -1,0 +1,107 @@
+"""What the experiments measure beside trials: bounds by round (Figure 6), and matched rows of the table (Figure 13)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from privopt.interfaces import SolveContext
+from privopt_lr_geo import server
+from privopt_lr_geo.cities import Settings
+from privopt_lr_geo.mechanism import clients_of
+from privopt_lr_geo.package import Terms
+from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.reference import Cells, Places, ReferenceTable
+from privopt_lr_geo.trials import Workshop
+
+if TYPE_CHECKING:
+    from privopt_lr_geo.experiments import Plan
+
+__all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
+
+Floats = NDArray[np.float64]
+
+COLUMNS: Final = ("rows", "coefficients", "as_printed", "as_printed_sd", "true_interval", "true_interval_sd", "reach")
+REGION: Final = 3.0
+"""Side of the square, in km, whose cells make the table: 900 of them at 0.1 km, as in section 4.7."""
+
+
+def matches(beta: Floats, uploaded: Floats, below: float, above: float) -> NDArray[np.int64]:
+    """For each uploaded coefficient the number of table rows with a value in [c - below, c + above].
+
+    >>> matches(np.array([1.0, 2.0, 4.0]), np.array([2.5]), 1.0, 0.0).tolist()
+    [1]
+
+    Args:
+        beta: (R,) the table's values.
+        uploaded: (U,) coefficients.
+        below, above: how far the value may lie from the coefficient.
+    """
+    order = np.sort(beta)
+    last = np.searchsorted(order, uploaded + above, side="right")
+    return np.asarray(last - np.searchsorted(order, uploaded - below, side="left"), dtype=np.int64)
+
+
+def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) -> dict[str, Any]:
+    """Rows of the table, over every cell of a square amid the map, that uploaded coefficients may come from.
+
+    The server knows that a shift is at most half a cell's diagonal. The paper looks that far to both sides of a
+    coefficient; by Equation (27) the value lies below it, by at most two shifts. Coefficients of places that a road
+    leads away from their cell are left out, as the server's reckoning forgets them.
+
+    Args:
+        workshop: the map.
+        settings: radii.
+        side: of a cell, km.
+        matrices: cost matrices uploaded, each of one user's places inside the square.
+    """
+    problem = workshop.load(LRGeoProblem, settings)
+    places = Places.of(problem)
+    cells = Cells.over(places, side, every=True)
+    middle = np.median(places.coordinates, axis=0)
+    centre = int(np.argmin(places.apart(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
+    offset = cells.coordinates - cells.coordinates[centre]
+    if places.geographic:
+        offset = np.radians(offset) * 6371.0 * np.array([1.0, np.cos(np.radians(middle[0]))])
+    half = REGION / 2 * (1 - 1e-9)
+    inside = np.flatnonzero((np.abs(offset + side / 2) <= half).all(axis=1))
+    extract = ReferenceTable(problem, places, cells).rows(inside)
+    own = np.flatnonzero(np.isin(cells.nearest, inside) & (cells.shift <= side))
+    beta, row = extract.beta.astype(np.float64), np.searchsorted(inside, cells.nearest[own])
+    uploaded = beta[np.ix_(row, row)] + cells.shift[own, None] + cells.shift[own]
+    reach, chance = side / np.sqrt(2.0), np.random.default_rng(0)
+    away = problem.data.metric.between(own[:, None], own[None, :])
+    printed, true, count = [], [], 0
+    for _ in range(matrices):
+        user = int(chance.integers(len(own)))
+        near = np.flatnonzero(away[user] <= settings.obfuscation_radius)
+        coefficients = uploaded[np.ix_(near, near)][~np.eye(len(near), dtype=bool)]
+        if not len(coefficients):
+            continue
+        count += len(coefficients)
+        printed.append(matches(beta.ravel(), coefficients, reach, reach).mean())
+        true.append(matches(beta.ravel(), coefficients, 2 * reach, 0.0).mean())
+    figures = (len(beta) ** 2, count, np.mean(printed), np.std(printed), np.mean(true), np.std(true), reach)
+    return dict(zip(COLUMNS, (float(value) for value in figures), strict=True))
+
+
+def bounds_by_round(workshop: Workshop, plan: Plan) -> list[tuple[float, float, float]]:
+    """Seconds, lower and upper bound (km a report) by round of Benders from the exponential form alone."""
+    settings = evolve(plan.settings, epsilon=plan.epsilons[0])
+    problem = workshop.load(LRGeoProblem, settings)
+    data, options = problem.data, problem.lr_geo
+    clients = clients_of(problem, 0)
+    weight = float(sum(data.prior[client.around.records].sum() for client in clients))
+    terms = Terms(
+        epsilon=float(data.epsilon),
+        within=data.within,
+        obfuscation_radius=options.obfuscation_radius,
+        exponent=options.exponent,
+    )
+    context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + plan.limit)
+    found = server.solve([client.package() for client in clients], terms, context, warmth="star")
+    return [(s, max(0.0, low) / weight, high / weight) for s, low, high in found.details["trajectory"]]

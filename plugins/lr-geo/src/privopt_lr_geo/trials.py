@@ -1,0 +1,160 @@
+"""One cell of a table: a method on a map, timed, judged by what its users pay and by what it keeps.
+
+Every method is judged alike: the mean over the same users of the true cost of the row that each really uses. Seconds
+are those of building, solving and repairing; loading files and certifying are not counted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt import attack
+from privopt.baselines.mechanisms import ConstOptProblem
+from privopt.errors import ModelError, SolverError, StoppedError
+from privopt.interfaces import Mechanism, SolveContext
+from privopt.problem import load_problem
+from privopt.problem.metric import MetricProblem
+from privopt.registry import registry
+from privopt_lr_geo.bounds import cost_bounds
+from privopt_lr_geo.cities import AIR, Settings
+from privopt_lr_geo.mechanism import LRGeo, clients_of, costs_of
+from privopt_lr_geo.problem import LRGeoProblem
+
+__all__ = ["METHODS", "Method", "Workshop", "trial"]
+
+Make = Callable[[Settings, Path], Path]
+
+
+@frozen(kw_only=True)
+class Method:
+    """A row of the tables.
+
+    Attributes:
+        mechanism, method: as on privopt's command line.
+        gap: relative, to stop at.
+        everywhere: LR-Geo-F: every pair is required.
+        air: distances by air.
+        patience: times the limit that it may take: ``exact`` must finish, if not at its optimum.
+    """
+
+    mechanism: str
+    method: str | None = None
+    gap: float = 1e-4
+    everywhere: bool = False
+    air: bool = False
+    patience: float = 1.0
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "LR-Geo": Method(mechanism="lr-geo", method="benders", gap=1e-2),
+    "LR-Geo full": Method(mechanism="lr-geo", method="full"),
+    "LR-Geo exact": Method(mechanism="lr-geo", method="exact", gap=1e-2),
+    "LR-Geo-F": Method(mechanism="lr-geo", method="benders", gap=1e-2, everywhere=True),
+    "LP": Method(mechanism="optimal-lp"),
+    "LP, simplex": Method(mechanism="optimal-lp", method="full"),
+    "ConstOPT": Method(mechanism="const-opt"),
+    "Laplace": Method(mechanism="planar-laplace", air=True),
+    "ExpMech": Method(mechanism="exponential"),
+}
+
+
+class Workshop:
+    """Problems on one map, loaded once.
+
+    Args:
+        folder: where problem files are written.
+        make: writes one for settings, and one with distances by air where the map has roads.
+    """
+
+    def __init__(self, folder: Path, make: Make) -> None:
+        self.folder, self.make = folder, make
+        self._loaded: dict[tuple[type, Settings, bool], Any] = {}
+
+    def load(self, kind: type, settings: Settings, air: bool = False) -> Any:
+        """The problem as a mechanism wants it."""
+        key = (kind, settings, air)
+        if key not in self._loaded:
+            path = self.make(settings, self.folder)
+            other = path.parent / AIR
+            self._loaded[key] = load_problem(
+                kind, other if air and other.is_file() else path, ignore=["lr-geo", "const-opt"]
+            )
+        return self._loaded[key]
+
+
+def trial(workshop: Workshop, name: str, settings: Settings, limit: float, *, bounds: bool = False) -> dict[str, Any]:
+    """Run a method under a limit.
+
+    Returns:
+        ``seconds``, ``cost``; ``epsilon`` and ``gv`` where they were measured; with ``bounds``, Theorems 4.6 and 4.7
+        as ``lower``, ``upper``, ``ratio`` (over users' whole matrices). ``seconds`` is ``"> limit"``, and the rest is
+        missing, where nothing whole came in time, ``"no answer"`` where no solver bears the numbers (``limited`` says
+        why). Else ``limited`` tells that a limit ended it above the gap asked for.
+    """
+    chosen = METHODS[name]
+    settings = evolve(settings, within=None) if chosen.everywhere else settings
+    users = workshop.load(LRGeoProblem, settings)
+    mechanism, kind = _mechanism(chosen)
+    problem = users if kind is LRGeoProblem else workshop.load(kind, settings, chosen.air)
+    problem.data.required, problem.data.needed, problem.data.weighted  # noqa: B018  (loading is not counted)
+    method = chosen.method or registry().get(chosen.mechanism).method(None).name
+    began = time.monotonic()
+    context = SolveContext(
+        method=method, solver="highs", gap=chosen.gap, deadline=began + chosen.patience * limit, seed=0
+    )
+    try:
+        outcome: Any = mechanism.solve(problem, context)
+    except StoppedError:
+        return {"seconds": f"> {limit:g}"}
+    except (ModelError, SolverError) as error:
+        return {"seconds": "no answer", "limited": str(error)[:200]}
+    seconds = time.monotonic() - began
+    if outcome.stopped and chosen.mechanism != "lr-geo":
+        return {"seconds": f"> {limit:g}"}
+    found = {"seconds": seconds, "limited": outcome.stopped, **_judged(problem, users, outcome, method)}
+    if bounds and outcome.release.matrices is not None:
+        costs = costs_of(problem)
+        between = cost_bounds(
+            problem, clients_of(problem, 0, costs), costs, outcome.release.matrices, seconds=max(limit, 10.0)
+        )
+        if between is not None:
+            found |= {key: between[key] for key in ("lower", "upper", "value")}
+            found["ratio"] = between["approximation_ratio"]
+    return found
+
+
+def _mechanism(chosen: Method) -> tuple[Mechanism, type]:
+    if chosen.mechanism == "lr-geo":
+        return LRGeo(), LRGeoProblem
+    kind = ConstOptProblem if chosen.mechanism == "const-opt" else MetricProblem
+    return registry().get(chosen.mechanism).load(), kind
+
+
+def _judged(problem: Any, users: LRGeoProblem, outcome: Any, method: str) -> dict[str, Any]:
+    """Mean true cost of the users' own rows, epsilon between all of those, Equations (34) and (35) where they apply."""
+    chosen, release = users.users, outcome.release
+    own = release.weights if len(release.weights) == len(chosen) else release.weights[chosen]
+    z = own.astype(np.float64) / 2.0**63
+    each = np.einsum("ik,ik->i", z, users.data.cost[chosen])
+    blocks = attack.pair_blocks(len(chosen), lambda i, j: users.data.metric.between(chosen[i], chosen[j]))
+    found = {
+        "cost": math.fsum(each.tolist()) / len(each),
+        "epsilon": attack.achieved_epsilon(z, blocks),
+        "gv_ratio": 0.0,
+        "gv_error": 0.0,
+    }
+    gv = outcome.details.get("gv")
+    if gv is not None:
+        found |= {"gv_ratio": gv["ratio"], "gv_error": gv["error"]}
+    if "lr_sets" in outcome.details:
+        found["lr_set"] = outcome.details["lr_sets"]["mean"]
+    if "trajectory" in outcome.details:
+        found["trajectory"] = outcome.details["trajectory"]
+    return found

@@ -1,0 +1,105 @@
+"""The experiments' command in its quick form, what it goes on from, and the figures it rests on."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+
+from privopt.interfaces import SolveContext
+from privopt.problem import load_problem
+from privopt_lr_geo.cities import AIR, Settings, rome
+from privopt_lr_geo.experiments import main
+from privopt_lr_geo.ledger import Ledger
+from privopt_lr_geo.matching import matches
+from privopt_lr_geo.mechanism import LRGeo
+from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.trials import METHODS
+
+
+def rows_of(path):
+    with path.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_quick_form_makes_every_table_and_picture(tmp_path):
+    assert main(["--quick", "--limit", "3", "--out", str(tmp_path)]) == 0
+    for name in ("6", "9a", "9b", "10a", "10b", "11", "12", "13"):
+        assert (tmp_path / f"figure{name}.png").stat().st_size > 1000
+    rows = rows_of(tmp_path / "tables.csv")
+    assert {row["method"] for row in rows} == set(METHODS)
+    for row in rows:
+        if not row["seconds"].startswith(">"):
+            assert float(row["seconds"]) >= 0
+            assert float(row["cost"]) > 0
+        if row["lower"]:
+            assert float(row["lower"]) <= float(row["value"]) <= float(row["upper"]) * (1 + 1e-9)
+    ratios = [float(row["ratio"]) for row in rows_of(tmp_path / "side.csv")]
+    assert ratios[0] < ratios[-1]
+    for row in rows_of(tmp_path / "rounds.csv"):
+        assert float(row["lower"]) <= float(row["upper"]) * (1 + 1e-6)
+
+
+def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
+    """A row that is there is not run again; one that broke the limit on a smaller map is not tried on a larger one."""
+    from privopt_lr_geo import experiments
+
+    asked = []
+
+    def found(workshop, name, **options):
+        asked.append(name)
+        return {"seconds": "> 1" if name == "LP" else 0.5, "cost": 1.0}
+
+    monkeypatch.setattr(experiments, "trial", found)
+    assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
+    assert asked.count("LP") == 1
+    assert asked.count("LR-Geo") == 2
+    later = [row for row in rows_of(tmp_path / "tables.csv") if row["method"] == "LP"]
+    assert [row["seconds"] for row in later] == ["> 1", "> 1 (already at K = 16)"]
+    asked.clear()
+    assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
+    assert asked == []
+
+
+def test_ledger(tmp_path):
+    ledger = Ledger(tmp_path / "a" / "t.csv", ["k", "v"], keys=1)
+    ledger.add(k=3, v=0.123456789)
+    assert rows_of(tmp_path / "a" / "t.csv") == [{"k": "3", "v": "0.123457"}]
+    assert not Ledger(tmp_path / "a" / "t.csv", ["k", "v"], keys=1).has(4)
+
+
+def test_matches_counts_like_a_loop():
+    chance = np.random.default_rng(1)
+    beta, uploaded = chance.random(200), chance.random(30)
+    wanted = [int(((beta >= c - 0.2) & (beta <= c + 0.1)).sum()) for c in uploaded]
+    assert matches(beta, uploaded, 0.2, 0.1).tolist() == wanted
+
+
+def test_rome_by_air_is_stricter_than_by_road(tmp_path):
+    """Planar Laplace noise is private by air; distances by air are never longer than those by road."""
+    from privopt.testing.data import data_path
+
+    path = rome(data_path("lrgeo_rome"), tmp_path, 60, Settings())
+    by_road = load_problem(LRGeoProblem, path, ignore=["const-opt"]).data.metric.rows(np.arange(60))
+    by_air = load_problem(LRGeoProblem, path.parent / AIR, ignore=["const-opt"]).data.metric.rows(np.arange(60))
+    assert (by_air <= by_road * (1 + 1e-3)).all()
+
+
+def test_exponent_one_beside_one_half(tmp_path):
+    """On random maps of 36 places, epsilon 2: the full form costs less than the paper's half one, over all of them."""
+    losses = {1.0: 0.0, 0.5: 0.0}
+    for seed in range(6):
+        chance = np.random.default_rng(seed)
+        at = np.array([(r, c) for r in range(6) for c in range(6)]) * 0.5 + chance.uniform(-0.15, 0.15, (36, 2))
+        lines = "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate(at))
+        (tmp_path / "points.csv").write_text("id,x,y\n" + lines)
+        for exponent in losses:
+            (tmp_path / "problem.toml").write_text(
+                '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 2.0\n'
+                'neighbours_within = 0.9\n[utility]\nkind = "distance"\n[lr-geo]\nusers = { random = 3 }\n'
+                f"radius = 1.5\nobfuscation_radius = 2.5\nexponential_beyond = 0.6\nexponent = {exponent}\n"
+            )
+            problem = load_problem(LRGeoProblem, tmp_path / "problem.toml")
+            outcome = LRGeo().solve(problem, SolveContext(method="benders", solver="highs", gap=1e-3, seed=0))
+            losses[exponent] += outcome.details["lp"]["value"]
+    assert losses[1.0] < 0.8 * losses[0.5]  # measured: 3.587 and 4.902 km
