@@ -26,6 +26,7 @@ __all__ = ["EXPERIMENTS", "Plan", "main"]
 
 MEASURED: Final = (
     "seconds",
+    "cpu",
     "limited",
     "cost",
     "epsilon",

@@ -115,10 +115,10 @@ def _city(axes: Axes, rows: Rows) -> None:
 
 PICTURES: dict[str, tuple[str, Callable[[Axes, Rows], None]]] = {
     "figure6": ("rounds.csv", _rounds),
-    "table1": ("tables.csv", _bars("seconds", "seconds")),
+    "table1": ("tables.csv", _bars("cpu", "processor seconds")),
     "table2": ("tables.csv", _bars("cost", "cost, km")),
-    "figure9a": ("grids.csv", _plain("cells", "seconds", ("K, cells of an even grid", "seconds, 4 users"))),
-    "figure9b": ("users.csv", _plain("users", "seconds", ("users", "seconds"))),
+    "figure9a": ("grids.csv", _plain("cells", "cpu", ("K, cells of an even grid", "processor seconds, 4 users"))),
+    "figure9b": ("users.csv", _plain("users", "cpu", ("users", "processor seconds"))),
     "figure10a": ("gamma.csv", _plain("radius", "ratio", ("Gamma, km", "approximation ratio"))),
     "figure10b": ("side.csv", _plain("side", "ratio", ("cell of the table, km", "approximation ratio"))),
     "figure11": ("users.csv", _plain("users", "gv_ratio", ("users", "Geo-Ind violation ratio"))),
