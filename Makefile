@@ -3,10 +3,10 @@
 BIN := .venv/bin
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
-.PHONY: help demo test slow lint bench docs clean
+.PHONY: help demo test slow third-party lint bench docs clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 .venv/.stamp: $(MANIFESTS) .ci/bootstrap.py
 	@python3 .ci/bootstrap.py
@@ -20,6 +20,9 @@ test: .venv/.stamp  ## the whole suite
 
 slow: .venv/.stamp  ## the tests that take minutes each
 	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m slow
+
+third-party: .venv/.stamp  ## a new plugin and a third party's, in a clean environment with built wheels
+	@$(BIN)/python -m pytest -q -m slow tests/third_party
 
 lint: .venv/.stamp  ## ruff and strict types
 	@$(BIN)/ruff check .

@@ -12,6 +12,7 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.errors import ModelError
 from privopt.exact.bound import Block, Multipliers, lower_bound
 from privopt.exact.sample import draw
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
@@ -32,10 +34,11 @@ from privopt.problem.pairs import not_implied
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from privopt.dsl import Solution
     from privopt.problem.data import MetricData
     from privopt.report.page import Section
 
-__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix"]
+__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of"]
 
 CONFIDENCE: Final = 0.999
 DRAWS: Final = 100_000
@@ -66,6 +69,56 @@ class Matrix:
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        solution: Solution,
+        data: MetricData,
+        context: SolveContext,
+        *,
+        variable: str = "z",
+        family: str = "geo-ind",
+        details: Mapping[str, Any] | None = None,
+    ) -> Matrix:
+        """What a solved model says: its matrix, the multipliers for the bound, and how it was found.
+
+        Args:
+            solution: of a model whose privacy rows :meth:`privopt.privacy.MetricDP.emit` added over ``data.needed``,
+                both ways.
+            data: the problem's.
+            context: as it was solved.
+            variable: name of the (N, K) variable.
+            family: name of the privacy rows.
+            details: further ones.
+        """
+        return cls(
+            z=solution.value(variable),
+            multipliers=multipliers_of(solution, data, family),
+            over=data.needed,
+            solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
+            details={"rows": solution.form.shape[0], "columns": solution.form.shape[1], **(details or {})},
+            stopped=solution.status != "optimal",
+        )
+
+
+def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
+    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without.
+
+    Raises:
+        ModelError: the family's rows are not those of ``data.needed``, both ways, for every output.
+    """
+    if solution.duals is None:
+        return None
+    shape = (2, int(data.needed.sum()), len(data.outputs))
+    duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
+    if duals.size != math.prod(shape):
+        raise ModelError(
+            f"family {family} has {duals.size} rows, wanted {math.prod(shape)}: both ways of the {shape[1]} pairs of "
+            f"data.needed, for {shape[2]} outputs"
+        )
+    forward, backward = duals.reshape(shape)
+    return Multipliers(forward=forward, backward=backward)
 
 
 class MetricMechanism(Mechanism):

@@ -64,10 +64,10 @@ def privopt_mechanisms():
 
 _MECHANISM: Final = Template('''"""The method of $name: change ``matrix``; repair, certificate and files follow."""
 
-import numpy as np
 from attrs import frozen
 from privopt.dsl import Eq, Index, IndexSet, Model, total
 from privopt.mechanisms import Matrix, MetricMechanism
+from privopt.privacy import both_ways
 from privopt.problem import key, non_negative
 from privopt.problem.metric import MetricProblem
 
@@ -101,18 +101,11 @@ class $cls(MetricMechanism):
         dear = data.cost > data.cost.min(axis=1, keepdims=True)
         c = m.param("c", data.weighted + problem.options.penalty * data.prior[:, None] * dear)
         d = m.param("d", data.metric.between)
-        pairs = data.pairs[data.needed]
         m.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
-        self.privacy(problem, context.method).emit(
-            m, z=z, i=i, j=j, k=k, d=d, pairs=np.concatenate([pairs, pairs[:, ::-1]])
-        )
-        solution = m.solve(context.solver, time_limit=context.remaining)
-        return Matrix(
-            z=solution.value("z"),
-            solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
-            stopped=solution.status != "optimal",
-        )
+        pairs = both_ways(data.pairs[data.needed])  # the other required pairs follow from these
+        self.privacy(problem, context.method).emit(m, z=z, i=i, j=j, k=k, d=d, pairs=pairs)
+        return Matrix.of(m.solve(context.solver, time_limit=context.remaining), data, context)
 ''')
 
 _TEST: Final = Template('''"""privopt's conformance kit attacks the mechanism: one case for each check."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from privopt.exact.bound import Multipliers
 from privopt.interfaces import PrivacyConstraint, SolveContext, UtilityLoss
-from privopt.mechanisms import Matrix
-from privopt.privacy.metric_dp import both_ways
+from privopt.mechanisms import Matrix, multipliers_of
+from privopt.privacy import both_ways
 
 if TYPE_CHECKING:
-    from privopt.dsl import Model, Solution
+    from privopt.dsl import Model
     from privopt.problem.data import MetricData
 
 __all__ = ["multipliers_of", "optimal_model", "solve_full", "solve_structured"]
@@ -38,15 +35,6 @@ def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: Utility
     return m
 
 
-def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
-    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them."""
-    if solution.duals is None:
-        return None
-    shape = (2, int(data.needed.sum()), len(data.outputs))
-    duals = -np.asarray(solution.dual(family)).reshape(shape) if shape[1] else np.zeros(shape)
-    return Multipliers(forward=duals[0], backward=duals[1])
-
-
 def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, context: SolveContext) -> Matrix:
     """The whole LP by CBC or HiGHS.
 
@@ -59,14 +47,7 @@ def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, c
     context.check()
     context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
-    return Matrix(
-        z=solution.value("z"),
-        multipliers=multipliers_of(solution, data),
-        over=data.needed,
-        solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
-        details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},
-        stopped=solution.status != "optimal",
-    )
+    return Matrix.of(solution, data, context)
 
 
 def solve_structured(problem: Any, context: SolveContext) -> Matrix:

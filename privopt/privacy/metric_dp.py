@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.problem.data import MetricData
 
-__all__ = ["MetricDP"]
+__all__ = ["MetricDP", "both_ways"]
 
 _SCOPES = {
     "all-pairs": "every two records, in proportion to their distance",

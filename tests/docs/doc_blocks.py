@@ -26,15 +26,16 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from click.testing import CliRunner
 
 from privopt.cli import cli
 from privopt.problem import describe_keys
-from privopt.registry import registry
+from privopt.registry import Registered, discover, registry, using
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "bash", "toml", "text")
@@ -44,8 +45,10 @@ ECHO = '; echo "exit code $?"'
 PROGRESS = re.compile(r"^ *\d+\.\d s  .*\n", re.MULTILINE)
 """What a slow machine shows while it works."""
 
-ELSEWHERE = ("uv ", "python -m pip ", "python -m pytest", "pytest")
-"""Commands that need a network or an environment of their own: tests/third_party runs them for real."""
+ELSEWHERE = ("uv ", "python -m pip ", "python -m pytest", "pytest", "privopt check ")
+"""Commands that need an environment of their own, or minutes: tests/third_party runs them for real."""
+
+THIRD_PARTY = ROOT / "docs" / "examples" / "third-party"
 
 
 @frozen
@@ -121,6 +124,23 @@ def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
+@contextlib.contextmanager
+def third_party() -> Iterator[None]:
+    """A block in which docs/examples/third-party is registered, as if it were installed."""
+    sys.path.insert(0, str(THIRD_PARTY / "src"))
+    try:
+        specs = import_module("ranked_response").privopt_mechanisms()
+        found = {spec.name: Registered(spec=spec, plugin=spec.name, version="0.1.0") for spec in specs}
+        with using(evolve(discover([]), mechanisms={**registry().mechanisms, **found})):
+            yield
+    finally:
+        sys.path.remove(str(THIRD_PARTY / "src"))
+
+
+installed = contextlib.nullcontext
+"""A block with what is installed."""
+
+
 class Page:
     """Runs one page's blocks in a folder."""
 
@@ -139,7 +159,7 @@ class Page:
             AssertionError: naming page and line.
         """
         last = None
-        with contextlib.chdir(self.folder):
+        with contextlib.chdir(self.folder), third_party() if THIRD_PARTY in self.path.parents else installed():
             for block in blocks(self.path.read_text("utf-8"), self.path.name):
                 try:
                     getattr(self, block.language)(block, last)

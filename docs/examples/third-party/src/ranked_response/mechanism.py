@@ -1,0 +1,92 @@
+"""Randomised response over ranked answers: any two answers differ by a factor of at most exp(epsilon)."""
+
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from attrs import define
+
+from privopt.dsl import Eq, Index, IndexSet, Model, total
+from privopt.mechanisms import Matrix, MetricMechanism
+from privopt.privacy import MetricDP, both_ways
+from privopt.problem import key, non_negative, positive
+from privopt.problem.data import MetricData
+from privopt.problem.geometry import MatrixMetric, Space
+
+
+def _enough(ranks):
+    return None if len(set(ranks)) == len(ranks) >= 2 else "two or more different answers, the lowest first"
+
+
+@define(kw_only=True)
+class Attribute:
+    """The table [attribute]."""
+
+    ranks: tuple[str, ...] = key(help="the answers, the lowest first", check=_enough)
+    loss: Literal["steps", "squared"] = key("steps", help="of an error of s ranks: s, or s squared")
+    tilt: float = key(0.0, help="answers are likely as exp(-tilt * rank); public", check=non_negative)
+
+
+@define(kw_only=True)
+class Privacy:
+    """The table [privacy]."""
+
+    epsilon: Fraction = key(help="privacy budget", unit="per answer", check=positive)
+
+
+@define(kw_only=True, slots=False)
+class RankedProblem:
+    """A question with ranked answers."""
+
+    attribute: Attribute = key(help="what is asked")
+    privacy: Privacy = key(help="how much an answer may tell")
+
+    @cached_property
+    def data(self):
+        """As a metric problem: every two answers are at distance 1."""
+        n = len(self.attribute.ranks)
+        steps = np.abs(np.subtract.outer(np.arange(n), np.arange(n))).astype(float)
+        likely = np.exp(-self.attribute.tilt * np.arange(n))
+        answers = Space(ids=self.attribute.ranks, source="attribute.ranks")
+        return MetricData(
+            records=answers,
+            outputs=answers,
+            metric=MatrixMetric(1.0 - np.eye(n)),
+            epsilon=self.privacy.epsilon,
+            within=None,
+            unit="answer",
+            loss_unit="ranks",
+            prior=likely / likely.sum(),
+            cost=steps if self.attribute.loss == "steps" else steps**2,
+        )
+
+
+class RankedResponse(MetricMechanism):
+    """Least expected error in ranks under local differential privacy."""
+
+    problem_class = RankedProblem
+    kit = "ranked_response.kit:PROFILE"
+    scope = (
+        "For every two answers, whatever is sent is at most exp(epsilon) times as likely under one as under the other."
+    )
+
+    def privacy(self, problem, method):
+        """Every two answers, at distance 1."""
+        return MetricDP(epsilon=problem.privacy.epsilon, unit="per answer", scope="all-pairs", statement=self.scope)
+
+    def matrix(self, problem, context):
+        """The linear program, or Warner's closed form."""
+        data = problem.data
+        if context.method == "warner":
+            z = np.where(np.eye(len(data.records)), np.exp(float(data.epsilon)), 1.0)
+            return Matrix(z=z / z.sum(axis=1, keepdims=True), solver={"name": "closed form"})
+        m = Model("ranked response")
+        X = IndexSet("X", data.records.ids)
+        i, j, k = Index("i", X), Index("j", X), Index("k", X)
+        z, c, d = m.variable("z", X, X, lower=0), m.param("c", data.weighted), m.param("d", data.metric.between)
+        m.minimize(total(c[i, k] * z[i, k], over=(i, k)))
+        m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+        pairs = both_ways(data.pairs[data.needed])
+        self.privacy(problem, context.method).emit(m, z=z, i=i, j=j, k=k, d=d, pairs=pairs)
+        return Matrix.of(m.solve(context.solver, time_limit=context.remaining), data, context)

@@ -1,0 +1,123 @@
+"""What a third party does, in a clean environment with the wheels just built: a new plugin, and one made elsewhere.
+
+Builds wheels and an environment, so it needs the package index or uv's cache, and takes some minutes of processor time:
+``make third-party`` runs it, and CI with it.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+THIRD = ROOT / "docs" / "examples" / "third-party"
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clean-environment")]
+
+
+def find_uv():
+    """uv where .ci/bootstrap.py looks for it."""
+    places = [ROOT / ".tools" / "bin" / "uv", ROOT / ".tools" / "venv" / "bin" / "uv"]
+    found = shutil.which("uv") or next((str(path) for path in places if path.exists()), None)
+    assert found, "no uv on PATH or in .tools: make .venv first"
+    return found
+
+
+def run(*command, cwd, expect=0, **environment):
+    """Run a command; its standard output."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=inherited | {"UV_PYTHON_DOWNLOADS": "never"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == expect, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    """Wheels, constraints, an environment with privopt and its plugins, and a way to run its programs."""
+    home = tmp_path_factory.mktemp("clean")
+    uv = find_uv()
+    run(uv, "build", "--quiet", "--all-packages", "--wheel", "--out-dir", home / "wheels", cwd=ROOT)
+    pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
+    (home / "pins.txt").write_text("\n".join(pins) + "\n")
+    run(uv, "venv", "--quiet", "--python", sys.executable, home / "env", cwd=home)
+
+    class Clean:
+        folder = home
+        bin = home / "env" / "bin"
+
+        def install(self, *what):
+            source = ["--find-links", home / "wheels", "--constraint", home / "pins.txt"]
+            run(uv, "pip", "install", "--quiet", "--python", self.bin / "python", *source, *what, cwd=home)
+
+        def privopt(self, *arguments, **options):
+            return run(self.bin / "privopt", *arguments, cwd=home, **options)
+
+        def pytest(self, project):
+            told = run(self.bin / "python", "-m", "pytest", "-q", cwd=project, PRIVOPT_PROFILE="dev")
+            assert " passed" in told
+            assert "failed" not in told
+
+    made = Clean()
+    plugins = [tomllib.loads(p.read_text())["project"]["name"] for p in ROOT.glob("plugins/*/pyproject.toml")]
+    made.install("privopt", *plugins, "pytest")
+    return made
+
+
+def checked(clean, name):
+    """``privopt check`` passes, every check of it told."""
+    results = json.loads(clean.privopt("check", name, "--json", PRIVOPT_PROFILE="dev"))
+    assert {result["status"] for result in results} <= {"passed", "skipped"}
+    assert sum(result["status"] == "passed" for result in results) >= 12
+
+
+def test_nothing_of_the_checkout_is_used(clean):
+    where = run(clean.bin / "python", "-c", "import privopt, sys; print(privopt.__file__)", cwd=clean.folder).strip()
+    assert where.startswith(str(clean.folder))
+    listed = clean.privopt("list")
+    for name in ("optimal-lp", "bd-mdp", "lr-geo", "fl-linear", "hierarchical-dp", "photo-censor"):
+        assert name in listed
+    assert "broken" not in listed
+
+
+def test_a_new_plugin_is_made_installed_listed_tested_and_checked(clean):
+    clean.privopt("new", "acme-mech")
+    assert "acme-mech" not in clean.privopt("list")
+    clean.install("./acme-mech")
+    assert "acme-mech" in clean.privopt("list")
+    assert "acme-mech.penalty" in clean.privopt("describe", "acme-mech")
+    clean.privopt("solve", "acme-mech", "acme-mech/example.toml", "--out", "acme-out")
+    assert "holds" in clean.privopt("verify", "acme-out")
+    clean.pytest(clean.folder / "acme-mech")
+    checked(clean, "acme-mech")
+
+
+def test_a_third_partys_plugin_is_installed_listed_solved_and_checked(clean):
+    project = shutil.copytree(THIRD, clean.folder / "third-party", ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    clean.install("./third-party")
+    assert "ranked-response 0.1.0" in clean.privopt("list")
+    clean.privopt("solve", "ranked-response", "third-party/example.toml", "--out", "ranked")
+    assert "holds" in clean.privopt("verify", "ranked")
+    assert clean.privopt("sample", "ranked", "--input", "college").strip() in (project / "example.toml").read_text()
+    clean.privopt("audit", "ranked")
+    clean.privopt("report", "ranked")
+    clean.pytest(project)
+    checked(clean, "ranked-response")
+
+
+def test_it_stands_in_no_workspace():
+    members = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["workspace"]["members"]
+    taken = {path for pattern in members for path in ROOT.glob(pattern)}
+    assert THIRD not in taken
