@@ -73,7 +73,7 @@ def _words(folder: Path) -> Path:
     return folder / "problem.toml"
 
 
-def _towns(folder: Path, least: int = 20, most: int = 150, epsilon: float = 0.1) -> Path:
+def _towns(folder: Path, least: int = 20, most: int = 150, epsilon: float = 0.1, more: str = "") -> Path:
     """Sixty locations in clusters, and how many clients each has."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(11)
@@ -83,7 +83,7 @@ def _towns(folder: Path, least: int = 20, most: int = 150, epsilon: float = 0.1)
     clients = rng.permutation(np.linspace(least, most, 60).astype(int))
     rows = [f"L{i:02d},{x},{y},{c},{n}" for i, ((x, y), c, n) in enumerate(zip(places, cost, clients, strict=True))]
     (folder / "locations.csv").write_text("\n".join(["id,x,y,facility_cost,clients", *rows]) + "\n")
-    text = f'[locations]\npoints = "locations.csv"\n[privacy]\nepsilon = {epsilon}\n'
+    text = f'[locations]\npoints = "locations.csv"\n[privacy]\nepsilon = {epsilon}\n{more}'
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"
 
@@ -138,7 +138,7 @@ EXAMPLES: Final = {
 SECRETIVE: Final = {
     "fl-linear": Example(
         mechanism="fl-linear",
-        write=lambda folder: _towns(folder, 70121, 70997, 1e-7),
+        write=lambda folder: _towns(folder, 70121, 70997, 1e-7, '[fl-linear]\ndelta = 0.3\nmargin = "paper"\n'),
         options={},
         secrets=tuple(str(n) for n in np.linspace(70121, 70997, 60).astype(int)),
     ),

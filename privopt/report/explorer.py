@@ -93,7 +93,7 @@ def explorer(shown: Explored, lead: str = "", title: str = "Where a release fall
         "shares": _packed(_shares(shown.probabilities)),
     }
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    middle = len(shown.rows) // 2
+    middle = int(np.linalg.norm(shown.places - shown.places.mean(axis=0), axis=1).argmin())
     options = "".join(
         f'<option value="{place}"{" selected" if place == middle else ""}>{escape(name)}</option>'
         for place, name in enumerate(shown.rows)

@@ -31,6 +31,8 @@ DRAWN: Final = 4_000
 BARS: Final = 40
 """Facilities that the capacities' figure shows, the largest."""
 ROWS: Final = 200
+PATIENCE: Final = 30.0
+"""Seconds that the costs over all radii may take."""
 RADII: Final = 10_000
 """Locations up to which the cost is computed again over all radii."""
 PLACED: Final = 1_500
@@ -185,6 +187,13 @@ def _delta(result: Mapping[str, Any]) -> float | None:
     return float(found) if isinstance(found, (int, float)) else None
 
 
+def _quick(result: Mapping[str, Any]) -> bool:
+    """Whether margins of all radii take seconds, by what those of the release took (they are slow at tiny epsilon)."""
+    seconds = result.get("time", {}).get("solve")
+    tried = 24 if "auto" in result.get("details", {}) else 1
+    return isinstance(seconds, (int, float)) and 24 * seconds / tried <= PATIENCE
+
+
 def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
     """The report's figures by file name."""
     made = {}
@@ -194,7 +203,7 @@ def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -
     site = problem.data.site
     if release.counts is not None and site.opening is None:
         made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
-        if site.size <= RADII:
+        if site.size <= RADII and _quick(result):
             made["cost-over-delta"] = cost_over_delta(release, problem, _delta(result))
     return made
 

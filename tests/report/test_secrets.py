@@ -1,0 +1,107 @@
+"""What stands in a report is public: it does not depend on private/, and no true count is in it."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from examples import SECRETIVE
+
+from privopt.reporting import write_report
+
+pytestmark = pytest.mark.xdist_group("reports")
+
+PRIVATE = ("fl-linear", "hierarchical-dp", "lr-geo")
+"""The mechanisms whose DIR has private/."""
+
+
+@pytest.fixture
+def folder(example, tmp_path):
+    def copied(name, *, secretive=False, to="out"):
+        shutil.copytree(example(name, secretive=secretive), tmp_path / to)
+        return tmp_path / to
+
+    return copied
+
+
+def numbers(text):
+    """Every whole number that a page shows or holds, thousands parted or not."""
+    plain = re.findall(r"(?<![\d.])\d+(?!\d|\.\d)", text)
+    parted = re.findall(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|\.\d)", text)
+    return set(plain) | {found.replace(",", "") for found in parted}
+
+
+def test_numbers_are_found_however_they_are_written():
+    text = "<td>81,233</td> [82411,83597] x=84761. 1.85933 858119 <b>87119"
+    assert numbers(text) >= {"81233", "82411", "83597", "84761", "87119"}
+    assert not numbers(text) & {"85933", "58119"}
+
+
+def public_text(folder):
+    return (folder / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", SECRETIVE)
+@pytest.mark.parametrize("truth", [False, True])
+def test_no_true_count_is_in_the_public_report(name, truth, folder):
+    out = folder(name, secretive=True)
+    write_report(out)
+    if truth:
+        assert write_report(out, truth=True) == out / "private" / "report.html"
+        owner = (out / "private" / "report.html").read_text("utf-8")
+        assert "The truth" in owner
+        true = (out / "private" / "counts.csv", out / "private" / "truth.json")
+        secrets = {n for path in true if path.is_file() for n in numbers(path.read_text()) if len(n) > 4}
+        assert numbers(owner) & secrets, "the owner's page compares with nothing"
+    found = numbers(public_text(out)) & set(SECRETIVE[name].secrets)
+    assert not found
+    assert "The truth" not in public_text(out)
+
+
+@pytest.mark.parametrize("name", SECRETIVE)
+def test_truth_writes_into_private_alone(name, folder):
+    out = folder(name)
+    write_report(out, truth=True)
+    assert not (out / "report.html").exists()
+    assert "keep it in private/" in (out / "private" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_a_report_is_the_same_without_private(name, folder):
+    """Not a byte of private/, nor anything computed from it, can be in a page that comes out alike without it."""
+    whole, published = folder(name), folder(name, to="published")
+    assert (whole / "private").is_dir()
+    shutil.rmtree(published / "private")
+    write_report(whole)
+    write_report(published)
+    assert public_text(whole) == public_text(published)
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_no_file_of_private_is_in_the_report(name, folder):
+    """Lines of its texts, values of its arrays, whatever made them."""
+    out = folder(name, secretive=name in SECRETIVE)
+    write_report(out)
+    text = public_text(out)
+    for path in (out / "private").rglob("*"):
+        if path.suffix == ".csv":
+            lines = path.read_text("utf-8").splitlines()[1:]
+            assert not [line for line in lines if line in text]
+        if path.suffix == ".npz":
+            with np.load(path) as archive:
+                weights = archive["weights"]
+            with np.load(out / "mechanism.npz") as archive:
+                known = set(archive["weights"].ravel().tolist())
+            own = [w for w in weights.ravel().tolist() if w not in known]
+            assert own
+            assert not [w for w in own if str(w) in text or f"{w / 2**63!r}" in text]
+
+
+@pytest.mark.parametrize("name", ["optimal-lp", "lr-geo", "photo-censor"])
+def test_nothing_to_compare_is_said_so(name, folder):
+    from privopt.errors import UsageError
+
+    out = folder(name)
+    with pytest.raises(UsageError, match="--truth"):
+        write_report(out, truth=True)
+    assert not (out / "report.html").exists()
