@@ -230,6 +230,12 @@ class Session:
         call(self._solver.clearSolver(), "forget")
         call(self._solver.setBasis(basis), "take the basis")
 
+    def renew(self, tolerance: float = TOLERANCE) -> None:
+        """Take the model as it is now for a new one: HiGHS keeps the scaling of the rows that it saw first."""
+        call(self._solver.passModel(self._solver.getLp()), "take the model again")
+        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            call(self._solver.setOptionValue(name, tolerance), f"set {name}")
+
     def solve(self, *, time_limit: float | None = None) -> Answer:
         """Solve from the last basis."""
         started = time.monotonic()

@@ -86,9 +86,10 @@ def solve_block(
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
         cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z, time_limit)
-        if cut is None:
-            raise SolverError(f"block {piece.number}: no ray proves the block infeasible")
-        return BlockAnswer(outcome=answer.outcome, cuts=(cut,), basis=after, seconds=seconds, iterations=iterations)
+        cuts = [cut] if cut is not None else []  # none where it misses by no more than rounding: then ask elsewhere
+        return BlockAnswer(
+            outcome=answer.outcome, cuts=tuple(cuts), basis=after, seconds=seconds, iterations=iterations
+        )
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return BlockAnswer(outcome=answer.outcome, seconds=seconds, iterations=iterations)
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)

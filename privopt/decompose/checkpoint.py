@@ -58,6 +58,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> 
         if basis is not None:
             parts[f"basis_{number}_columns"], parts[f"basis_{number}_rows"] = basis.columns, basis.rows
     rows = master.rows
+    parts["box"] = np.asarray(master.box)
     parts["idle"] = np.asarray(master.idle, dtype=np.int64)
     parts["kind"] = np.array([-1 if r.cut is None else int(r.cut.feasibility) for r in rows], dtype=np.int8)
     parts["block"] = np.array([-1 if r.cut is None else r.cut.block for r in rows], dtype=np.int64)
@@ -113,7 +114,9 @@ def _basis(parts: dict[str, Any], number: int) -> Basis | None:
 
 
 def _fill(master: Master, parts: dict[str, Any]) -> None:
-    """The appended rows in their order, and the basis."""
+    """The box, the appended rows in their order, and the basis."""
+    if np.isfinite(parts["box"]):
+        master.set_box(float(parts["box"]))
     first, last = parts["slope_start"], parts["proof_start"]
     for r, kind in enumerate(parts["kind"].tolist()):
         slope, proof = slice(first[r], first[r + 1]), slice(last[r], last[r + 1])

@@ -20,6 +20,9 @@ from privopt.errors import SolverError
 
 __all__ = ["Basis", "Cold", "Engine", "Warm", "elastic_ray", "engine"]
 
+LOOSE = 1e-7
+"""Tolerance of the last attempt; bounds are proved from multipliers, so that it costs no honesty."""
+
 ELASTIC = 1e-7
 """Infeasibility below this is the solver's tolerance."""
 
@@ -70,6 +73,7 @@ class Warm(Engine):
 
     def __init__(self, form: StandardForm) -> None:
         self._session = Session(form)
+        self._changed = False
 
     def row_bounds(self, rows: Any, lower: FloatArray, upper: FloatArray) -> None:
         """New sides of rows."""
@@ -82,17 +86,34 @@ class Warm(Engine):
     def add_rows(self, matrix: Any, lower: FloatArray, upper: FloatArray) -> None:
         """Append rows."""
         self._session.add_rows(matrix, lower, upper)
+        self._changed = True
 
     def delete_rows(self, rows: Any) -> None:
         """Remove rows."""
         self._session.delete_rows(rows)
+        self._changed = True
 
     def solve(self, time_limit: float | None, basis: Basis | None) -> tuple[Answer, Basis | None]:
-        """Solve from a basis, or from new."""
+        """Solve from a basis, or from new; where HiGHS gives up, once more from new, then with a looser tolerance."""
+        if self._changed:
+            self._session.renew()
+            self._changed = False
         if basis is not None:
             self._session.start_from(_to_highs(basis.resized(self._session.shape[0])))
-        answer = self._session.solve(time_limit=time_limit)
+        try:
+            answer = self._session.solve(time_limit=time_limit)
+        except SolverError:
+            answer = self._again(time_limit)
         return answer, _from_highs(self._session.basis)
+
+    def _again(self, time_limit: float | None) -> Answer:
+        self._changed = True  # the next solve begins as if this had not been
+        self._session.renew()
+        try:
+            return self._session.solve(time_limit=time_limit)
+        except SolverError:
+            self._session.renew(LOOSE)
+            return self._session.solve(time_limit=time_limit)
 
 
 class Cold(Engine):

@@ -12,7 +12,7 @@ from scipy import sparse
 from privopt.backends import Outcome
 from privopt.backends.highs import BEARING
 from privopt.decompose.engine import Basis, Engine, engine
-from privopt.decompose.split import Cut, Split, sparse_rows, weak_duality
+from privopt.decompose.split import Cut, Split, row_scale, sparse_rows, weak_duality
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.sets import IntArray
 
@@ -52,6 +52,11 @@ class _Row:
     upper: float = 0.0
     proof_rows: IntArray
     proof: FloatArray
+
+    @property
+    def scale(self) -> float:
+        """The solver has the row times this."""
+        return row_scale(float(np.abs(self.slope).max(initial=0.0)))
 
 
 @frozen(eq=False, kw_only=True)
@@ -183,7 +188,7 @@ class Master:
         opened = np.array([b for b in sorted(fresh) if not self._known[b]], dtype=np.int64)
         self._known[opened] = True
         matrix = self._matrix(rows)
-        low, high = np.full(len(rows), -np.inf), np.array([row.upper for row in rows])
+        low, high = np.full(len(rows), -np.inf), np.array([row.upper * row.scale for row in rows])
         for kept in (self._engine, self._level):
             if kept is not None:
                 if opened.size:
@@ -199,13 +204,14 @@ class Master:
         self.idle.extend([0] * len(rows))
 
     def _matrix(self, rows: Sequence[_Row]) -> Any:
-        """Rows as ``slope z - w <= upper`` (cuts) and ``slope z <= upper`` (valid rows)."""
+        """Rows as ``slope z - w <= upper`` (cuts) and ``slope z <= upper`` (valid rows), each times its scale."""
         slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
         of = [(r, row.cut.block) for r, row in enumerate(rows) if row.cut is not None and not row.cut.feasibility]
         minus = sparse.csr_matrix(
             (-np.ones(len(of)), ([r for r, _ in of], [b for _, b in of])), shape=(len(rows), self.blocks)
         )
-        return sparse.hstack([slopes, minus], format="csr")
+        scales = sparse.diags_array([row.scale for row in rows]) if rows else sparse.identity(0)
+        return (scales @ sparse.hstack([slopes, minus])).tocsr()
 
     def solve(self, time_limit: float | None) -> MasterAnswer:
         """Minimise; the bound is evaluated from the multipliers on the whole form, not taken from the solver."""
@@ -217,7 +223,7 @@ class Master:
         z = np.clip(answer.x[: self.width], inner.col_lower, inner.col_upper)
         w = np.where(self._known, answer.x[self.width :], np.nan)
         first = inner.shape[0]
-        weights = -answer.duals[first:]
+        weights = -answer.duals[first:] * np.array([row.scale for row in self.rows])
         active = np.abs(weights) > ACTIVE
         self.idle = [0 if on else age + 1 for on, age in zip(active.tolist(), self.idle, strict=True)]
         bound, duals = -np.inf, self._whole(answer.duals[:first], weights)
@@ -314,6 +320,6 @@ class Master:
             made.add_rows(
                 sparse.hstack([rows, sparse.csr_matrix((len(self.rows), 1))], format="csr"),
                 np.full(len(self.rows), -np.inf),
-                np.array([row.upper for row in self.rows]),
+                np.array([row.upper * row.scale for row in self.rows]),
             )
         return made

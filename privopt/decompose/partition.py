@@ -41,6 +41,13 @@ class Partition:
         """(blocks,) number of nodes in each block."""
         return np.bincount(self.block[self.block >= 0])
 
+    def touching(self, edges: IntArray) -> IntArray:
+        """(blocks,) number of boundary nodes that an edge joins to each block."""
+        both = np.concatenate([edges, edges[:, ::-1]])
+        out = both[(self.block[both[:, 0]] >= 0) & self.boundary[both[:, 1]]]
+        met = np.unique(np.column_stack([self.block[out[:, 0]], out[:, 1]]), axis=0)
+        return np.bincount(met[:, 0], minlength=len(self.sizes))
+
     def members(self) -> list[IntArray]:
         """The nodes of each block."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]

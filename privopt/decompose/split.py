@@ -19,6 +19,9 @@ __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 NEGLIGIBLE = 1e-9
 """Coefficients of a cut up to this are taken out of it, in favour of validity: HiGHS would drop them in silence."""
 
+STEEP, STEEPEST = 2.0**40, 2.0**66
+"""Cuts steeper than the first are scaled down to it, so that HiGHS takes them; beyond the second there is none."""
+
 CLOSE = 1e-9
 """A reduced cost up to this, on a column without the bound it calls for, is the solver's rounding."""
 
@@ -270,7 +273,10 @@ def cut_of(piece: Piece, duals: FloatArray, *, feasibility: bool = False) -> Cut
     used = np.flatnonzero(y)
     slope = -np.asarray(piece.coupling.T @ y)
     places = np.flatnonzero(slope)
-    small = places[np.abs(slope[places]) <= NEGLIGIBLE]
+    largest = float(np.abs(slope[places]).max(initial=0.0))
+    if largest > STEEPEST:
+        return None
+    small = places[np.abs(slope[places]) <= NEGLIGIBLE / row_scale(largest)]
     if small.size:
         ends = np.where(slope[small] > 0, piece.outer_lower[small], piece.outer_upper[small])
         bounded = np.isfinite(ends)
@@ -286,6 +292,15 @@ def cut_of(piece: Piece, duals: FloatArray, *, feasibility: bool = False) -> Cut
         rows=piece.rows[used],
         duals=y[used],
     )
+
+
+def row_scale(largest: float) -> float:
+    """A power of two that brings a coefficient down to ``STEEP`` where it is above.
+
+    >>> row_scale(8.0), row_scale(2.0**41)
+    (1.0, 0.5)
+    """
+    return 1.0 if largest <= STEEP else float(2.0 ** np.floor(np.log2(STEEP / largest)))
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -120,47 +119,6 @@ def test_200_records_within_one_per_cent(tmp_path, subsets):
     assert result["objective"]["gap"] <= 1e-2
     assert result["certificate"]["holds"] is True
     assert time.monotonic() - began < 600
-
-
-def test_one_process_and_two_release_the_same(tmp_path):
-    text = TOML.format(
-        records=GRID.format(2, 4),
-        epsilon=1.0,
-        utility='kind = "distance"',
-        table='subsets = 3\nstart = "cold"\nlagrangian_steps = 0',
-    )
-    for name, jobs in (("one", 1), ("two", 2)):
-        result = solve(tmp_path, text, "--solver", "highs", "--jobs", jobs, name=name)
-        assert result["details"]["parts"][0]["rounds"] > 3
-    weights = [np.load(tmp_path / name / "mechanism.npz")["weights"] for name in ("one", "two")]
-    assert (weights[0] == weights[1]).all()
-
-
-def test_a_stopped_run_writes_its_best_and_a_resumed_one_goes_on(tmp_path):
-    text = TOML.format(
-        records=GRID.format(4, 5),
-        epsilon=1.0,
-        utility='kind = "distance"',
-        table='subsets = 2\nstart = "cold"\nlagrangian_steps = 0\npartition = "minimum-boundary"',
-    )
-    (tmp_path / "p.toml").write_text(text)
-    common = ["solve", "bd-mdp", tmp_path / "p.toml", "--out", tmp_path / "out", "--quiet", "--solver", "highs"]
-    child = subprocess.Popen([sys.executable, "-m", "privopt", *map(str, [*common, "--gap", "1e-6"])])
-    file = tmp_path / "out.partial" / "part-0" / "benders.npz"
-    patience = time.monotonic() + 120
-    while not file.exists() and time.monotonic() < patience:
-        time.sleep(0.05)
-    os.kill(child.pid, 9)
-    child.wait()
-    assert not (tmp_path / "out").exists()
-    with np.load(file) as archive:
-        before, rounds = float(archive["lower"]), int(archive["rounds"])
-    ended = run(*common, "--gap", "3e-2", "--resume")
-    assert ended.returncode == 0, ended.stderr
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert result["details"]["parts"][0]["rounds"] >= rounds
-    assert np.isfinite(before)
-    assert run("verify", tmp_path / "out").returncode == 0
 
 
 def test_faults_of_the_table_are_named(tmp_path):

@@ -7,34 +7,136 @@ import csv
 import numpy as np
 import pytest
 
-from privopt.errors import InputError
-from privopt_bd_mdp import data as kinds
+from privopt.errors import InputError, UnknownNameError, UsageError
+from privopt_bd_mdp import data as readers
+from privopt_bd_mdp import sources
 from privopt_bd_mdp.experiments import main
+from privopt_bd_mdp.experiments.kinds import Kinds
+from privopt_bd_mdp.experiments.losses import exponential
+from privopt_bd_mdp.experiments.sheet import Sheet
 
 
-@pytest.mark.parametrize("epsilon", ["1", "10"])
-def test_the_quick_form_writes_both_tables(tmp_path, capsys, epsilon):
-    main(["--quick", "--out", str(tmp_path), "--epsilon", epsilon])
-    with (tmp_path / "times.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {row["data"] for row in rows} == {"grid", "synthetic"}
-    assert len(rows) == 8
-    assert (tmp_path / "sizes.csv").exists()
+def rows_of(file):
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(tmp_path, capsys):
+    main(["--quick", "--out", str(tmp_path), "--limit", "2"])
+    first = capsys.readouterr().out
+    assert "no source for text: left out" in first
+    runs = rows_of(tmp_path / "runs.csv")
+    assert {row["kind"] for row in runs} == {"grid", "synthetic"}
+    assert {row["method"] for row in runs} == {"cold", "star", "benders", "auto", "simplex", "interior-point"}
+    for row in runs:
+        if row["lower_bound"]:
+            assert float(row["lower_bound"]) <= float(row["loss"]) * (1 + 1e-9)
+        assert row["shown"] == (row["seconds"] if row["status"] == "optimal" else "> 2")
+    for row in rows_of(tmp_path / "losses.csv"):
+        assert float(row["benders"]) < float(row["exponential"])
+    for number in (1, 2, 3, 4):
+        assert rows_of(tmp_path / f"table-{number}.csv")
+    drawn = {file.stem for file in (tmp_path / "figures").glob("*.png")}
+    wanted = {f"fig-{number:02}" for number in (6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20)}  # no roads, no words here
+    assert drawn == wanted | {"convergence"}
+    assert all(file.stat().st_size < 100_000 for file in (tmp_path / "figures").glob("*.png"))
+    main(["--quick", "--out", str(tmp_path), "--limit", "2"])
+    assert "method" not in capsys.readouterr().out
+    assert rows_of(tmp_path / "runs.csv") == runs
+
+
+def test_an_unknown_part_is_named(tmp_path):
+    with pytest.raises(UnknownNameError, match="starts"):
+        main(["--quick", "--out", str(tmp_path), "--parts", "start"])
+
+
+def test_a_sheet_with_other_columns_is_refused(tmp_path):
+    file = tmp_path / "runs.csv"
+    sheet = Sheet(file, ["a"], ["b"])
+    sheet.add({"a": 1, "b": 2})
+    assert Sheet(file, ["a"], ["b"]).has({"a": "1"})
+    with pytest.raises(InputError, match="line 1"):
+        Sheet(file, ["a"], ["c"])
+
+
+def test_the_exponential_mechanism_keeps_metric_dp():
+    source = sources.grid(3, 3)
+    z = exponential(source.distances, 2.0)
+    assert np.allclose(z.sum(axis=1), 1)
+    grown = np.exp(2.0 * source.distances)
+    assert (z[:, None, :] <= grown[:, :, None] * z[None, :, :] * (1 + 1e-12)).all()
+
+
+def test_the_loss_of_equation_48():
+    source = sources.grid(2, 3)
+    loss = source.loss(np.arange(6))
+    ends = np.random.default_rng([0, 48]).integers(0, 6, sources.DESTINATIONS)
+    for i in range(6):
+        for k in range(6):
+            wanted = np.mean([abs(source.travel[i, end] - source.travel[k, end]) for end in ends])
+            assert loss[i, k] == pytest.approx(wanted)
+    assert source.instance(1.0, outputs=2).cost.shape == (6, 2)
 
 
 def test_road_nodes_of_rome(data):
-    instance = kinds.roads(data("rome99", "rome99.gr"), 60, 10.0)
+    graph = readers.read_road_graph(data("rome99", "rome99.gr"))
+    source = sources.roads(graph, 60)
+    instance = source.instance(10.0)
     assert instance.records == 60
     assert instance.distances.max() <= 2.0
+    other = sources.roads(graph, 60, seed=1)
+    assert not np.array_equal(source.distances, other.distances)
+    with pytest.raises(UsageError, match="such nodes"):
+        sources.roads(graph, 10**6)
+
+
+def test_helsinkis_crossings(data):
+    pytest.importorskip("osmium")
+    graph = readers.read_streets(data("osm_small", "Helsinki.osm.pbf"))
+    source = sources.roads(graph, 100, within=None, crossings=True, name="helsinki")
+    assert source.degree >= 8
+    assert source.distances.max() < 5  # km: it is the middle of the city
+    assert (source.distances == source.distances.T).all()
+    straight = np.hypot(*((source.coordinates[0] - source.coordinates[1]) * [111.2 * np.cos(np.radians(60.17)), 111.2]))
+    assert source.distances[0, 1] >= straight * 0.99
+
+
+def test_the_authors_nodes_travel_along_a_stand_in(data):
+    source = sources.nodes(data("bdmdp_rome", "rome500.csv"), 80)
+    assert np.isfinite(source.travel).all()
+    assert (source.travel >= source.distances - 1e-9).all()
+
+
+def test_a_road_file_without_arcs_is_refused(tmp_path):
+    (tmp_path / "a.gr").write_text("c nothing\n")
+    with pytest.raises(InputError, match="a FROM TO LENGTH"):
+        readers.read_road_graph(tmp_path / "a.gr")
 
 
 def test_words_from_a_file_and_from_texts(data, tmp_path):
-    words, vectors = kinds.read_vectors(data("wordvec", "test_glove.txt"))
+    words, vectors = readers.read_vectors(data("wordvec", "test_glove.txt"))
     assert vectors.shape == (len(words), 50)
-    text = "the cat sat with the dog near the old mill while the dog saw the cat and the mill"
-    chosen, made = kinds.train_vectors([text] * 3, 6, 4)
+    many = readers.read_vectors(data("wordvec", "EN.1-10.cbow1_wind5_hs0_neg10_size300_smpl1e-05.txt"))
+    assert many[1].shape[1] == 300
+    assert sources.words(many[1]).degree >= 8
+    text = r"\\alpha the cat sat with the dog near the old mill while the dog saw the cat and the mill"
+    chosen, made = readers.train_vectors([text] * 3, 6, 4)
     assert len(chosen) == len(made) == 6
+    assert "alpha" not in chosen
     assert np.allclose(np.linalg.norm(made, axis=1), 1)
     (tmp_path / "bad.txt").write_text("one 1 2\ntwo 1 x\n")
     with pytest.raises(InputError, match="line 2"):
-        kinds.read_vectors(tmp_path / "bad.txt")
+        readers.read_vectors(tmp_path / "bad.txt")
+
+
+def test_vectors_of_symmetric_counts_are_a_singular_value_decomposition():
+    text = "red green blue red green yellow blue red yellow green blue blue red"
+    _, made = readers.train_vectors([text], 4, 4)
+    _, fewer = readers.train_vectors([text], 4, 2)
+    assert made.shape[1] == 3
+    assert fewer.shape[1] == 2
+
+
+def test_a_kind_without_a_source_is_named():
+    with pytest.raises(UsageError, match="'road' has no source; there are grid, synthetic"):
+        Kinds().make("road", 10)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import get
+from privopt.errors import StoppedError
 from privopt.optimal.column_generation import solve_column_generation
 from privopt.optimal.instance import dual_bound
+from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
@@ -68,6 +72,22 @@ def test_cbc_and_highs_agree_on_64_records(make_grid, make_context):
     optimum = solve_column_generation(instance).objective
     for solver in ("cbc", "highs"):
         check(instance, Decomposition(subsets=4), make_context(solver=solver), optimum)
+
+
+def test_the_deadline_is_honoured_inside_a_pricing_step(make_grid, make_context):
+    instance = make_grid(16, 16, 0.5)
+    began = time.monotonic()
+    solution = decompose(instance, Decomposition(), make_context(gap=1e-9, deadline=began + 0.3)).solution
+    assert time.monotonic() - began < 10  # every step takes about a second here, the first compiles
+    assert solution.status == "stopped"
+    assert solution.lower_bound < solution.objective
+    assert np.allclose(solution.z.sum(axis=1), 1)
+    late = Lagrangian.begin(make_grid(9, 9, 0.5), star=True, deadline=time.monotonic())
+    assert late.lower == -np.inf
+    with pytest.raises(StoppedError):
+        late.price(late.y)
+    with pytest.raises(StoppedError):
+        late.step()
 
 
 def test_what_is_not_connected_is_solved_apart(make_grid, make_context):

@@ -1,97 +1,131 @@
-"""The four kinds of data of the paper (section 4.1) as instances: grid maps, road nodes, words, Gaussian points."""
+"""Readers of what the experiments draw records from: road graphs, OpenStreetMap extracts, word vectors, texts."""
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.errors import Fault, InputError
-from privopt.optimal.instance import Instance
+from privopt.errors import Fault, InputError, UsageError
 
-__all__ = ["gaussian", "grid", "instance_of", "read_vectors", "roads", "train_vectors"]
+__all__ = ["Graph", "read_nodes", "read_road_graph", "read_streets", "read_vectors", "train_vectors"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 KM_PER_METRE: Final = 1e-3
-DEGREE: Final = 8
-"""Mean number of neighbours that the radius of points without a natural one is set for."""
+NO_STREET: Final = {"platform", "elevator", "corridor", "construction", "proposed", "steps", "crossing"}
+"""Values of OpenStreetMap's ``highway`` that are left out."""
 
 
-def instance_of(
-    distances: Floats, epsilon: float, within: float, cost: Floats, coordinates: Floats | None = None
-) -> Instance:
-    """An instance with a uniform prior: required pairs are those within a distance, implied ones left out."""
-    from privopt.problem.pairs import reduce_pairs
+@frozen(kw_only=True, eq=False)
+class Graph:
+    """An undirected graph with lengths.
 
-    i, j = np.nonzero(np.triu(distances <= within, 1))
-    pairs, lengths = np.column_stack([i, j]).astype(np.int64), distances[i, j]
-    kept = reduce_pairs(pairs, lengths)
-    return Instance(
-        cost=cost / len(distances), pairs=pairs[kept], distances=lengths[kept], epsilon=epsilon, coordinates=coordinates
-    )
+    Attributes:
+        edges: (E, 2) nodes from 0, each pair once. lengths: (E,) km, above 0.
+        count: of nodes.
+        coordinates: (N, 2) as (longitude, latitude), or None where the file has none.
+    """
+
+    edges: Ints
+    lengths: Floats
+    count: int
+    coordinates: Floats | None = None
+
+    @classmethod
+    def of(cls, ends: Iterable[tuple[int, int, float]], count: int, coordinates: Floats | None = None) -> Graph:
+        """From arcs with lengths in km: directions forgotten, the shortest of parallel arcs, loops left out."""
+        best: dict[tuple[int, int], float] = {}
+        for a, b, length in ends:
+            pair = (min(a, b), max(a, b))
+            if a != b:
+                best[pair] = min(best.get(pair, np.inf), max(length, 1e-6))
+        return cls(
+            edges=np.array(list(best), dtype=np.int64).reshape(-1, 2),
+            lengths=np.array(list(best.values()), dtype=np.float64),
+            count=count,
+            coordinates=coordinates,
+        )
+
+    def paths(self, sources: Any = None) -> Floats:
+        """Shortest paths from some nodes, or from all, to all; infinite where there is none."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import dijkstra
+
+        table = coo_array((self.lengths, (self.edges[:, 0], self.edges[:, 1])), shape=(self.count, self.count))
+        return np.asarray(dijkstra(table.tocsr(), directed=False, indices=sources))
 
 
-def _table(points: Floats) -> Floats:
-    from scipy.spatial.distance import cdist
-
-    return np.asarray(cdist(points, points), dtype=np.float64)
-
-
-def radius_for(distances: Floats, degree: float = DEGREE) -> float:
-    """The least distance within which records have ``degree`` neighbours in the mean."""
-    every = np.sort(distances[np.triu_indices(len(distances), 1)])
-    return float(every[min(len(every) - 1, int(degree * len(distances) / 2))])
-
-
-def grid(rows: int, cols: int, epsilon: float, outputs: Sequence[int] | None = None) -> Instance:
-    """A grid of 1 km cells, pairs within 2 km, loss the distance."""
-    places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=np.float64)
-    table = _table(places)
-    return instance_of(table, epsilon, 2.0, table if outputs is None else table[:, outputs], places)
-
-
-def gaussian(records: int, epsilon: float, seed: int = 0, dimensions: int = 3) -> Instance:
-    """Points of a standard normal distribution; the radius is set for a mean degree."""
-    points = np.random.default_rng(seed).normal(size=(records, dimensions))
-    table = _table(points)
-    return instance_of(table, epsilon, radius_for(table), table, points)
-
-
-def roads(file: Path, records: int, epsilon: float, within: float = 2.0) -> Instance:
-    """The nodes nearest to the centre of a road graph in the 9th DIMACS Challenge's format, symmetrised.
-
-    Distances are shortest paths over the whole graph, lengths taken for metres; the loss is the distance.
+def read_road_graph(file: Path) -> Graph:
+    """A road graph in the 9th DIMACS Challenge's format; lengths are taken for metres.
 
     Raises:
         InputError: the file has no arcs.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import dijkstra
-
     arcs = [line.split()[1:4] for line in file.read_text().splitlines() if line.startswith("a ")]
     if not arcs:
         raise InputError([Fault(file.name, "", "no line 'a FROM TO LENGTH'", "a road graph of the DIMACS Challenge")])
-    tail, head, metres = np.array(arcs, dtype=np.int64).T
-    n = int(max(tail.max(), head.max()))
-    best: dict[tuple[int, int], float] = {}
-    for a, b, length in zip((tail - 1).tolist(), (head - 1).tolist(), metres.tolist(), strict=True):
-        ends = (min(a, b), max(a, b))
-        best[ends] = min(best.get(ends, np.inf), max(length, 1) * KM_PER_METRE)
-    i, j = np.array(list(best)).T
-    graph = coo_array((np.array(list(best.values())), (i, j)), shape=(n, n)).tocsr()
-    some = np.random.default_rng(0).choice(n, min(n, 64), replace=False)
-    reach = dijkstra(graph, directed=False, indices=some)
-    centre = int(np.where(np.isfinite(reach), reach, 0.0).max(axis=0).argmin())
-    near = np.sort(np.argsort(dijkstra(graph, directed=False, indices=centre), kind="stable")[:records])
-    table = dijkstra(graph, directed=False, indices=near)[:, near]
-    table = np.minimum(table, table.T)
-    return instance_of(table, epsilon, within, table)
+    table = np.array(arcs, dtype=np.int64)
+    ends = ((a - 1, b - 1, max(metres, 1) * KM_PER_METRE) for a, b, metres in table.tolist())
+    return Graph.of(ends, int(table[:, :2].max()))
+
+
+def read_streets(file: Path) -> Graph:
+    """Streets and paths of an OpenStreetMap extract (``.osm.pbf``); nodes are points of ways, lengths haversine.
+
+    Raises:
+        UsageError: the package osmium is not installed.
+        InputError: no streets.
+    """
+    from privopt.problem.places import haversine
+
+    try:
+        import osmium
+    except ImportError:
+        raise UsageError("OpenStreetMap extracts are read by the package osmium: install it") from None
+    read: Iterable[Any] = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
+    ways = [
+        [(n.ref, n.lon, n.lat) for n in way.nodes if n.location.valid()]
+        for way in read
+        if way.is_way() and way.tags.get("highway", "platform") not in NO_STREET
+    ]
+    number: dict[int, int] = {}
+    places: list[tuple[float, float]] = []
+    for way in ways:
+        for ref, lon, lat in way:
+            if ref not in number:
+                number[ref] = len(places)
+                places.append((lon, lat))
+    if not places:
+        raise InputError([Fault(file.name, "", "no way with a key highway", "an extract with streets")])
+    points = np.array(places)
+    joined = [(number[a[0]], number[b[0]]) for way in ways for a, b in pairwise(way)]
+    one, two = np.array(joined).T
+    km = haversine(points[one, ::-1], points[two, ::-1])
+    return Graph.of(zip(one.tolist(), two.tolist(), km.tolist(), strict=True), len(points), points)
+
+
+def read_nodes(file: Path) -> Floats:
+    """(N, 2) longitude and latitude from a CSV file with columns ``lon`` and ``lat``.
+
+    Raises:
+        InputError: a column is missing, or holds no number.
+    """
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    try:
+        return np.array([[float(row["lon"]), float(row["lat"])] for row in rows])
+    except (KeyError, ValueError) as error:
+        raise InputError([Fault(file.name, "", str(error), "numbers in columns lon and lat")]) from None
 
 
 def read_vectors(file: Path) -> tuple[list[str], Floats]:
@@ -119,36 +153,28 @@ def read_vectors(file: Path) -> tuple[list[str], Floats]:
 def train_vectors(texts: Sequence[str], words: int, dimensions: int, window: int = 5) -> tuple[list[str], Floats]:
     """Vectors of the most frequent words: positive pointwise mutual information, then a singular value decomposition.
 
-    (Levy and Goldberg 2014.) Vectors are scaled to length one.
+    (Levy and Goldberg 2014.) Vectors are scaled to length one. Commands of LaTeX are no words. The matrix is
+    symmetric, so that its singular vectors are its eigenvectors: 2,000 contexts take seconds.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.linalg import svds
+    from scipy.linalg import eigh
 
-    tokens: list[list[str]] = [re.findall(r"[a-z]{3,}", text.lower()) for text in texts]
+    tokens: list[list[str]] = [re.findall(r"[a-z]{3,}", re.sub(r"\\[a-zA-Z]+", " ", text).lower()) for text in texts]
     counts = Counter(token for text in tokens for token in text)
     chosen = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     context = {word: number for number, word in enumerate(chosen[: max(4 * words, 4 * dimensions)])}
-    pairs: Counter[tuple[int, int]] = Counter()
+    size = len(context)
+    together = np.zeros((size, size))
     for text in tokens:
-        ids = [context.get(token, -1) for token in text]
-        for place, a in enumerate(ids):
-            for b in ids[place + 1 : place + 1 + window]:
-                if a >= 0 and b >= 0:
-                    pairs[a, b] += 1
-                    pairs[b, a] += 1
-    i, j = np.array(list(pairs)).T
-    together = np.array(list(pairs.values()), dtype=np.float64)
-    total = together.sum()
-    single = np.bincount(i, together, minlength=len(context))
-    mutual = np.maximum(np.log(together * total / (single[i] * single[j])), 0.0)
-    matrix: Any = coo_array((mutual, (i, j)), shape=(len(context), len(context))).tocsr()
-    left, values, _ = svds(matrix, k=min(dimensions, len(context) - 1), v0=np.ones(len(context)))
-    vectors = (left * np.sqrt(values))[:words]
+        ids = np.array([context.get(token, -1) for token in text])
+        for step in range(1, window + 1):
+            a, b = ids[:-step], ids[step:]
+            both = (a >= 0) & (b >= 0)
+            np.add.at(together, (a[both], b[both]), 1.0)
+    together += together.T
+    single = np.maximum(together.sum(axis=1), 1.0)
+    mutual = np.log(np.maximum(together * together.sum() / np.outer(single, single), 1.0))
+    values, left = eigh(mutual)
+    strongest = np.argsort(-np.abs(values), kind="stable")[: min(dimensions, size - 1)]
+    vectors = (left[:, strongest] * np.sqrt(np.abs(values[strongest])))[:words]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return chosen[:words], np.asarray(vectors)
-
-
-def words(vectors: Floats, epsilon: float) -> Instance:
-    """Words at the Euclidean distances of their vectors; the radius is set for a mean degree."""
-    table = _table(vectors)
-    return instance_of(table, epsilon, radius_for(table), table, vectors)

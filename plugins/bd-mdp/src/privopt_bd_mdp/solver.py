@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -89,7 +90,8 @@ class _Part:
         """Lagrangian steps first: they need no partition; then Benders with more of them between rounds."""
         partition = partition_of(self.instance, self.options, self.subsets)
         try:
-            self.lagrangian = Lagrangian.begin(self.instance, star=self.options.start == "star")
+            star = self.options.start == "star"
+            self.lagrangian = Lagrangian.begin(self.instance, star=star, deadline=self.context.deadline)
             self.note(0)
             self.steps(self.lagrangian)
         except KeyboardInterrupt:
@@ -111,10 +113,15 @@ class _Part:
             self.context.report("lagrangian steps", rounds + found.steps, lower, found.upper)
 
     def steps(self, found: Lagrangian) -> None:
-        """Steps, while they help: at most as many as asked for."""
+        """Steps, while they help: at most as many as asked for, and until the deadline."""
         gaps = [found.gap]
         for _ in range(self.options.lagrangian_steps):
-            if found.gap <= self.context.gap or self.context.remaining == 0.0 or not found.step():
+            if found.gap <= self.context.gap:
+                return
+            try:
+                if not found.step():
+                    return
+            except StoppedError:  # the deadline; the caller looks at the clock itself
                 return
             self.note(0)
             gaps.append(found.gap)
@@ -127,7 +134,8 @@ class _Part:
         assert found is not None
         assert pmo is not None
         if duals is not None:
-            found.price(pmo.prices(duals))
+            with suppress(StoppedError):  # as in the steps
+                found.price(pmo.prices(duals))
         self.steps(found)
         if not np.isfinite(found.lower):
             return Improvement(x=found.z.ravel())
@@ -198,6 +206,8 @@ class _Part:
             "pairs_between_subsets": partition.crossing,
             "blocks": len(partition.sizes),
             "largest_block": int(partition.sizes.max(initial=0)),
+            "block_sizes": partition.sizes.tolist(),
+            "block_boundaries": partition.touching(self.instance.pairs).tolist(),
             "lagrangian_steps": steps,
             **more,
         }

@@ -1,0 +1,238 @@
+"""The command: what is run, in which order, and how much of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import evolve, field, frozen
+
+from privopt.errors import UnknownNameError
+from privopt_bd_mdp.experiments import pictures
+from privopt_bd_mdp.experiments.kinds import PAPER, Kinds
+from privopt_bd_mdp.experiments.losses import Losses
+from privopt_bd_mdp.experiments.runs import METHODS, Cell, Runs
+from privopt_bd_mdp.experiments.sizes import Sizes
+from privopt_bd_mdp.experiments.tables import size_tables, time_tables
+from privopt_bd_mdp.problem import PARTITIONS
+
+__all__ = ["Plan", "main"]
+
+ALONE: Final = PARTITIONS
+
+
+@frozen(kw_only=True)
+class Plan:
+    """How much is run.
+
+    Attributes:
+        records: of an instance. outputs: fewer outputs, drawn at random.
+        instances: of each kind, for Tables 1 to 4. subsets: M of Tables 1 and 2; counts: M of Fig. 12.
+        blocks: subsets that the mechanism itself is given.
+        limit: seconds a run.
+        small: records of the instances on which Benders alone is followed, and their subsets.
+        sizes: records of Fig. 6.
+        losses: epsilons of Fig. 7.
+        epsilons: of the runs: the paper's, and the hard one.
+    """
+
+    records: int = 500
+    outputs: int = 100
+    instances: int = 10
+    subsets: int = 25
+    counts: Sequence[int] = tuple(range(25, 35))
+    blocks: int = 4
+    limit: float = 120.0
+    small: tuple[int, int] = (24, 3)
+    sizes: Sequence[int] = (500, 600, 700, 800, 900, 1000)
+    losses: Sequence[float] = (2.0, 4.0, 6.0, 8.0, 10.0)
+    epsilons: Sequence[float] = (10.0, 1.0)
+
+
+QUICK: Final = Plan(
+    records=16,
+    outputs=4,
+    instances=2,
+    subsets=3,
+    counts=(2, 3),
+    blocks=2,
+    limit=4.0,
+    small=(8, 2),
+    sizes=(12, 16),
+    losses=(1.0, 2.0),
+)
+
+
+@frozen(kw_only=True)
+class Experiments:
+    """The parts, each of which may be run by itself; what stands in the sheets is not run again."""
+
+    plan: Plan
+    kinds: Kinds
+    folder: Path
+    runs: Runs = field(init=False)
+    sizes: Sizes = field(init=False)
+    losses: Losses = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "runs", Runs(self.kinds, self.folder))
+        object.__setattr__(self, "sizes", Sizes(self.kinds, self.folder))
+        object.__setattr__(self, "losses", Losses(self.kinds, self.folder))
+
+    @property
+    def paper(self) -> list[str]:
+        """The paper's kinds that there are sources for."""
+        return [kind for kind in PAPER if kind in self.kinds.names]
+
+    def cell(self, kind: str, epsilon: float, method: str, **others: Any) -> Cell:
+        """A cell at the plan's sizes."""
+        plan = self.plan
+        base = Cell(
+            kind=kind, records=plan.records, epsilon=epsilon, method=method, limit=plan.limit, subsets=plan.blocks
+        )
+        return evolve(base, **others)
+
+    def small(self) -> list[Cell]:
+        """Benders alone by partitioner, on small instances."""
+        records, subsets = self.plan.small
+        return [
+            self.cell(kind, self.plan.epsilons[-1], "cold", partition=name, records=records, subsets=subsets)
+            for kind in self.paper
+            for name in ALONE
+        ]
+
+    def racing(self) -> list[Cell]:
+        """The ways to begin, on the small grid and on the whole one."""
+        records, subsets = self.plan.small
+        hard = self.plan.epsilons[-1]
+        little = [
+            self.cell(kind, hard, method, records=records, subsets=subsets)
+            for kind in ("grid", "synthetic")
+            for method in METHODS
+        ]
+        return [*little, *(self.cell("grid", hard, method) for method in METHODS)]
+
+    def partitions(self) -> None:
+        """Tables 1 and 2, Fig. 12 to 16."""
+        for kind in self.paper:
+            for seed in range(self.plan.instances):
+                self.sizes.do(kind, self.plan.records, seed, self.plan.subsets)
+            for count in self.plan.counts:
+                self.sizes.do(kind, self.plan.records, 0, count, names=("distance-vector",))
+            self.sizes.map(kind, self.plan.records, self.plan.subsets)
+        for kind in set(self.kinds.names) - set(PAPER):
+            self.sizes.do(kind, self.plan.records, 0, self.plan.subsets)
+
+    def starts(self) -> None:
+        """One instance of every kind, both numbers of outputs, both epsilons: the default, beside optimal-lp's."""
+        for epsilon in self.plan.epsilons:
+            for outputs in (None, self.plan.outputs):
+                for method in ("benders", "auto"):
+                    for kind in self.kinds.names:
+                        self.runs.do(self.cell(kind, epsilon, method, outputs=outputs))
+
+    def begun(self) -> None:
+        """The same for Benders alone, from the star and from a cold start."""
+        for method in ("star", "cold"):
+            for epsilon in self.plan.epsilons:
+                for outputs in (None, self.plan.outputs):
+                    for kind in self.paper:
+                        self.runs.do(self.cell(kind, epsilon, method, outputs=outputs))
+
+    def times(self) -> None:
+        """Tables 3 and 4: the default on every instance, and the general solvers on one."""
+        for kind in self.paper:
+            for seed in range(self.plan.instances):
+                self.runs.do(self.cell(kind, self.plan.epsilons[0], "benders", seed=seed))
+        for kind in self.paper:
+            for method in ("simplex", "interior-point"):
+                self.runs.do(self.cell(kind, self.plan.epsilons[0], method))
+
+    def alone(self) -> None:
+        """Fig. 8 to 11 and 17 to 20: Benders alone on small instances; the race of the ways to begin."""
+        for cell in (*self.small(), *self.racing()):
+            self.runs.do(cell)
+
+    def growth(self) -> None:
+        """Fig. 6, and the largest size at the hard epsilon."""
+        for records in self.plan.sizes:
+            for kind in self.paper:
+                self.runs.do(self.cell(kind, self.plan.epsilons[0], "benders", records=records))
+        for kind in self.paper:
+            for method in ("benders", "auto"):
+                self.runs.do(self.cell(kind, self.plan.epsilons[-1], method, records=self.plan.sizes[-1]))
+
+    def loss(self) -> None:
+        """Fig. 7."""
+        for kind in self.paper:
+            for epsilon in self.plan.losses:
+                self.losses.do(kind, self.plan.records, epsilon, self.plan.limit)
+
+    def draw(self) -> None:
+        """Tables and pictures from the sheets."""
+        plan, folder = self.plan, self.folder
+        images = folder / "figures"
+        size_tables(self.sizes, folder, self.kinds.names, plan.subsets)
+        time_tables(self.runs, folder, self.kinds.names, plan.records)
+        pictures.growth(self.runs, images, plan.sizes, plan.epsilons[0], plan.limit)
+        pictures.losses(self.losses, images)
+        pictures.blocks(self.runs, images, self.small())
+        pictures.subsets(self.sizes, images, plan.counts)
+        pictures.maps(folder, images, plan.records, plan.subsets)
+        pictures.convergence(folder, images, self.small())
+        pictures.races(folder, images, self.racing())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m privopt_bd_mdp.experiments", description=main.__doc__)
+    parser.add_argument("--out", type=Path, default=Path("bd-mdp-experiments"), help="folder for CSV and PNG files")
+    named = os.environ.get("PRIVOPT_DATA")
+    parser.add_argument(
+        "--data", type=Path, default=Path(named) if named else None, help="folder of public data sets (PRIVOPT_DATA)"
+    )
+    parser.add_argument("--texts", type=Path, help="folder of .txt files that word vectors are trained on")
+    parser.add_argument("--vectors", type=Path, help="word vectors in word2vec's or GloVe's text form instead of them")
+    parser.add_argument("--limit", type=float, help="seconds for each run; default 120")
+    parser.add_argument("--instances", type=int, help="of each kind; default 10")
+    parser.add_argument(
+        "--parts", nargs="*", default=list(PARTS), help=f"which, in this order: {', '.join(PARTS)}; none: draw only"
+    )
+    parser.add_argument("--quick", action="store_true", help="a few records, seconds")
+    parser.add_argument("--full", action="store_true", help="no limit below an hour a run")
+    return parser
+
+
+PARTS: Final[dict[str, Callable[[Experiments], None]]] = {
+    "partitions": Experiments.partitions,
+    "starts": Experiments.starts,
+    "begun": Experiments.begun,
+    "alone": Experiments.alone,
+    "growth": Experiments.growth,
+    "loss": Experiments.loss,
+    "times": Experiments.times,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Tables 1 to 4 and Fig. 6 to 20 as CSV and PNG files. A stopped run goes on where it was."""
+    given = _parser().parse_args(arguments)
+    plan = QUICK if given.quick else Plan()
+    if given.full:
+        plan = evolve(plan, limit=3600.0)
+    if given.limit is not None:
+        plan = evolve(plan, limit=given.limit)
+    if given.instances is not None:
+        plan = evolve(plan, instances=given.instances)
+    kinds = Kinds.found(given.data, given.texts, given.vectors)
+    for missing in sorted({*PAPER, "rome500", "helsinki"} - set(kinds.names)):
+        print(f"no source for {missing}: left out", flush=True)
+    made = Experiments(plan=plan, kinds=kinds, folder=given.out)
+    for name in given.parts:
+        if name not in PARTS:
+            raise UnknownNameError("part", name, PARTS)
+    for name in given.parts:
+        PARTS[name](made)
+    made.draw()

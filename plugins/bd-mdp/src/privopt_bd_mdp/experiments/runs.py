@@ -1,0 +1,224 @@
+"""One run of one method on one instance, as rows of the sheets."""
+
+from __future__ import annotations
+
+import csv
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import define, field, frozen
+
+from privopt.errors import PrivoptError, UsageError
+from privopt.interfaces import SolveContext
+from privopt.optimal.instance import Instance
+from privopt_bd_mdp.experiments.kinds import Kinds
+from privopt_bd_mdp.experiments.sheet import Sheet
+from privopt_bd_mdp.model import PMO
+from privopt_bd_mdp.problem import Decomposition
+from privopt_bd_mdp.solver import decompose
+
+__all__ = ["METHODS", "Cell", "Runs"]
+
+GAP: Final = 1e-2
+
+METHODS: Final[dict[str, dict[str, Any]]] = {
+    "cold": {"start": "cold", "lagrangian_steps": 0},
+    "star": {"start": "star", "lagrangian_steps": 0},
+    "benders": {"start": "star"},
+}
+"""Benders alone from a cold start (the paper's method), from the star, and the default: with steps between rounds."""
+
+OTHERS: Final = ("auto", "simplex", "interior-point")
+"""What optimal-lp takes, and HiGHS on the whole model."""
+
+KEY: Final = ("kind", "seed", "records", "outputs", "epsilon", "method", "partition", "subsets", "limit")
+VALUES: Final = (
+    "status",
+    "rounds",
+    "steps",
+    "seconds",
+    "cpu_seconds",
+    "shown",
+    "gap",
+    "loss",
+    "lower_bound",
+    "boundary",
+    "blocks",
+    "largest_block",
+    "master_seconds",
+    "block_seconds",
+)
+
+
+@frozen(kw_only=True)
+class Cell:
+    """What is run: the key of a row."""
+
+    kind: str
+    records: int
+    epsilon: float
+    method: str
+    limit: float
+    seed: int = 0
+    outputs: int | None = None
+    partition: str = "minimum-boundary"
+    subsets: int = 4
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """As the sheet has it; methods without a partition have none."""
+        parted = self.method in METHODS
+        return {
+            "kind": self.kind,
+            "seed": self.seed,
+            "records": self.records,
+            "outputs": self.outputs or self.records,
+            "epsilon": f"{self.epsilon:g}",
+            "method": self.method,
+            "partition": self.partition if parted else "",
+            "subsets": self.subsets if parted else "",
+            "limit": f"{self.limit:g}",
+        }
+
+    @property
+    def slug(self) -> str:
+        """A file name."""
+        return "-".join(str(part) for part in self.key.values() if part != "").replace(" ", "-")
+
+
+@define(eq=False)
+class Runs:
+    """The sheets of all runs in a folder.
+
+    Attributes:
+        kinds: sources.
+        folder: of the CSV files.
+        main: a row a run. blocks: a row a block of runs with Benders rounds. masters: a row a round.
+    """
+
+    kinds: Kinds
+    folder: Path
+    main: Sheet = field(init=False)
+    blocks: Sheet = field(init=False)
+    masters: Sheet = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.main = Sheet(self.folder / "runs.csv", KEY, VALUES)
+        more = ("records_inside", "boundary_records", "rounds_to_feasible", "seconds")
+        self.blocks = Sheet(self.folder / "blocks.csv", (*KEY, "block"), more)
+        self.masters = Sheet(self.folder / "masters.csv", (*KEY, "round"), ("seconds",))
+
+    def do(self, cell: Cell) -> None:
+        """Run a cell that is not in the sheet yet, and keep it."""
+        if self.main.has(cell.key):
+            return
+        instance = self.kinds.make(cell.kind, cell.records, cell.seed).instance(cell.epsilon, cell.outputs, cell.seed)
+        spent = time.process_time()
+        if cell.method in METHODS:
+            row = self._benders(cell, instance)
+        elif cell.method in OTHERS:
+            row = _by_auto(cell, instance) if cell.method == "auto" else _by_highs(cell, instance)
+        else:
+            raise UsageError(f"method {cell.method!r}; wanted one of {', '.join([*METHODS, *OTHERS])}")
+        row["cpu_seconds"] = f"{time.process_time() - spent:.2f}"
+        shown = row["seconds"] if row["status"] == "optimal" else f"> {cell.limit:g}"
+        self.main.add({**dict.fromkeys(VALUES, ""), **cell.key, **row, "shown": shown})
+        print(", ".join(f"{name} {value}" for name, value in {**cell.key, **row}.items() if value != ""), flush=True)
+
+    def _benders(self, cell: Cell, instance: Instance) -> dict[str, Any]:
+        began = time.monotonic()
+        context = SolveContext(method="benders", solver="highs", gap=GAP, deadline=began + cell.limit)
+        wanted = Decomposition(partition=cell.partition, subsets=cell.subsets, **METHODS[cell.method])  # type: ignore[arg-type]
+        try:
+            found = decompose(instance, wanted, context)
+        except PrivoptError as error:
+            return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
+        seconds, solution, parts = time.monotonic() - began, found.solution, found.parts
+        self._keep_trajectory(cell, solution.trajectory)
+        for number, part in enumerate(parts):
+            self._keep_blocks(cell, number, part)
+        return {
+            "status": solution.status,
+            "rounds": sum(part["rounds"] for part in parts),
+            "steps": sum(part["lagrangian_steps"] for part in parts),
+            "seconds": f"{seconds:.2f}",
+            "gap": f"{solution.gap:.3g}",
+            "loss": solution.objective,
+            "lower_bound": solution.lower_bound,
+            "boundary": sum(part["boundary"] for part in parts),
+            "blocks": sum(part["blocks"] for part in parts),
+            "largest_block": max((part["largest_block"] for part in parts), default=0),
+            "master_seconds": f"{sum(part.get('master_seconds', 0.0) for part in parts):.3f}",
+            "block_seconds": f"{sum(part.get('block_seconds', 0.0) for part in parts):.3f}",
+        }
+
+    def _keep_trajectory(self, cell: Cell, trajectory: Any) -> None:
+        file = self.folder / "trajectories" / f"{cell.slug}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["step", "seconds", "lower", "upper"])
+            writer.writerows((step, f"{t:.4f}", low, high) for step, (t, low, high) in enumerate(trajectory))
+
+    def _keep_blocks(self, cell: Cell, number: int, part: dict[str, Any]) -> None:
+        if "seconds_by_block" not in part:
+            return
+        columns = ("block_sizes", "block_boundaries", "rounds_to_feasible_by_block", "seconds_by_block")
+        self.blocks.add(
+            *(
+                {
+                    **cell.key,
+                    "block": f"{number}.{block}",
+                    "records_inside": inside,
+                    "boundary_records": around,
+                    "rounds_to_feasible": first,
+                    "seconds": f"{seconds / max(part['rounds'], 1):.5f}",
+                }
+                for block, (inside, around, first, seconds) in enumerate(
+                    zip(*(part[column] for column in columns), strict=True)
+                )
+            )
+        )
+        self.masters.add(
+            *(
+                {**cell.key, "round": f"{number}.{turn}", "seconds": f"{seconds:.5f}"}
+                for turn, seconds in enumerate(part["master_seconds_by_round"], 1)
+            )
+        )
+
+
+def _by_auto(cell: Cell, instance: Instance) -> dict[str, Any]:
+    from privopt.optimal.auto import solve
+
+    began = time.monotonic()
+    try:
+        found = solve(instance, gap=GAP, deadline=began + cell.limit)
+    except PrivoptError as error:
+        return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
+    return {
+        "status": found.status,
+        "seconds": f"{time.monotonic() - began:.2f}",
+        "gap": f"{found.gap:.3g}",
+        "loss": found.objective,
+        "lower_bound": found.lower_bound,
+    }
+
+
+def _by_highs(cell: Cell, instance: Instance) -> dict[str, Any]:
+    from privopt.backends import get
+
+    began = time.monotonic()
+    way = "ipm" if cell.method == "interior-point" else "simplex"
+    try:
+        form = PMO.of(instance).form
+        left = cell.limit - (time.monotonic() - began)
+        found = get("highs").solve(form, time_limit=left, method=way) if left > 0 else None
+    except PrivoptError as error:
+        return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
+    solved = found is not None and found.outcome.value == "optimal"
+    return {
+        "status": "optimal" if solved else "stopped",
+        "seconds": f"{time.monotonic() - began:.2f}",
+        "loss": found.objective if found is not None and found.objective is not None else "",
+    }

@@ -1,0 +1,131 @@
+"""From the command line: where the blocks run changes nothing; a lost worker and a killed run end well."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TOML = """
+[records]
+grid = { rows = 2, cols = 4, cell_km = 1.0 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 1.0
+neighbours_within = 2.0
+[utility]
+kind = "distance"
+[bd-mdp]
+partition = "minimum-boundary"
+subsets = 3
+start = "cold"
+lagrangian_steps = 0
+"""
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    address = cluster.scheduler_address.removeprefix("tcp://")
+    print(address, *sorted(worker.pid for worker in cluster.workers.values()), flush=True)
+    sys.stdin.read()
+    cluster.close()
+"""
+
+
+def call(folder: Path, name: str, *options: object) -> list[str]:
+    (folder / "p.toml").write_text(TOML)
+    given = ["solve", "bd-mdp", folder / "p.toml", "--out", folder / name, "--quiet", "--solver", "highs", *options]
+    return [sys.executable, "-m", "privopt", *map(str, given)]
+
+
+def finished(folder: Path, name: str, process: subprocess.Popen[str]) -> dict:
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    return json.loads((folder / name / "result.json").read_text())
+
+
+def begun(folder: Path, name: str, *options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(call(folder, name, *options), stderr=subprocess.PIPE, text=True)
+
+
+def weights(folder: Path, name: str) -> np.ndarray:
+    return np.load(folder / name / "mechanism.npz")["weights"]
+
+
+def until(there: Path, process: subprocess.Popen[str]) -> None:
+    patience = time.monotonic() + 120
+    while not there.exists() and process.poll() is None and time.monotonic() < patience:
+        time.sleep(0.01)
+    assert there.exists()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A run in one process, to the end."""
+    folder = tmp_path_factory.mktemp("alone")
+    result = finished(folder, "serial", begun(folder, "serial", "--gap", "1e-4"))
+    assert result["status"] == "optimal"
+    assert result["details"]["parts"][0]["rounds"] > 5
+    return weights(folder, "serial"), result
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Address of a Dask cluster of two workers, and their process ids."""
+    pytest.importorskip("distributed")
+    script = tmp_path / "cluster.py"
+    script.write_text(CLUSTER)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, script], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        address, *pids = process.stdout.readline().split()
+        yield f"dask://{address}", [int(pid) for pid in pids]
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+def test_two_processes_release_the_same_bit_for_bit(alone, tmp_path):
+    two = finished(tmp_path, "two", begun(tmp_path, "two", "--gap", "1e-4", "--jobs", "2"))
+    assert (weights(tmp_path, "two") == alone[0]).all()
+    assert two["objective"] == alone[1]["objective"]
+
+
+def test_a_cluster_releases_the_same_and_bears_the_loss_of_a_worker(alone, tmp_path, cluster):
+    address, pids = cluster
+    there = finished(tmp_path, "there", begun(tmp_path, "there", "--gap", "1e-4", "--executor", address))
+    assert (weights(tmp_path, "there") == alone[0]).all()
+    assert there["objective"] == alone[1]["objective"]
+    process = begun(tmp_path, "lost", "--gap", "1e-4", "--executor", address)
+    until(tmp_path / "lost.partial" / "part-0" / "benders.npz", process)
+    os.kill(pids[0], signal.SIGKILL)
+    assert process.poll() is None
+    lost = finished(tmp_path, "lost", process)
+    assert subprocess.run([sys.executable, "-m", "privopt", "verify", tmp_path / "lost"], check=False).returncode == 0
+    assert lost["status"] == "optimal"
+    assert lost["certificate"]["holds"] is True
+    assert (weights(tmp_path, "lost") == alone[0]).all()
+
+
+def test_a_killed_run_resumes_and_ends_with_the_same_bound(alone, tmp_path):
+    killed = begun(tmp_path, "out", "--gap", "1e-4")
+    file = tmp_path / "out.partial" / "part-0" / "benders.npz"
+    until(file, killed)
+    killed.kill()
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    with np.load(file) as archive:
+        assert 0 < archive["rounds"] < alone[1]["details"]["parts"][0]["rounds"]
+    result = finished(tmp_path, "out", begun(tmp_path, "out", "--gap", "1e-4", "--resume"))
+    assert result["objective"] == alone[1]["objective"]
+    assert (weights(tmp_path, "out") == alone[0]).all()
