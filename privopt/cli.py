@@ -208,10 +208,11 @@ def verify(folder: Path, jobs: int) -> int:
 @guarded
 def sample(folder: Path, input_id: str, count: int) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    from privopt.interfaces import Release
     from privopt.solve import load_release
 
     _, _, _, release, result = load_release(folder)
-    if "sample" not in vars(type(release)):
+    if type(release).sample is Release.sample:
         raise UsageError(f"{result['mechanism']} has no distribution to sample: its release is one published result")
     drawn = release.sample(input_id, count)
     step = 100_000
@@ -236,16 +237,19 @@ def audit(folder: Path, as_json: bool) -> None:
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Also SVG and PNG files there.")
+@click.option("--geo", type=click.Path(path_type=Path), metavar="FILE", help="Also a map: .geojson or .parquet.")
 @click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
 @guarded
-def report(folder: Path, figures: Path | None, truth: bool) -> None:
+def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
     """Write DIR/report.html: one file, works offline."""
-    from privopt.reporting import write_figures, write_report
+    from privopt.reporting import write_figures, write_geo, write_report
 
     click.echo(str(write_report(folder, truth=truth)))
     if figures is not None:
         for path in write_figures(folder, figures):
             click.echo(str(path))
+    if geo is not None:
+        click.echo(str(write_geo(folder, geo)))
 
 
 @cli.command()

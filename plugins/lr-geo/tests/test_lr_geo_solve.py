@@ -47,6 +47,18 @@ def test_round_trip(write, method):
         assert result["status"] == "optimal"
 
 
+def test_rows_are_sampled_from_the_command_line(write):
+    from click.testing import CliRunner
+
+    from privopt.cli import cli
+
+    _, out = run(write(), "exact")
+    drawn = CliRunner().invoke(cli, ["sample", str(out), "--input", "1-1", "-n", "20"])
+    assert drawn.exit_code == 0
+    assert len(drawn.output.split()) == 20
+    assert set(drawn.output.split()) <= {f"{r}-{c}" for r in range(5) for c in range(5)}
+
+
 def test_verify_needs_private_matrices(write):
     _, out = run(write(), "full")
     shutil.rmtree(out / "private")
