@@ -68,8 +68,21 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}: {self.where}" if self.where else self.file
-        line = f"{place}: found {self.found}, wanted {self.wanted}"
-        return " ".join(line.split())
+        return _line(f"{_cut(place)}: found {_cut(self.found)}, wanted {_cut(self.wanted)}")
+
+
+_LONGEST = 300
+"""Characters of what is shown of any one thing."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _line(text: str) -> str:
+    """One line that a terminal can show: blanks joined, control and formatting characters escaped."""
+    shown = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
 
 
 class InputError(PrivoptError):

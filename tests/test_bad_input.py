@@ -94,6 +94,11 @@ CORPUS = {
     "not TOML": ("[records", {}, "TOML"),
     "latin-1 problem": ("# é\n".encode("latin-1") + toml().encode(), {}, "UTF-8"),
     "nul in problem": (toml() + "\0", {}, "TOML"),
+    "a number of 5000 digits": (toml(more="x = " + "9" * 5000), {}, "TOML"),
+    "an exponent of 5000 digits": (toml(more="x = 1e" + "9" * 5000), {}, "TOML"),
+    "lists too deep": (toml(more="x = " + "[" * 5000 + "]" * 5000), {}, "deeply"),
+    "a path with a nul": (toml('points = "p\\u0000.csv"'), {}, "records.points"),
+    "a long path": (toml(f'points = "{"p" * 5000}"'), {}, "records.points"),
     "points missing": (toml('points = "q.csv"'), {}, "records.points"),
     "points a folder": (toml('points = "."'), {}, "records.points"),
     "points empty name": (toml('points = ""'), {}, "records.points"),
@@ -102,6 +107,8 @@ CORPUS = {
     "grid without rows": (toml("grid = { cols = 2, cell_km = 1 }"), {}, "records.grid.rows"),
     "grid rows zero": (toml("grid = { rows = 0, cols = 2, cell_km = 1 }"), {}, "records.grid.rows"),
     "grid rows fraction": (toml("grid = { rows = 1.5, cols = 2, cell_km = 1 }"), {}, "records.grid.rows"),
+    "grid without end": (toml("grid = { rows = 99999, cols = 99999, cell_km = 1 }"), {}, "10,000,000"),
+    "grid rows without end": (toml("grid = { rows = 1000000000000, cols = 2, cell_km = 1 }"), {}, "records.grid.rows"),
     "grid cell zero": (toml("grid = { rows = 2, cols = 2, cell_km = 0 }"), {}, "records.grid.cell_km"),
     "grid cell negative": (toml("grid = { rows = 2, cols = 2, cell_km = -1 }"), {}, "records.grid.cell_km"),
     "grid corner of three": (
@@ -137,6 +144,7 @@ CORPUS = {
     "points without y": (toml(), {"p.csv": "id,x\na,0\n"}, "x,y"),
     "points of both kinds": (toml(), {"p.csv": "id,x,y,lat,lon\na,0,0,1,1\n"}, "one of these"),
     "points duplicate id": (toml(), {"p.csv": POINTS + "a,2,2\n"}, "row 5"),
+    "points of control characters": (toml(), {"p.csv": POINTS + "d,\x1b[2J,2\n"}, "row 5, column x"),
     "points empty id": (toml(), {"p.csv": POINTS + ",2,2\n"}, "row 5"),
     "points text for x": (toml(), {"p.csv": POINTS + "d,two,2\n"}, "row 5, column x"),
     "points nan": (toml(), {"p.csv": POINTS + "d,nan,2\n"}, "row 5, column x"),
@@ -162,6 +170,12 @@ CORPUS = {
     "vectors complex": (toml('vectors = "v.npy"'), {"v.npy": npy([[1j, 2]])}, "complex"),
     "vectors of text": (toml('vectors = "v.npy"'), {"v.npy": npy([["a", "b"]])}, "v.npy"),
     "vectors empty": (toml('vectors = "v.npy"'), {"v.npy": npy(np.zeros((0, 3)))}, "v.npy"),
+    "vectors after a zip's mark": (toml('vectors = "v.npy"'), {"v.npy": b"PK\x03\x04" + npy(np.eye(3))}, "v.npy"),
+    "vectors with an open header": (
+        toml('vectors = "v.npy"'),
+        {"v.npy": npy(np.eye(3)).replace(b"}", b"(", 1)},
+        "v.npy",
+    ),
     "vectors cut short": (toml('vectors = "v.npy"'), {"v.npy": npy(np.ones((9, 3)))[:150]}, "v.npy"),
     "ids without vectors": (toml('points = "p.csv"\nids = "i.txt"'), {"i.txt": "a\n"}, "records"),
     "too few ids": (toml('vectors = "v.npy"\nids = "i.txt"'), {"v.npy": npy(np.eye(3)), "i.txt": "a\nb\n"}, "i.txt"),
@@ -169,6 +183,7 @@ CORPUS = {
     "ids empty line": (toml('vectors = "v.npy"\nids = "i.txt"'), {"v.npy": npy(np.eye(2)), "i.txt": "a\n\n"}, "row 2"),
     # matrices
     "count with euclidean": (toml(COUNT), {}, "records.count"),
+    "count without end": (toml("count = 1000000000000000000000", MATRIX), {}, "records.count"),
     "count zero": (toml("count = 0", MATRIX), {}, "records.count"),
     "matrix missing": (toml(COUNT, 'kind = "matrix"'), {}, "distance.matrix"),
     "matrix wrong size": (toml(COUNT, MATRIX), {"d.npy": npy(np.zeros((4, 4)))}, "d.npy"),
@@ -213,6 +228,7 @@ CORPUS = {
     "cost wrong size": (toml(utility=COST), {"c.npy": npy(np.ones((3, 2)))}, "c.npy"),
     "cost nan": (toml(utility=COST), {"c.npy": changed(C, (0, 2), np.nan)}, "row 0, column 2"),
     "cost inf": (toml(utility=COST), {"c.npy": changed(C, (0, 2), np.inf)}, "row 0, column 2"),
+    "cost beyond squares": (toml(utility=COST), {"c.npy": changed(C, (0, 2), 1e308)}, "row 0, column 2"),
     "cost beside distance": (toml(utility='kind = "distance"\ncost = "c.npy"'), {}, "utility.cost"),
     "targets beside distance": (toml(utility='kind = "distance"\ntargets = "t.csv"'), {}, "utility.targets"),
     "targets unknown": (toml(utility=TRAVEL), {"t.csv": "id,weight\nz,1\n"}, "z"),
@@ -250,6 +266,8 @@ def test_each_bad_input_is_one_clear_line(tmp_path, name):
     assert 1 <= len(lines) <= 4
     for line in lines:
         assert line.split(":")[0] in {*BASE, *files, "problem.toml"}
+        assert line.isprintable()
+        assert len(line) < 1000
         assert "found" in line
         assert "wanted" in line
     assert not (tmp_path / "out").exists()

@@ -58,7 +58,7 @@ class TiedForm:
     @property
     def forms(self) -> FloatArray:
         """(F, N, K) g_fik, 0 where the entry is free."""
-        return np.where(self.free, 0.0, np.exp(self.exponents))
+        return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: FloatArray, weights: FloatArray) -> FloatArray:
         """The mechanism (N, K) from free entries z (N, K) and weights (F, K)."""

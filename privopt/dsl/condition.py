@@ -177,7 +177,7 @@ def _privacy_rows(log_ratio: FloatArray, bears: Bearing) -> tuple[FloatArray, Fl
     cap = bears.log_cap
     too_far, hopeless = log_ratio > cap, log_ratio < -cap
     # rounded down by more than exp and the product that made L can err
-    slack = _UP * (4.0 + np.abs(log_ratio))
+    slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))  # beyond the cap its own error cannot reach it
     safe = np.clip(log_ratio, -cap, cap) - slack
     if bears.privacy == "symmetric":
         shift = safe / 2

@@ -15,6 +15,7 @@ from privopt.errors import Fault, InputError
 from privopt.problem.cost import distance_loss, travel_cost
 from privopt.problem.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric, Space, grid_points
 from privopt.problem.pairs import components, needed_pairs, required_pairs
+from privopt.problem.places import LARGEST
 from privopt.problem.schema import File
 from privopt.problem.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 
@@ -331,7 +332,7 @@ def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric
     utility = problem.utility
     if utility.kind == "matrix":
         assert utility.cost is not None  # _check_keys
-        return read_array(utility.cost, (len(records), len(outputs)), what="costs").copy()
+        return read_array(utility.cost, (len(records), len(outputs)), what="costs", most=LARGEST).copy()
     if utility.kind == "distance":
         cost = distance_loss(metric)
     else:

@@ -7,13 +7,13 @@ as :class:`MetricData`: records, outputs, distances, required pairs, cost and pr
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
 from privopt.problem.data import MetricData, load
-from privopt.problem.schema import File, at_least, key, positive
+from privopt.problem.schema import File, key, positive
 
 __all__ = ["Distance", "Grid", "MetricProblem", "Places", "Privacy", "Utility"]
 
@@ -24,12 +24,20 @@ def _corner(value: tuple[float, ...]) -> str | None:
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
+MOST: Final = 10_000_000
+"""Records or outputs, at most: beyond it not even their ids fit."""
+
+
+def _how_many(value: int) -> str | None:
+    return None if 1 <= value <= MOST else f"a whole number from 1 to {MOST:,}"
+
+
 @frozen(kw_only=True)
 class Grid:
     """A rectangle of equal cells; ids "r-c", row 0 in the south, row-major."""
 
-    rows: int = key(help="rows of cells, south to north", check=at_least(1))
-    cols: int = key(help="columns of cells, west to east", check=at_least(1))
+    rows: int = key(help="rows of cells, south to north", check=_how_many)
+    cols: int = key(help="columns of cells, west to east", check=_how_many)
     cell_km: float = key(help="side of a cell", unit="km", check=positive)
     south_west: tuple[float, ...] | None = key(
         None, help="[lat, lon] of the centre of cell 0-0; left out: a plane", unit="degrees", check=_corner
@@ -44,7 +52,7 @@ class Places:
     points: File | None = key(None, help="CSV: id,lat,lon (degrees) or id,x,y (km), or id alone")
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
     ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
-    count: int | None = key(None, help="that many, ids 0, 1, ...; with distance.kind matrix", check=at_least(1))
+    count: int | None = key(None, help="that many, ids 0, 1, ...; with distance.kind matrix", check=_how_many)
 
 
 @frozen(kw_only=True)
@@ -88,6 +96,8 @@ def _whole(value: Places) -> str | None:
     given = [name for name in ("grid", "points", "vectors", "count") if getattr(value, name) is not None]
     if len(given) != 1:
         return "exactly one of grid, points, vectors, count"
+    if value.grid is not None and value.grid.rows * value.grid.cols > MOST:
+        return f"a grid of at most {MOST:,} cells"
     if value.ids is not None and value.vectors is None:
         return "ids only beside vectors"
     return None

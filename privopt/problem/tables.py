@@ -218,6 +218,7 @@ def read_array(
     *,
     what: str,
     least: float = -math.inf,
+    most: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
     """Read an ``.npy`` matrix of numbers.
@@ -227,6 +228,7 @@ def read_array(
         shape: wanted; None for a side that may have any length.
         what: the array in the field's words, for faults (``"distances (km)"``).
         least: smallest value allowed.
+        most: largest size of a finite value allowed.
         infinite: tells which infinities are allowed; none where left out. NaN never is.
 
     Raises:
@@ -237,7 +239,7 @@ def read_array(
     try:
         with file.here.open("rb") as stream:
             array = np.load(stream, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError([Fault(file.name, "", f"no .npy array ({reason})", wanted)]) from None
     if not isinstance(array, np.ndarray):
@@ -248,11 +250,12 @@ def read_array(
         found = " x ".join(map(str, array.shape))
         raise InputError([Fault(file.name, "", f"an array of shape {found or 'nothing'}", wanted)])
     values = np.ascontiguousarray(array, dtype=np.float64)
-    bad = ~np.isfinite(values) | (values < least)
+    bad = ~np.isfinite(values) | (values < least) | (np.abs(values) > most)
     if infinite is not None:
         bad &= ~infinite(values)
     if bad.any():
         bound = f" of at least {least:g}" if least > -math.inf else ""
+        bound += f" of at most {most:g} in size" if most < math.inf else ""
         places = np.argwhere(bad)
         faults = [
             Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"{what}: finite numbers{bound}")

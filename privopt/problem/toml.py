@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,17 +101,20 @@ def _literal(value: Any, type_: Any) -> Any:
 def _file(value: Any, _: type) -> File:
     name = _text(value, str)
     path = _place.get().base / name
-    if not name or path.is_dir():
-        raise Wanted(value, "the name of a file")
-    if not path.is_file():
-        wanted = "a file, its path relative to the problem file"
-        raise Wanted(value, wanted, words=f"{name!r}, which does not exist")
+    wanted = "a file, its path relative to the problem file"
+    try:
+        if not name or path.is_dir():
+            raise Wanted(value, "the name of a file")
+        if not path.is_file():
+            raise Wanted(value, wanted, words=f"{name!r}, which does not exist")
+    except OSError as error:
+        raise Wanted(value, wanted, words=f"{name!r} ({error.strerror})") from None
     return File(name=name, path=path)
 
 
 def _secret_file(value: Any) -> File:
     name = _text(value, str)
-    if _place.get().public and not (_place.get().base / name).is_file():
+    if _place.get().public and not os.path.isfile(_place.get().base / name):
         return File(name=name, path=None, secret=True)
     return attrs.evolve(_file(value, File), secret=True)
 
@@ -248,7 +252,9 @@ def _toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        refuse("lists or tables nested too deeply", "TOML 1.0 of a few levels")
+    except (ValueError, ArithmeticError) as error:  # TOMLDecodeError, or a number of thousands of digits
         refuse(f"text that is not TOML: {error}", "TOML 1.0")
 
 

@@ -154,3 +154,15 @@ def test_the_bound_takes_upper_bounds_from_mass_rows() -> None:
     assert np.isinf(form.col_upper).all()
     assert np.isfinite(dual_bound(form, np.random.default_rng(0).normal(size=form.shape[0])))
     assert dual_bound(form, np.zeros(form.shape[0])) <= optimum
+
+
+def test_an_exponent_beyond_all_measure_is_cut_like_any_other() -> None:
+    from privopt.backends.cbc import BEARING
+    from privopt.dsl.condition import _privacy_rows
+
+    a, b, _, cut = _privacy_rows(np.array([1.0, 1e9, 1e30, np.inf]), BEARING)
+    assert np.isfinite(a).all()
+    assert np.isfinite(b).all()
+    assert cut.tolist() == [False, True, True, True]
+    assert np.allclose(b[1:] / a[1:], np.exp(BEARING.log_cap), rtol=1e-9)
+    assert (b[1:] / a[1:] < np.exp(BEARING.log_cap)).all()

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.problem import File, at_least, key, positive
+from privopt.problem import File, at_least, between, key, positive
 
 __all__ = ["HierarchyProblem"]
 
@@ -40,7 +40,7 @@ class HierarchyTable:
     totals: File | None = key(
         default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
     )
-    sizes: int = key(help="N; size N means N or more", unit="individuals", check=at_least(1))
+    sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
 
 
 @frozen(kw_only=True)

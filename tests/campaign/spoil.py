@@ -1,0 +1,207 @@
+"""The two parts that run in this process: bad inputs to ``solve``, tampered folders to everything that reads one."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from inputs import spoiled
+from problems import PROBLEMS, Given
+from trials import Ended, Tally, privopt, spread
+
+from privopt.files import PRIVATE, RESULT, SUMS, sums_text
+
+__all__ = ["bad_inputs", "tampered"]
+
+LEAVES: Final[dict[str, Any]] = {
+    "null": None,
+    "true": True,
+    "text": "x",
+    "number": -1.5,
+    "whole": 10**40,
+    "list": [1],
+    "object": {"a": {}},
+}
+"""In place of each value of result.json."""
+
+
+def solved(given: Given, folder: Path) -> Ended:
+    """Solve a problem into ``folder``/out."""
+    path = given.write(folder / "given")
+    return privopt(
+        "solve", given.mechanism, path, "--method", given.method, "--out", folder / "out", "--quiet", "--time-limit", 30
+    )
+
+
+def bad_inputs(folder: Path, chance: random.Random, count: int | None) -> Tally:
+    """Solve spoiled problems: 2 or 3 with clear lines and nothing written, or 0 and a folder that verifies."""
+    tally = Tally(part="bad inputs")
+    for number, one in enumerate(spread(list(spoiled(chance)), count)):
+        home = folder / str(number)
+        ended = solved(one.given, home)
+        wrong = ended.faults([0, 2, 3])
+        if ended.code == 0:
+            verified = privopt("verify", home / "out")
+            wrong += [f"was solved, but verify says {fault}" for fault in verified.faults([0])]
+        elif any(path.name != "given" for path in home.iterdir()):
+            wrong.append(f"left {sorted(path.name for path in home.iterdir())}")
+        tally.note(f"{one.given.mechanism}: {one.name}", ended, wrong)
+        shutil.rmtree(home)
+    return tally
+
+
+# --- folders that somebody changed ---------------------------------------------------------------------
+
+
+def _bytes(path: Path, chance: random.Random) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Ways to spoil any file."""
+    contents = path.read_bytes()
+    at = chance.randrange(max(1, len(contents)))
+
+    def flip() -> None:
+        changed = bytearray(contents)
+        changed[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(bytes(changed))
+
+    if contents:
+        yield "one bit", flip
+    yield "cut short", lambda: path.write_bytes(contents[:at])
+    yield "empty", lambda: path.write_bytes(b"")
+    yield "garbage", lambda: path.write_bytes(chance.randbytes(200))
+    yield "missing", path.unlink
+    yield "a byte more", lambda: path.write_bytes(contents + b"\n")
+
+
+def _arrays(path: Path, chance: random.Random) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Ways to spoil an archive of arrays."""
+    with np.load(path) as archive:
+        parts = {name: np.atleast_1d(archive[name]) for name in archive.files}
+
+    def save(**changes: Any) -> None:
+        np.savez(path, **{name: part for name, part in {**parts, **changes}.items() if part is not None})
+
+    for name, part in parts.items():
+        for kind, changed in {
+            "missing": None,
+            "reversed": part[::-1],
+            "one row less": part[:-1],
+            "one row twice": np.concatenate([part, part[:1]]),
+            "as text": part.astype("U"),
+            "as doubles": part.astype(float) if part.dtype.kind in "uif" else np.zeros(len(part)),
+            "a number": np.asarray(3),
+            "bytes": np.asarray(part.tobytes()),
+            "zeros": np.zeros_like(part),
+            "one axis more": part[None],
+        }.items():
+            yield f"{name} {kind}", lambda name=name, changed=changed: save(**{name: changed})
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    inner = value.items() if isinstance(value, dict) else ()
+    for name, item in inner:
+        yield from _leaves(item, (*path, name))
+
+
+def _claims(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Ways to spoil result.json."""
+    text = path.read_text("utf-8")
+
+    def put(where: tuple[Any, ...], value: Any, *, drop: bool) -> None:
+        result: Any = json.loads(text)
+        inner = result
+        for name in where[:-1]:
+            inner = inner[name]
+        if not where:
+            result = value
+        elif drop:
+            inner.pop(where[-1])
+        else:
+            inner[where[-1]] = value
+        path.write_text(json.dumps(result), "utf-8")
+
+    for where in _leaves(json.loads(text)):
+        if len(where) > 2 and where[0] == "details":
+            continue
+        name = ".".join(map(str, where)) or "all of it"
+        for kind, value in LEAVES.items():
+            yield f"{name} = {kind}", lambda where=where, value=value: put(where, value, drop=False)
+        if where:
+            yield f"{name} left out", lambda where=where: put(where, None, drop=True)
+    yield "NaN", lambda: path.write_text(text.replace('"value":', '"value": NaN, "was":'), "utf-8")
+    yield "deep", lambda: path.write_text("[" * 100_000, "utf-8")
+    yield "another file", lambda: put(("problem", "file"), "../given/problem.toml", drop=False)
+    yield "another mechanism", lambda: put(("mechanism",), "exponential", drop=False)
+
+
+def mend(folder: Path) -> None:
+    """Write the sums again: who tampers can do that too."""
+    if (folder / SUMS).exists():
+        (folder / SUMS).write_text(sums_text(folder), "utf-8")
+    if (folder / PRIVATE / SUMS).exists():
+        (folder / PRIVATE / SUMS).write_text(sums_text(folder / PRIVATE, private=True), "utf-8")
+
+
+def _reads(folder: Path, given: Given) -> dict[str, Ended]:
+    """Everything that reads a folder."""
+    return {
+        "verify": privopt("verify", folder),
+        "audit": privopt("audit", folder, "--json"),
+        "sample": privopt("sample", folder, "--input", "p0", "-n", 3),
+        "report": privopt("report", folder),
+    }
+
+
+def _harmless(name: str, file: str) -> bool:
+    """Whether a change whose sums were mended says nothing that verify could contradict from the folder alone."""
+    spoken = ("time", "solver", "details", "seed", "privopt", "plugin", "guarantee.statement", "guarantee.seeded")
+    spoken += ("certificate.arithmetic", "status", "objective.unit", "method", "guarantee.warning", "objective.lower")
+    spoken += ("objective.gap", "certificate.")
+    return file == RESULT and name.startswith(spoken)
+
+
+def tampered(folder: Path, chance: random.Random, count: int | None) -> Tally:
+    """Change every file of a folder: with the sums as they were verify must complain; mended, nothing may break."""
+    tally = Tally(part="tampered folders")
+    cases = []
+    for number, given in enumerate(PROBLEMS):
+        home = folder / f"{number}-{given.mechanism}"
+        ended = solved(given, home)
+        if ended.code != 0:
+            tally.note(
+                f"{given.mechanism} --method {given.method}", ended, [f"was not solved: {ended.err}{ended.raised}"]
+            )
+            continue
+        for path in sorted((home / "out").rglob("*")):
+            if path.is_file():
+                name = path.relative_to(home / "out").as_posix()
+                ways = [kind for kind, _ in _ways(path, random.Random(0))]
+                cases += [(given, home / "out", name, kind, mended) for kind in ways for mended in (False, True)]
+    for given, out, name, kind, mended in spread(cases, count):
+        copy = folder / "copy"
+        shutil.copytree(out, copy)
+        dict(_ways(copy / name, chance))[kind]()
+        if mended and name not in (SUMS, f"{PRIVATE}/{SUMS}"):
+            mend(copy)
+        changed = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+        before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        for command, ended in _reads(copy, given).items():
+            wrong = ended.faults([0, 1, 2] if command == "verify" else [0, 2])
+            if command == "verify" and ended.code == 0 and changed != before and not mended:
+                wrong.append("verify found nothing")
+            tally.note(f"{given.mechanism}: {name}: {kind}{', sums mended' * mended}: {command}", ended, wrong)
+        shutil.rmtree(copy)
+    return tally
+
+
+def _ways(path: Path, chance: random.Random) -> Iterator[tuple[str, Callable[[], object]]]:
+    yield from _bytes(path, chance)
+    if path.suffix == ".npz":
+        yield from _arrays(path, chance)
+    if path.name == RESULT:
+        yield from _claims(path)
