@@ -46,7 +46,7 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
     asked = []
 
-    def found(workshop, name, **options):
+    def found(workshop, name, settings, limit, **options):
         asked.append(name)
         return {"seconds": "> 1" if name == "LP" else 0.5, "cost": 1.0}
 

@@ -39,6 +39,8 @@ MEASURED: Final = (
     "lr_set",
 )
 
+SIGNS: Final = {"cells": "K", "radius": "Gamma"}
+
 
 @frozen(kw_only=True)
 class Plan:
@@ -47,7 +49,8 @@ class Plan:
     Attributes:
         out: folder of CSV and pictures.
         rome: Rome's published cells; None for even grids.
-        limit: seconds a cell of a table may take.
+        limit: processor seconds a cell of a table may take.
+        stretch: seconds on the clock for each of them, where the machine is shared.
         draws: of users.
         cells: of Tables 1 and 2, of Figure 9a (even grids) and of the table over Rome.
         epsilons: of the table over Rome, per km.
@@ -59,6 +62,7 @@ class Plan:
     out: Path
     rome: Path | None = None
     limit: float = 120.0
+    stretch: float = 1.0
     draws: int = 3
     cells: tuple[int, ...] = (100, 200, 300, 400)
     grids: tuple[int, ...] = (10, 15, 20, 25, 30, 35, 40)
@@ -90,18 +94,28 @@ def _users(count: int, draw: int = 0) -> str:
 
 
 def _record(
-    ledger: Ledger, key: dict[str, Any], earlier: Sequence[Any], workshop: Workshop, name: str, **options: Any
+    plan: Plan,
+    ledger: Ledger,
+    key: dict[str, Any],
+    earlier: Sequence[str],
+    workshop: Workshop,
+    settings: Settings,
+    *,
+    bounds: bool = False,
 ) -> None:
-    """Run a cell, unless its row is there, or the limit was broken on a smaller map."""
+    """Run a cell, unless its row is there, or the limit was broken on a smaller map with the same ``earlier`` parts."""
     if ledger.has(*key.values()):
         return
     print(", ".join(f"{part} {value}" for part, value in key.items()), file=sys.stderr, flush=True)
+    name = key["method"]
     broken = [row for row in ledger.rows if row["method"] == name and row["seconds"].startswith(">")]
     same = [row for row in broken if all(row[part] == str(key[part]) for part in earlier)]
     if same:
-        ledger.add(**key, seconds=f"{same[0]['seconds'].split(' (')[0]} (already at K = {same[0]['cells']})")
+        swept = next(part for part in reversed(key) if part not in (*earlier, "method", "draw"))
+        at = f"{SIGNS.get(swept, swept)} = {same[0][swept]}"
+        ledger.add(**key, seconds=f"{same[0]['seconds'].split(' (')[0]} (already at {at})")
         return
-    ledger.add(**key, **trial(workshop, name, **options))
+    ledger.add(**key, **trial(workshop, name, settings, plan.limit, bounds=bounds, stretch=plan.stretch))
 
 
 def tables(plan: Plan) -> None:
@@ -113,22 +127,19 @@ def tables(plan: Plan) -> None:
             for draw in range(plan.draws):
                 settings = evolve(plan.settings, users=_users(4, draw))
                 key = {"method": name, "cells": cells, "draw": draw}
-                options = {"settings": settings, "limit": plan.limit, "bounds": name in ("LR-Geo", "LR-Geo-F")}
-                _record(ledger, key, (), workshop, name, **options)
+                _record(plan, ledger, key, (), workshop, settings, bounds=name in ("LR-Geo", "LR-Geo-F"))
 
 
 def city_table(plan: Plan) -> None:
     """Every method on growing pieces of the map, for several epsilons."""
     ledger = Ledger(plan.out / "city.csv", ("method", "cells", "epsilon_asked", *MEASURED), keys=3)
-    for cells in plan.map_cells:
-        workshop = plan.workshop(cells)
-        for epsilon in plan.epsilons:
+    workshops = {cells: plan.workshop(cells) for cells in plan.map_cells}
+    for epsilon in reversed(plan.epsilons):
+        for cells, workshop in workshops.items():
             for name in METHODS:
                 settings = evolve(plan.settings, epsilon=epsilon)
                 key = {"method": name, "cells": cells, "epsilon_asked": epsilon}
-                bounds = name in ("LR-Geo", "LR-Geo-F")
-                options = {"settings": settings, "limit": plan.limit, "bounds": bounds}
-                _record(ledger, key, ("epsilon_asked",), workshop, name, **options)
+                _record(plan, ledger, key, ("epsilon_asked",), workshop, settings, bounds=name == "LR-Geo")
 
 
 def rounds(plan: Plan) -> None:
@@ -149,7 +160,7 @@ def even_grids(plan: Plan) -> None:
         for draw in range(plan.draws):
             key = {"method": "LR-Geo", "cells": side * side, "draw": draw}
             settings = evolve(plan.settings, users=_users(4, draw))
-            _record(ledger, key, ("draw",), workshop, "LR-Geo", settings=settings, limit=plan.limit)
+            _record(plan, ledger, key, ("draw",), workshop, settings)
 
 
 def more_users(plan: Plan) -> None:
@@ -160,7 +171,7 @@ def more_users(plan: Plan) -> None:
         for draw in range(plan.draws):
             key = {"method": "LR-Geo", "cells": plan.city, "users": users, "draw": draw}
             settings = evolve(plan.settings, users=_users(users, draw))
-            _record(ledger, key, ("users",), workshop, "LR-Geo", settings=settings, limit=plan.limit)
+            _record(plan, ledger, key, ("users",), workshop, settings)
 
 
 def larger_sets(plan: Plan) -> None:
@@ -171,7 +182,7 @@ def larger_sets(plan: Plan) -> None:
         for draw in range(plan.draws):
             key = {"method": "LR-Geo", "cells": plan.city, "radius": radius, "draw": draw}
             settings = evolve(plan.settings, radius=radius, users=_users(2, draw))
-            _record(ledger, key, ("draw",), workshop, "LR-Geo", settings=settings, limit=plan.limit, bounds=True)
+            _record(plan, ledger, key, ("draw",), workshop, settings, bounds=True)
 
 
 def coarser_tables(plan: Plan) -> None:
@@ -182,7 +193,7 @@ def coarser_tables(plan: Plan) -> None:
         for draw in range(plan.draws):
             key = {"method": "LR-Geo", "cells": plan.city, "side": side, "draw": draw}
             settings = evolve(plan.settings, reference_cell_km=side, users=_users(4, draw))
-            _record(ledger, key, ("draw",), workshop, "LR-Geo", settings=settings, limit=plan.limit, bounds=True)
+            _record(plan, ledger, key, ("draw",), workshop, settings, bounds=True)
 
 
 def exponents(plan: Plan) -> None:
@@ -195,7 +206,7 @@ def exponents(plan: Plan) -> None:
                 made = {"epsilon_asked": epsilon, "exponent": exponent, "draw": draw}
                 key = {"method": "LR-Geo", "cells": plan.city, **made}
                 settings = evolve(plan.settings, epsilon=epsilon, exponent=exponent, users=_users(4, draw))
-                _record(ledger, key, tuple(made), workshop, "LR-Geo", settings=settings, limit=plan.limit)
+                _record(plan, ledger, key, tuple(made), workshop, settings)
 
 
 def matched_rows(plan: Plan) -> None:
@@ -242,6 +253,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     return evolve(
         full,
         limit=chosen.limit or (1800.0 if chosen.full else full.limit),
+        stretch=chosen.stretch,
         draws=chosen.draws or (10 if chosen.full else full.draws),
     )
 
@@ -253,7 +265,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of CSV files and pictures; rows in it are kept")
     parser.add_argument("--rome", type=Path, help="folder of Rome's published cells; left out: even grids")
-    parser.add_argument("--limit", type=float, help="seconds a cell may take (120; --full 1800)")
+    parser.add_argument("--limit", type=float, help="processor seconds a cell may take (120; --full 1800)")
+    parser.add_argument("--stretch", type=float, default=1.0, help="seconds on the clock for each, on a busy machine")
     parser.add_argument("--draws", type=int, help="draws of users (3; --full 10)")
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, metavar="NAME", help=", ".join(EXPERIMENTS))
     size = parser.add_mutually_exclusive_group()

@@ -102,6 +102,6 @@ def bounds_by_round(workshop: Workshop, plan: Plan) -> list[tuple[float, float, 
         obfuscation_radius=options.obfuscation_radius,
         exponent=options.exponent,
     )
-    context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + plan.limit)
+    context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + plan.stretch * plan.limit)
     found = server.solve([client.package() for client in clients], terms, context, warmth="star")
     return [(s, max(0.0, low) / weight, high / weight) for s, low, high in found.details["trajectory"]]

@@ -54,6 +54,7 @@ def main() -> None:
         "cells": chosen.side**2,
         "users": chosen.users,
         "time": result["time"],
+        "processor_seconds": resource.getrusage(resource.RUSAGE_SELF).ru_utime,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "published": result["details"]["published"],
         "certificate": result["certificate"],
