@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from privopt.dsl import Model, StandardForm
     from privopt.execution import Executor
+    from privopt.report.geo import Layer
     from privopt.report.page import Section
 
 __all__ = [
@@ -402,3 +403,7 @@ class Mechanism(ABC):
     def figures(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """The report's figures by file name, without ending."""
         return {}
+
+    def geo(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Layer | None:
+        """What a map shows of the release, from public data alone; None where it has no places."""
+        return None

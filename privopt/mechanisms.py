@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from privopt.dsl import Solution
     from privopt.problem.data import MetricData
+    from privopt.report.geo import Layer
     from privopt.report.page import Section
 
 __all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of"]
@@ -206,6 +207,12 @@ class MetricMechanism(Mechanism):
         from privopt.report.metric import metric_figures
 
         return metric_figures(release, problem.data, result)
+
+    def geo(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Layer | None:
+        """Records with their losses, and outputs with how often they are released."""
+        from privopt.report.metric import metric_layer
+
+        return metric_layer(release, problem.data)
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from privopt.errors import Fault, InputError, UsageError
 from privopt.files import PRIVATE, REPORT, jsonable
 from privopt.problem import files_of
 from privopt.report import page
+from privopt.report.geo import write_layer
 from privopt.report.theme import save
 from privopt.solve import load_release
 
-__all__ = ["write_figures", "write_report"]
+__all__ = ["write_figures", "write_geo", "write_report"]
 
 
 def write_report(folder: Path, *, truth: bool = False) -> Path:
@@ -62,6 +63,24 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
             save(figure, path, **options)
             written.append(path)
     return written
+
+
+def write_geo(folder: Path, target: Path) -> Path:
+    """Write what a map shows of the release as GeoJSON or GeoParquet, by the ending of ``target``.
+
+    Raises:
+        InputError: DIR cannot be read, or the target cannot be written.
+        UsageError: the release has no places, or the ending is of neither format.
+    """
+    _, mechanism, problem, release, result = load_release(folder)
+    layer = mechanism.geo(problem, release, result)
+    if layer is None:
+        raise UsageError(f"--geo: {result['mechanism']} has no coordinates on a map here")
+    try:
+        write_layer(layer, target)
+    except OSError as error:
+        raise InputError([Fault(str(target), "", error.strerror or "an error", "a file that can be written")]) from None
+    return target
 
 
 def _replace(target: Path, text: str) -> None:

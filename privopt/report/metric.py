@@ -10,6 +10,7 @@ import numpy as np
 
 from privopt.report import figures
 from privopt.report.explorer import Explored, explorer, fits
+from privopt.report.geo import Layer, point_features
 from privopt.report.page import Section, drawing, figure_section, pair_section, table
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from privopt.matrix import MatrixRelease
     from privopt.problem.data import MetricData
 
-__all__ = ["losses_beside", "metric_figures", "metric_sections", "trajectory_of"]
+__all__ = ["losses_beside", "metric_figures", "metric_layer", "metric_sections", "trajectory_of"]
 
 
 def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
@@ -82,6 +83,35 @@ def metric_sections(release: MatrixRelease, data: MetricData, result: Mapping[st
         lead = "While it was solved: no mechanism with this guarantee can be below the lower line."
         sections.append(figure_section("Convergence of the bounds", made["convergence"], lead))
     return sections
+
+
+def metric_layer(release: MatrixRelease, data: MetricData) -> Layer | None:
+    """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
+    if data.records.kind not in ("geographic", "planar"):
+        return None
+    z = release.probabilities
+    likeliest = z.argmax(axis=1)
+    often = data.prior @ z
+    own = data.outputs is data.records
+    records = point_features(
+        data.records,
+        {
+            "kind": ["record"] * len(data.records),
+            "prior": data.prior,
+            "expected_loss": figures.loss_of_records(release, data),
+            "share_of_epsilon": figures.spent_of_records(release, float(data.epsilon)),
+            "likeliest_output": release.outputs[likeliest],
+            "its_probability": z.max(axis=1),
+            "released": often if own else [None] * len(data.records),
+        },
+    )
+    if own:
+        return Layer(kind=data.records.kind, features=records)
+    empty = [None] * len(data.outputs)
+    names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
+    rest: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
+    outputs = point_features(data.outputs, rest | {"released": often})
+    return Layer(kind=data.records.kind, features=[*records, *outputs])
 
 
 def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.report import Section
+    from privopt.report.geo import Layer
 
 __all__ = ["FLLinear"]
 
@@ -163,6 +164,12 @@ class FLLinear(Mechanism):
         from privopt_fl_linear.report import figures
 
         return figures(problem, release, result)
+
+    def geo(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Layer | None:
+        """Locations with what they reported, facilities with their capacity, and connections as lines."""
+        from privopt_fl_linear.report import map_layer
+
+        return map_layer(problem, release)
 
 
 def _verify_openly(problem: FLProblem, release: FLRelease) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from privopt.report import Section, drawing, figure_section, table, table_section, themed
 from privopt.report.figures import beside
+from privopt.report.geo import Feature, Layer
 from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import grid
@@ -264,6 +265,44 @@ def _facility_table(problem: FLProblem, release: FLRelease, noisy: Floats | None
             row[2:2] = [float(noisy[s]), float(release.capacities[s] - noisy[s])]
     lead = f"The {ROWS} largest of {len(opened)}." if len(opened) > ROWS else ""
     return table_section("Facilities", header, rows, lead)
+
+
+def map_layer(problem: FLProblem, release: FLRelease) -> Layer | None:
+    """Locations as points, connections as lines, from what is published; None without coordinates."""
+    known, site = problem.data.coordinates, problem.data.site
+    if known is None:
+        return None
+    names, values = known
+    places = [(float(x), float(y)) for x, y in (values if names == ("x", "y") else values[:, ::-1]).tolist()]
+    facility, opened = release.assignment.facility.tolist(), release.assignment.opened.tolist()
+    capacity = dict(zip(opened, release.capacities.tolist(), strict=True))
+    everyone = np.arange(site.size)
+    away = site.metric.between(everyone, release.assignment.facility).tolist()
+    ids = [str(name) for name in problem.data.ids]
+
+    def facts(v: int, kind: str) -> dict[str, Any]:
+        point = kind != "connection"
+        return {
+            "id": ids[v],
+            "kind": kind,
+            "facility": ids[facility[v]],
+            "distance": away[v],
+            "reported_clients": float(release.counts[v]) if point and release.counts is not None else None,
+            "capacity": capacity.get(v) if point else None,
+            "facility_cost": float(site.cost[v]) if point else None,
+        }
+
+    features = [
+        Feature(path=(place,), properties=facts(v, "facility" if v in capacity else "location"))
+        for v, place in enumerate(places)
+    ]
+    features += [
+        Feature(path=(places[v], places[h]), properties=facts(v, "connection"))
+        for v, h in enumerate(facility)
+        if v != h
+    ]
+    planar = names == ("x", "y")
+    return Layer(kind="planar" if planar else "geographic", features=features, unit="unit of x and y" if planar else "")
 
 
 def truth_sections(problem: FLProblem, release: FLRelease, private: Path) -> list[Section]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.execution import Executor
+    from privopt.report.geo import Layer
     from privopt.report.page import Section
 
 __all__ = ["LRGeo", "MeanOfUsers", "clients_of", "costs_of"]
@@ -254,6 +255,12 @@ class LRGeo(Mechanism):
         from privopt_lr_geo.sections import figures
 
         return figures(problem, release, result)
+
+    def geo(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Layer | None:
+        """Users with their losses, and outputs with how often users release them."""
+        from privopt_lr_geo.sections import map_layer
+
+        return map_layer(problem, release)
 
 
 def _accept(

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.problem.geometry import Space
 from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.report.explorer import Explored, explorer, fits
 from privopt.report.figures import beside, convergence, layout
+from privopt.report.geo import Layer, point_features
 from privopt.report.metric import trajectory_of
 from privopt.report.theme import BAD, INK, LINE, MARK, PALE, axes_of
 from privopt_lr_geo.local import Ways
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from privopt_lr_geo.problem import LRGeoProblem
     from privopt_lr_geo.release import LRGeoRelease
 
-__all__ = ["figures", "range_figure", "row_figure", "sections", "upload_figure"]
+__all__ = ["figures", "map_layer", "range_figure", "row_figure", "sections", "upload_figure"]
 
 SHOWN: Final = 200
 """Users in tables; and those whose LR sets the map marks."""
@@ -235,6 +237,27 @@ def _server(problem: LRGeoProblem, drawn: Mapping[str, Figure]) -> Section:
     return pair_section(
         "What the server saw", [drawing("Distances as the server saw them", drawn["upload"]), counts], lead
     )
+
+
+def map_layer(problem: LRGeoProblem, release: LRGeoRelease) -> Layer | None:
+    """Users with their losses, and outputs with the mean probability that a user releases them; None without places."""
+    data, users = problem.data, problem.users
+    if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
+        return None
+    z, nobody, empty = release.probabilities, [None] * len(users), [None] * len(data.outputs)
+    own: dict[str, Any] = {
+        "kind": ["user"] * len(users),
+        "expected_loss": _user_losses(problem, z),
+        "likeliest_output": release.outputs[z.argmax(axis=1)],
+        "its_probability": z.max(axis=1),
+        "released": nobody,
+    }
+    ids, places = np.asarray(data.records.ids)[users], data.records.coordinates[users]
+    chosen = Space(ids=tuple(ids.tolist()), coordinates=places, kind=data.records.kind)
+    rest = dict.fromkeys(("expected_loss", "likeliest_output", "its_probability"), empty)
+    outputs = {"kind": ["output"] * len(data.outputs), **rest, "released": z.mean(axis=0)}
+    features = [*point_features(chosen, own), *point_features(data.outputs, outputs)]
+    return Layer(kind=data.records.kind, features=features)
 
 
 def _open(problem: LRGeoProblem, result: Mapping[str, Any]) -> list[Section]:

@@ -1,0 +1,114 @@
+"""Maps for GIS users: both formats alike, true to the release, planar and geographic told apart."""
+
+import json
+import shutil
+import struct
+
+import polars as pl
+import pytest
+
+from privopt.errors import InputError, UsageError
+from privopt.reporting import write_geo
+from privopt.solve import load_release
+
+pytestmark = pytest.mark.xdist_group("reports")
+
+
+def positions(geometry):
+    """Positions of a WKB point or line."""
+    order, kind = struct.unpack_from("<BI", geometry)
+    assert order == 1
+    if kind == 1:
+        return "Point", [list(struct.unpack_from("<2d", geometry, 5))]
+    assert kind == 2
+    (count,) = struct.unpack_from("<I", geometry, 5)
+    flat = struct.unpack_from(f"<{2 * count}d", geometry, 9)
+    return "LineString", [list(flat[n : n + 2]) for n in range(0, 2 * count, 2)]
+
+
+def both(folder, tmp_path):
+    flat = json.loads(write_geo(folder, tmp_path / "map.geojson").read_text("utf-8"))
+    path = write_geo(folder, tmp_path / "map.parquet")
+    return flat, pl.read_parquet(path), json.loads(pl.read_parquet_metadata(path)["geo"])
+
+
+@pytest.mark.parametrize("name", ["optimal-lp", "bd-mdp", "lr-geo", "fl-linear"])
+def test_both_formats_say_the_same(name, example, tmp_path):
+    flat, table, geo = both(example(name), tmp_path)
+    assert flat["type"] == "FeatureCollection"
+    assert len(flat["features"]) == table.height > 0
+    column = geo["columns"][geo["primary_column"]]
+    assert column["encoding"] == "WKB"
+    kinds = set()
+    for feature, row in zip(flat["features"], table.iter_rows(named=True), strict=True):
+        kind, places = positions(row.pop("geometry"))
+        kinds.add(kind)
+        wanted = feature["geometry"]["coordinates"]
+        assert feature["geometry"]["type"] == kind
+        assert places == (wanted if kind == "LineString" else [wanted])
+        assert row == feature["properties"]
+    assert sorted(kinds) == column["geometry_types"]
+
+
+def test_degrees_come_longitude_first_and_have_no_crs_of_their_own(example, tmp_path):
+    flat, _, geo = both(example("optimal-lp"), tmp_path)
+    longitude, latitude = flat["features"][0]["geometry"]["coordinates"]
+    assert (longitude, latitude) == pytest.approx((12.44, 41.86))
+    assert "crs" not in flat
+    assert "crs" not in geo["columns"]["geometry"]  # then it is longitude and latitude on WGS 84
+
+
+def test_kilometres_are_not_taken_for_degrees(example, tmp_path):
+    flat, _, geo = both(example("fl-linear"), tmp_path)
+    assert flat["crs"]["properties"]["name"].startswith("ENGCRS[")  # null is read as degrees by GDAL
+    assert "planar" in flat["coordinates"]
+    assert geo["columns"]["geometry"]["crs"] is None
+
+
+def test_properties_are_those_of_the_release(example, tmp_path):
+    folder = example("optimal-lp")
+    flat, _, _ = both(folder, tmp_path)
+    _, _, problem, _, result = load_release(folder)
+    facts = [feature["properties"] for feature in flat["features"]]
+    assert [fact["id"] for fact in facts] == list(problem.data.records.ids)
+    mean = sum(fact["prior"] * fact["expected_loss"] for fact in facts)
+    assert mean == pytest.approx(result["objective"]["value"], rel=1e-9)
+    assert max(fact["share_of_epsilon"] for fact in facts) <= 1 + 1e-9
+    assert sum(fact["released"] for fact in facts) == pytest.approx(1)
+
+
+def test_connections_are_lines_to_the_facility(example, tmp_path):
+    flat, _, _ = both(example("fl-linear"), tmp_path)
+    places = {f["properties"]["id"]: f for f in flat["features"] if f["geometry"]["type"] == "Point"}
+    lines = [f for f in flat["features"] if f["geometry"]["type"] == "LineString"]
+    assert lines
+    for line in lines:
+        ends = [places[line["properties"][name]]["geometry"]["coordinates"] for name in ("id", "facility")]
+        assert line["geometry"]["coordinates"] == ends
+    capacities = {name: f["properties"]["capacity"] for name, f in places.items()}
+    assert all(capacities[line["properties"]["facility"]] is not None for line in lines)
+
+
+def test_maps_are_public(example, tmp_path):
+    whole, published = tmp_path / "whole", tmp_path / "published"
+    shutil.copytree(example("fl-linear"), whole)
+    shutil.copytree(example("fl-linear"), published)
+    shutil.rmtree(published / "private")
+    texts = [write_geo(folder, tmp_path / f"{folder.name}.geojson").read_text() for folder in (whole, published)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["words", "hierarchical-dp", "photo-censor"])
+def test_what_has_no_places_is_said_so(name, example, tmp_path):
+    with pytest.raises(UsageError, match="no coordinates"):
+        write_geo(example(name), tmp_path / "map.geojson")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_ending_and_a_missing_folder_are_named(example, tmp_path):
+    with pytest.raises(UsageError, match=r"\.shp"):
+        write_geo(example("optimal-lp"), tmp_path / "map.shp")
+    with pytest.raises(InputError, match="No such file"):
+        write_geo(example("optimal-lp"), tmp_path / "none" / "map.geojson")
+    with pytest.raises(InputError, match="No such file"):
+        write_geo(example("optimal-lp"), tmp_path / "none" / "map.parquet")
