@@ -6,10 +6,13 @@ import time
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import get
+from privopt.decompose import split_form
+from privopt.decompose.split import cut_of
 from privopt.errors import StoppedError
 from privopt.optimal.column_generation import solve_column_generation
 from privopt.optimal.instance import dual_bound
@@ -61,10 +64,72 @@ def test_full_benders_and_column_generation_agree(
     make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, way
 ):
     instance = make_grid(rows, cols, epsilon, seed=seed)
-    full = get("highs").solve(PMO.of(instance).form).objective
+    form = PMO.of(instance).form
+    full = get("highs").solve(form).objective
+    assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
     options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, stabilise=way)
     check(instance, options, make_context(gap=2e-2), full)
+
+
+sizes = st.tuples(st.integers(2, 8), st.integers(5, 8))
+larger = {
+    "size": sizes,
+    "outputs": st.integers(2, 8),
+    "epsilon": st.sampled_from([0.3, 0.7, 1.5, 3.0]),
+    "seed": st.integers(0, 99),
+    "kind": st.sampled_from(PARTITIONS),
+    "start": st.sampled_from(["star", "cold"]),
+}
+
+
+def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind, start):
+    whole = make_grid(*size, epsilon, seed=seed)
+    instance = evolve(whole, cost=whole.cost[:, np.random.default_rng(seed).permutation(whole.outputs)[:outputs]])
+    form = PMO.of(instance).form
+    full = get("highs").solve(form).objective
+    assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
+    assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
+    check(instance, Decomposition(partition=kind, subsets=4, start=start), make_context(), full)
+
+
+@settings(max_examples=4, deadline=None)
+@given(**larger)
+def test_every_way_agrees_on_up_to_64_records(make_grid, make_context, **drawn):
+    every_way_agrees(make_grid, make_context, **drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(**{**larger, "outputs": st.integers(2, 64)})
+def test_every_way_agrees_on_up_to_64_records_and_outputs(make_grid, make_context, **drawn):
+    every_way_agrees(make_grid, make_context, **drawn)
+
+
+def test_the_printed_cut_counts_the_boundary_twice_and_cuts_off_the_optimum(make_grid):
+    """Equation (15) and the cut below it add c_Y z_Y, which the master's objective has already."""
+    instance = make_grid(2, 5, 1.0)
+    form = PMO.of(instance).form
+    made = partition_of(instance, Decomposition(partition="minimum-boundary"), 2)
+    split = split_form(form, [PMO.of(instance).columns(members) for members in made.members()])
+    whole = get("highs").solve(form)
+    z, boundary_cost = whole.x[split.outer], float(split.outer_form.c @ whole.x[split.outer])
+    assert boundary_cost > 0
+    for piece in split.pieces:
+        inside = float(piece.form.c @ whole.x[piece.columns])
+        cut = cut_of(piece, whole.duals[piece.rows] * split.scale)
+        assert cut.value(z) == pytest.approx(inside, abs=1e-7)
+        assert cut.value(z) + boundary_cost > inside + 1e-3
+
+
+def test_one_end_of_each_crossing_pair_is_boundary_enough(make_grid):
+    """The master is smaller than with the paper's Definition 3.2, and the blocks still fall apart."""
+    instance = make_grid(10, 20, 1.0)
+    made = partition_of(instance, Decomposition(partition="minimum-boundary"), 4)
+    assert made.boundary.sum() <= 0.6 * made.ends
+    inside = instance.pairs[~made.boundary[instance.pairs].any(axis=1)]
+    assert (made.block[inside[:, 0]] == made.block[inside[:, 1]]).all()
+    assert len(made.touching(instance.pairs)) == len(made.sizes)
 
 
 def test_cbc_and_highs_agree_on_64_records(make_grid, make_context):
