@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from attrs import Factory, define, evolve, field, frozen
 
 from privopt.errors import ModelError, StoppedError, UsageError
+from privopt.notebook import card
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,6 +88,9 @@ class Guarantee:
             shown["warning"] = "seeded, not private"
         return shown
 
+    def _repr_html_(self) -> str:
+        return card("Guarantee", {name: value for name, value in self.to_json().items() if value not in (None, "")})
+
 
 @frozen(kw_only=True)
 class Certificate:
@@ -125,8 +129,11 @@ class Certificate:
         }
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in self.to_json().items())
-        return f"<table><caption>Certificate</caption>{rows}</table>"
+        told = {True: "holds", False: "does not hold", None: "nothing claimed"}[self.holds]
+        facts = {name: value for name, value in self.to_json().items() if name != "holds"}
+        if self.failures:
+            facts["failures"] = self.failures[:5]
+        return card(f"Certificate: {told}", facts)
 
 
 @frozen(kw_only=True)
@@ -186,6 +193,13 @@ class Release(ABC):
             UsageError: this kind of release cannot be sampled, or the input is unknown.
         """
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
+
+    def facts(self) -> Mapping[str, Any]:
+        """A few public things to say of it in a notebook, by name."""
+        return {}
+
+    def _repr_html_(self) -> str:
+        return card(f"Release: {type(self).__name__}", self.facts())
 
 
 class PrivacyConstraint(ABC):

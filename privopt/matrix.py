@@ -7,6 +7,7 @@ same integers.
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from privopt.errors import Fault, InputError, UnknownNameError
 from privopt.exact.sample import draw
 from privopt.exact.weights import Repaired, repair
 from privopt.interfaces import Release, SolveContext
+from privopt.notebook import card, grid
 
 if TYPE_CHECKING:
     from privopt.problem.data import MetricData
@@ -27,6 +29,9 @@ __all__ = ["ARTEFACT", "UNIT", "MatrixRelease"]
 ARTEFACT: Final = "mechanism.npz"
 UNIT: Final = 2**63
 """Sum of every row of weights."""
+
+SAID: Final = 5
+"""Records that a notebook shows."""
 
 
 def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
@@ -153,8 +158,23 @@ class MatrixRelease(Release):
         drawn: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
         return drawn
 
+    def facts(self) -> Mapping[str, Any]:
+        """Its sizes."""
+        return {
+            "records": len(self.records),
+            "outputs": len(self.outputs),
+            "outputs in use": int(self.weights.any(axis=0).sum()),
+            "required pairs": len(self.pairs),
+        }
+
     def _repr_html_(self) -> str:
-        return (
-            f"<p>Obfuscation matrix: {len(self.records):,} records, {len(self.outputs):,} outputs, "
-            f"{len(self.pairs):,} required pairs</p>"
-        )
+        chosen = range(min(SAID, len(self.records)))
+        best = [int(self.weights[row].argmax()) for row in chosen]
+        rows = [
+            (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / UNIT)
+            for row, k in zip(chosen, best, strict=True)
+        ]
+        more = grid(("record", "likeliest output", "its probability"), rows)
+        if len(self.records) > SAID:
+            more += f"<p>and {len(self.records) - SAID:,} more</p>"
+        return card(f"Release: {type(self).__name__}", self.facts(), more=more)

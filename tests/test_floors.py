@@ -11,6 +11,7 @@ PACKAGE = Path(privopt.__file__).parent
 FLOORS = [
     "errors",
     "specs",
+    "notebook",
     "execution",
     "exact",
     "noise",

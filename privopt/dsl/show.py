@@ -124,7 +124,9 @@ def latex(model: Model) -> str:
 
 
 def html(model: Model) -> str:
-    """The model for a notebook: its name, its size and the formula as text."""
-    rows = "".join(f"<div>{escape(line)}</div>" for line in text(model).splitlines()[1:])
-    head = escape(text(model).splitlines()[0])
-    return f'<div><strong>{head}</strong><div style="font-family: monospace; white-space: pre">{rows}</div></div>'
+    """The model for a notebook, which typesets the formula; the same as text beneath, folded, for one that does not."""
+    columns = sum(variable.size for variable in model.variables)
+    head = f"<b>{escape(model.name)}</b>: {columns:,} columns, {len(model.families)} families"
+    formula = f"$${escape(latex_body(model), quote=False)}$$"
+    folded = f"<details><summary>as text</summary><pre>{escape(text(model))}</pre></details>"
+    return f"<div><div>{head}</div>{formula}{folded}</div>"

@@ -11,6 +11,7 @@ from privopt.problem.schema import (
     non_negative,
     positive,
 )
+from privopt.problem.show import problem_html
 from privopt.problem.toml import load_problem
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "load_problem",
     "non_negative",
     "positive",
+    "problem_html",
 ]

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from privopt.errors import Fault, InputError
 from privopt.problem.data import MetricData, load
 from privopt.problem.schema import File, key, positive
+from privopt.problem.show import problem_html
 
 __all__ = ["Distance", "Grid", "MetricProblem", "Places", "Privacy", "Utility"]
 
@@ -137,3 +138,8 @@ class MetricProblem:
         if self._loaded is None:
             raise InputError([Fault("problem", "", "nothing loaded", "files that can be read")])
         return self._loaded
+
+    def _repr_html_(self) -> str:
+        loaded = self._loaded
+        facts = {} if loaded is None else {"number of records": loaded.shape[0], "number of outputs": loaded.shape[1]}
+        return problem_html(self, facts)

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.problem import File, between, key, non_negative, positive
+from privopt.problem import File, between, key, non_negative, positive, problem_html
 from privopt.problem.tables import Column, duplicate_faults, read_array, read_table
 from privopt_fl_linear.margins import Kind, MarginRule, Split
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
@@ -125,6 +125,9 @@ class FLProblem:
             row = int(np.argmax(noisy != np.rint(noisy)))
             fault = f"row {row + 2}, column noisy_clients", str(noisy[row]), 'a whole number, for noise = "discrete"'
             raise InputError([Fault(self.locations.points.name, *fault)])
+
+    def _repr_html_(self) -> str:
+        return problem_html(self, {} if self.data is None else {"number of locations": self.data.site.size})
 
     @property
     def noise(self) -> Noise:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ class FLRelease(Release):
         pl.DataFrame({"id": self.ids, "facility": facility}).write_csv(folder / CONNECTIONS)
         opened = self.ids[self.assignment.opened]
         pl.DataFrame({"id": opened, "capacity": self.capacities}).write_csv(folder / CAPACITIES)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Sizes, and capacities in all."""
+        return {
+            "locations": len(self.ids),
+            "facilities": len(self.assignment.opened),
+            "capacity in all": float(self.capacities.sum()),
+            "greatest capacity": float(self.capacities.max()),
+            "noise drawn by": self.drawn or "somebody else, or nobody",
+        }
 
     @classmethod
     def read(cls, folder: Path, problem: FLProblem) -> FLRelease:

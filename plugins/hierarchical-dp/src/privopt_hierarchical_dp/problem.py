@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.problem import File, at_least, between, key, positive
+from privopt.problem import File, at_least, between, key, positive, problem_html
 
 __all__ = ["HierarchyProblem"]
 
@@ -75,6 +75,9 @@ class HierarchyProblem:
     settings: Settings = key(name="hierarchical-dp", factory=Settings, help="the method's choices")
     groups: Any = field(init=False, default=None, eq=False, repr=False)
     """`privopt_hierarchical_dp.counts.Groups`, loaded; None in a published copy, which lacks the secret files."""
+
+    def _repr_html_(self) -> str:
+        return problem_html(self, {} if self.groups is None else {"regions by level": self.groups.tree.widths})
 
     def prepare(self, file: str) -> None:
         """Read the counts or units.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,16 @@ class HierarchyRelease(Release):
         arrays |= {f"totals_{level}": values for level, values in enumerate(self.totals, start=1)}
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
+
+    def facts(self) -> Mapping[str, Any]:
+        """Sizes, and what was released of the whole; no true count."""
+        return {
+            "levels": self.tree.depth,
+            "regions by level": self.tree.widths,
+            "sizes": int(self.counts[0].shape[1]),
+            "groups in all, as released": int(self.counts[0].sum()),
+            "children that do not add up": violations(self.tree, self.counts),
+        }
 
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""

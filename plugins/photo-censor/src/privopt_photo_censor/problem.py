@@ -11,7 +11,7 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.problem import File, at_least, key, non_negative
+from privopt.problem import File, at_least, key, non_negative, problem_html
 from privopt.problem.tables import read_array
 from privopt_photo_censor.scores import Album, Floats, Task
 
@@ -81,6 +81,10 @@ class PhotoProblem:
             scores = _logarithms(source, scores)
         assert self.photos.true_location is not None
         self.attach(scores, names, self.photos.true_location)
+
+    def _repr_html_(self) -> str:
+        album = self.album
+        return problem_html(self, {} if album is None else {"photos": album.photos, "locations": album.locations})
 
     @property
     def task(self) -> Task:

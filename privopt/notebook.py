@@ -1,0 +1,55 @@
+"""How values show in a notebook: small tables, escaped, in the notebook's own colours, light or dark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from html import escape
+from typing import Any, Final
+
+__all__ = ["card", "grid"]
+
+CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
+CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
+
+
+def shown(value: Any) -> str:
+    """A value in words, escaped: nine digits, thousands parted."""
+    if value is None:
+        text = "none"
+    elif isinstance(value, bool):
+        text = "yes" if value else "no"
+    elif isinstance(value, int):
+        text = f"{value:,}"
+    elif isinstance(value, Fraction):
+        text = str(value) if value.denominator < 1000 else f"{float(value):.9g}"
+    elif isinstance(value, float):
+        text = f"{value:.9g}"
+    elif isinstance(value, (list, tuple)):
+        return ", ".join(shown(inner) for inner in value)
+    else:
+        text = str(value)
+    return escape(text)
+
+
+def card(title: str, facts: Mapping[str, Any], *, more: str = "") -> str:
+    """A table of facts under a title; ``more`` is markup that follows it.
+
+    >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
+    (1, True)
+    """
+    rows = "".join(
+        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th><td style="{CELL}">{shown(value)}</td></tr>'
+        for name, value in facts.items()
+    )
+    head = f'<caption style="{CAPTION}"><b>{escape(title)}</b></caption>'
+    return f"<div><table>{head}<tbody>{rows}</tbody></table>{more}</div>"
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table with a header, as markup."""
+    head = "".join(f'<th scope="col" style="{CELL}">{escape(name)}</th>' for name in header)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{CELL}">{shown(value)}</td>' for value in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
