@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -54,6 +55,12 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             sys.exit(STOPPED_EMPTY)
         except MemoryError:
             complain("out of memory; nothing written")
+            sys.exit(STOPPED_EMPTY)
+        except Exception as error:  # code 1 would say that a claim does not hold, which nobody has found
+            if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
+                raise
+            traceback.print_exc()
+            complain("a fault of privopt or of a plugin, not of your input: please report what stands above")
             sys.exit(STOPPED_EMPTY)
         sys.exit(code or DONE)
 

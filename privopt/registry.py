@@ -56,6 +56,18 @@ class Registered:
         except TypeError as error:
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
+    def expect(self, method: str, made: object, wanted: type) -> None:
+        """Refuse what one of the mechanism's methods returned where it is of another kind.
+
+        Raises:
+            RegistryError: naming distribution, mechanism, method, what came and what was wanted.
+        """
+        if not isinstance(made, wanted):
+            raise RegistryError(
+                f"{self.plugin}: {self.spec.name}: {method}() returned {type(made).__name__}, "
+                f"wanted {wanted.__module__}.{wanted.__name__}; nothing written"
+            )
+
     def method(self, name: str | None) -> MethodSpec:
         """One of the mechanism's methods; the default where ``name`` is None."""
         if name is None:
@@ -155,7 +167,10 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Mec
     if function is None:
         return [], None
     try:
-        specs = list(function())
+        returned = function()
+        if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
+            return broken(f"privopt_mechanisms returned {returned!r}, not a list of MechanismSpec", fatal=True)
+        specs = list(returned)
     except Exception as error:  # as above: any error of a plugin's own code is reported against its name
         return broken(error)
     wrong = [spec for spec in specs if not isinstance(spec, MechanismSpec)]

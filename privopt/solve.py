@@ -33,7 +33,17 @@ from privopt.files import (
     sha256,
     write_problem,
 )
-from privopt.interfaces import Certificate, Guarantee, Mechanism, Objective, Outcome, Progress, SolveContext
+from privopt.interfaces import (
+    Certificate,
+    Guarantee,
+    Mechanism,
+    Objective,
+    Outcome,
+    PrivacyConstraint,
+    Progress,
+    SolveContext,
+    UtilityLoss,
+)
 from privopt.problem import load_problem
 from privopt.registry import Registered, observers_of, registry
 from privopt.specs import MethodSpec
@@ -146,6 +156,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
             outcome = mechanism.solve(problem, context)
         except KeyboardInterrupt:
             raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
+        registered.expect("solve", outcome, Outcome)
         solved = _conclude(registered, method, mechanism, problem, outcome, context)
         return _write(registered, mechanism, problem, problem_file, out, options, context, outcome, solved, start)
 
@@ -172,7 +183,9 @@ def _conclude(
 ) -> _Conclusion:
     """Measure the release; refuse what does not hold."""
     privacy = mechanism.privacy(problem, method.name)
+    registered.expect("privacy", privacy, PrivacyConstraint)
     guarantee = privacy.guarantee
+    registered.expect("privacy().guarantee", guarantee, Guarantee)
     if guarantee.kind != registered.spec.kind_of(method):
         raise CertificationError(
             f"{registered.spec.name} --method {method.name} is registered as {registered.spec.kind_of(method)} "
@@ -180,10 +193,14 @@ def _conclude(
         )
     with context.timed("verify"):
         certificate = privacy.measure(outcome.release, executor=context.executor)
+    registered.expect("privacy().measure", certificate, Certificate)
+    if certificate.holds is None and guarantee.kind != "none":
+        raise CertificationError(f"{guarantee.kind} is claimed but was not measured, so nothing was written")
     if certificate.holds is False:
         lines = "; ".join(certificate.failures[:5]) or f"worst {certificate.worst} against {certificate.allowed}"
         raise CertificationError(f"the release could not be certified, so nothing was written: {lines}")
     utility = mechanism.utility(problem, method.name)
+    registered.expect("utility", utility, UtilityLoss)
     value = utility.evaluate(outcome.release)
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
@@ -296,6 +313,8 @@ def verify(folder: Path, *, jobs: int = 1) -> tuple[list[str], Certificate | Non
     if certificate.holds is False:
         complaints.append(f"certificate: worst {certificate.worst}, allowed {certificate.allowed}")
         complaints.extend(certificate.failures)
+    elif certificate.holds is None and privacy.guarantee.kind != "none":
+        complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
     complaints += _claims(result, privacy.guarantee, certificate)
     complaints += _bookkeeping(folder, result, registered)
     utility = mechanism.utility(problem, method.name)

@@ -59,7 +59,7 @@ def test_a_plugin_is_taken_in_with_its_distribution(plugin):
         ("def broken(:", "SyntaxError"),
         ("def privopt_mechanisms():\n    raise KeyError('x')", "KeyError"),
         ("def privopt_mechanisms():\n    return ['text']", "not a MechanismSpec"),
-        ("def privopt_mechanisms():\n    return None", "TypeError"),
+        ("def privopt_mechanisms():\n    return None", "returned None, not a list of MechanismSpec"),
     ],
 )
 def test_a_broken_plugin_is_shown_with_its_reason_and_stops_nothing(plugin, source, reason):
@@ -156,3 +156,17 @@ def test_list_imports_nothing_heavy_and_is_quick():
     assert {"optimal-lp", "exponential", "planar-laplace", "const-opt"} <= names
     assert all(set(row) == {"name", "plugin", "version", "guarantee", "summary"} for row in json.loads(done.stdout))
     assert min(runs) < 2.0  # measured 0.2 s; the bound leaves room for busy machines
+
+
+@pytest.mark.parametrize("returned", ["None", "'acme'", "3"])
+def test_a_hook_that_returns_no_list_is_told(plugin, returned):
+    source = f"""
+        from privopt.specs import hookimpl
+
+        @hookimpl
+        def privopt_mechanisms():
+            return {returned}
+    """
+    [broken] = discover([plugin("acme_none", source)]).broken
+    assert broken.fatal
+    assert f"returned {returned}, not a list of MechanismSpec" in broken.reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import traceback
 import warnings
 from collections import Counter
@@ -110,7 +111,9 @@ class Tally:
         """Count a trial."""
         self.tried += 1
         self.ended["raised" if ended.code is None else str(ended.code)] += 1
-        self.findings += [f"{self.part}: {name}: {fault}" for fault in wrong]
+        for fault in wrong:
+            self.findings.append(f"{self.part}: {name}: {fault}")
+            print(self.findings[-1], file=sys.stderr, flush=True)
 
     def line(self) -> str:
         """As a row of a table."""
