@@ -168,11 +168,14 @@ def describe(mechanism: str) -> None:
 def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
     """Solve a problem, certify the release, write DIR."""
     from privopt.files import dump_json
+    from privopt.registry import registry
     from privopt.solve import Options
     from privopt.solve import solve as run
     from privopt.terminal import progress_display, summary
 
-    with progress_display(quiet=quiet) as progress:
+    limit, gap = options["time_limit"], options["gap"]
+    wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
+    with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, **options))
     for line in solved.complaints:
         complain(f"warning: {line}")

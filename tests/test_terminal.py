@@ -1,0 +1,118 @@
+"""What people see while it works and at its end: on a terminal, and where there is none."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from toys import write_toy
+
+from privopt.terminal import Told, time_left
+
+WORK = """
+import time
+import privopt.terminal as terminal
+terminal.PATIENCE, terminal.EVERY = 0.2, 0.3
+with terminal.progress_display(quiet=False, limit=60.0, gap=1e-6) as tell:
+    for n in range(1, 9):
+        tell("rounds [x]", n, 2.0 - 0.5 ** n, 2.0)
+        time.sleep(0.15)
+"""
+
+
+def at_a_terminal(*command, **environment):
+    """Run with standard error on a terminal of 100 columns; (exit code, standard output, what the terminal got)."""
+    ours, theirs = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {
+        "TERM": "xterm-256color",
+        "COLUMNS": "100",
+        **environment,
+    }
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL, env=environment, text=True
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    assert running.stdout is not None
+    with running.stdout as stream:
+        said = stream.read()
+    return running.wait(timeout=60), said, seen.decode()
+
+
+def plain(text):
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def test_a_terminal_keeps_one_line_with_bound_gap_and_time_left():
+    code, _, seen = at_a_terminal(sys.executable, "-c", WORK)
+    assert code == 0
+    assert "\x1b[?25l" in seen  # the cursor is hidden while the line moves
+    assert seen.endswith("\x1b[?25h") or "\x1b[?25h" in seen[-80:]
+    shown = plain(seen)
+    assert "rounds [x]" in shown
+    assert re.search(r"round \d  loss 2  bound 1\.9\d+  gap [\d.]+e-0\d  about \d+ s left", shown), shown
+
+
+def test_elsewhere_lines_come_without_colour():
+    done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, timeout=60, check=True)
+    assert "\x1b" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert 2 <= len(lines) <= 6
+    assert re.fullmatch(r" *\d+\.\d s  rounds \[x\]  round \d  loss 2  bound [\d.]+  gap \S+  .* left", lines[-1])
+
+
+@pytest.mark.parametrize("told", [(), ("--quiet",), ("--json", "--quiet")])
+def test_solve_ends_with_a_table_unless_quiet(tmp_path, told):
+    problem = write_toy(tmp_path / "toy")
+    command = (sys.executable, "-m", "privopt", "solve", "optimal-lp", str(problem), "--out", str(tmp_path / "out"))
+    code, said, seen = at_a_terminal(*command, *told)
+    assert code == 0
+    assert said.startswith("{") == ("--json" in told)
+    if "--quiet" in told:
+        assert seen == ""
+        return
+    shown = plain(seen)
+    for word in ("loss", "bound", "gap", "guarantee", "metric-dp", "holds", "status", "optimal", "time", "written"):
+        assert word in shown
+    assert COLOUR.search(seen)
+
+
+def test_colours_are_off_where_nobody_sees_them(tmp_path, privopt):
+    problem = write_toy(tmp_path / "toy")
+    done = privopt("solve", "optimal-lp", problem, "--out", tmp_path / "out")
+    assert "holds" in done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+    command = (sys.executable, "-m", "privopt", "solve", "optimal-lp", str(problem), "--out", str(tmp_path / "other"))
+    code, _, seen = at_a_terminal(*command, NO_COLOR="1")
+    assert code == 0
+    assert "holds" in seen
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", seen)
+
+
+def closing(factor, count=8, every=1.0):
+    """What a solver says whose gap shrinks by a factor each second."""
+    return [Told(phase="p", iteration=n, lower=1 - factor**n, upper=1.0, at=n * every) for n in range(1, count + 1)]
+
+
+def test_time_left_follows_the_pace():
+    past = closing(0.5)  # gap 2^-8 after 8 s; 2^-20 needs 12 more
+    assert time_left(past, 8.0, limit=None, wanted=2.0**-20) == "about 12 s left"
+    assert time_left(past, 8.0, limit=10.0, wanted=2.0**-20) == "at most 2 s left"
+    assert time_left(past, 8.0, limit=None, wanted=None) == ""
+    assert time_left(past[:2], 2.0, limit=None, wanted=1e-6) == ""
+    assert time_left(closing(1.0 - 1e-12), 8.0, limit=7200.0, wanted=1e-6) == "at most 2.0 h left"
+    assert time_left([Told(phase="p")], 1.0, limit=601.0, wanted=1e-6) == "at most 10 min left"
