@@ -52,9 +52,9 @@ class Plan:
         limit: processor seconds a cell of a table may take.
         stretch: seconds on the clock for each of them, where the machine is shared.
         draws: of users.
-        cells: of Tables 1 and 2, of Figure 9a (even grids) and of the table over Rome.
+        cells: of Tables 1 and 2; grids: sides of Figure 9a's; map_cells: of the table over Rome.
         epsilons: of the table over Rome, per km.
-        users: most users of Figures 9b, 11 and 12.
+        users: of Figures 9b, 11 and 12; gammas, sides, ranges: of Figures 10a and 10b, and r_obf of one of our own.
         matrices: uploaded in Figure 13.
         city: cells of the figures that do not vary them.
     """
@@ -70,6 +70,7 @@ class Plan:
     epsilons: tuple[str, ...] = ("1.0", "2.0", "5.0", "10.0")
     users: tuple[int, ...] = (2, 4, 6, 8, 10)
     gammas: tuple[float, ...] = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+    ranges: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0, 6.0)
     sides: tuple[float, ...] = (0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.225, 0.25, 0.275)
     matrices: int = 100
     city: int = 400
@@ -209,6 +210,17 @@ def exponents(plan: Plan) -> None:
                 _record(plan, ledger, key, tuple(made), workshop, settings)
 
 
+def wider_ranges(plan: Plan) -> None:
+    """Cost by r_obf, at an epsilon where what falls outside it matters; the paper has no such figure."""
+    columns = ("method", "cells", "range", "draw", *MEASURED)
+    ledger, workshop = Ledger(plan.out / "range.csv", columns, keys=4), plan.workshop(plan.city)
+    for reach in plan.ranges:
+        for draw in range(plan.draws):
+            key = {"method": "LR-Geo", "cells": plan.city, "range": reach, "draw": draw}
+            settings = evolve(plan.settings, epsilon="2.0", obfuscation_radius=reach, users=_users(4, draw))
+            _record(plan, ledger, key, ("draw",), workshop, settings)
+
+
 def matched_rows(plan: Plan) -> None:
     """Figure 13 and section 4.7: rows of the table that an uploaded coefficient may come from."""
     ledger = Ledger(plan.out / "matched.csv", ("side", *matching.COLUMNS), keys=1)
@@ -227,6 +239,7 @@ EXPERIMENTS: Final[dict[str, Callable[[Plan], None]]] = {
     "side": coarser_tables,
     "matched": matched_rows,
     "exponents": exponents,
+    "range": wider_ranges,
     "city": city_table,
 }
 
@@ -244,6 +257,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
             epsilons=("5.0",),
             users=(2, 3),
             gammas=(1.0, 2.0),
+            ranges=(1.0, 2.0),
             sides=(0.1, 0.2),
             matrices=5,
             city=36,

@@ -124,6 +124,7 @@ PICTURES: dict[str, tuple[str, Callable[[Axes, Rows], None]]] = {
     "figure11": ("users.csv", _plain("users", "gv_ratio", ("users", "Geo-Ind violation ratio"))),
     "figure12": ("users.csv", _errors),
     "figure13": ("matched.csv", _matched),
+    "range": ("range.csv", _plain("range", "cost", ("r_obf, km (epsilon 2 per km)", "cost, km"))),
     "exponents": ("exponents.csv", _exponents),
     "city": ("city.csv", _city),
 }
