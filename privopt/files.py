@@ -133,6 +133,10 @@ def _entries(text: str) -> dict[str, str]:
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} stands in it")
+
+
 def read_result(folder: Path) -> dict[str, Any]:
     """The result.json of a DIR.
 
@@ -141,7 +145,9 @@ def read_result(folder: Path) -> dict[str, Any]:
     """
     path = folder / RESULT
     try:
-        result = json.loads(path.read_text("utf-8"))
+        result = json.loads(path.read_text("utf-8"), parse_constant=_refuse)
+    except RecursionError:
+        raise InputError([Fault(str(path), "", "JSON nested too deeply", "a result of privopt")]) from None
     except OSError:
         raise InputError([Fault(str(path), "", "no such file", "a folder that privopt solve has written")]) from None
     except ValueError as error:

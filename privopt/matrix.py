@@ -6,7 +6,6 @@ same integers.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -121,12 +120,18 @@ class MatrixRelease(Release):
         try:
             with np.load(path, allow_pickle=False) as archive:
                 parts = {name: archive[name] for name in ("weights", "records", "outputs", "pairs", "distances")}
-        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            for name in ("records", "outputs"):
+                parts[name].tolist()  # characters that are none raise here
+        except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
             fault = Fault(path.name, "", f"no such archive ({error})", "weights, records, outputs, pairs, distances")
             raise InputError([fault]) from None
+        single = [Fault(path.name, name, "a single value", "an array") for name, p in parts.items() if p.ndim == 0]
+        if single:
+            raise InputError(single)
         count, width = len(parts["records"]), len(parts["outputs"])
         pairs = parts["pairs"]
         shapes = {"weights": (count, width), "pairs": (len(pairs), 2), "distances": (len(pairs),)}
+        shapes |= {"records": (count,), "outputs": (width,)}
         kinds = {"weights": "u8", "records": "U", "outputs": "U", "pairs": "i8", "distances": "f8"}
         faults = [
             Fault(path.name, name, f"shape {parts[name].shape}", f"shape {shape}")

@@ -19,6 +19,7 @@ from typing import Any, Final
 from attrs import evolve, field, frozen
 
 from privopt import __version__
+from privopt.claims import claim_faults
 from privopt.errors import CertificationError, Fault, InputError, PrivoptError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.files import (
@@ -276,12 +277,12 @@ def load_release(folder: Path) -> tuple[Registered, Mechanism, Any, Any, dict[st
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     result = read_result(folder)
-    problem_named = result.get("problem")
-    file = problem_named.get("file") if isinstance(problem_named, dict) else None
-    names = (result.get("mechanism"), result.get("method"), file)
-    if not all(isinstance(name, str) for name in names) or Path(str(file)).name != file:
-        fault = Fault(str(folder / RESULT), "", "no mechanism, method or problem", "a result of privopt")
-        raise InputError([fault])
+    faults = list(claim_faults(result, str(folder / RESULT)))
+    file = result["problem"]["file"] if not faults else ""
+    if not faults and Path(file).name != file:
+        faults.append(Fault(str(folder / RESULT), "problem.file", repr(file), "the name of a file in problem/"))
+    if faults:
+        raise InputError(faults)
     registered = registry().get(result["mechanism"])
     method = registered.method(result["method"]).name
     mechanism = registered.load()
@@ -303,6 +304,8 @@ def verify(folder: Path, *, jobs: int = 1) -> tuple[list[str], Certificate | Non
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     complaints = check_sums(folder)
+    faults = [] if complaints else claim_faults(read_result(folder), RESULT)
+    complaints += [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in faults]
     if complaints:
         return complaints, None
     registered, mechanism, problem, release, result = load_release(folder)
@@ -328,18 +331,13 @@ def verify(folder: Path, *, jobs: int = 1) -> tuple[list[str], Certificate | Non
 
 def _claims(result: Mapping[str, Any], guarantee: Guarantee, certificate: Certificate) -> list[str]:
     """Compare what result.json claims with what the problem asks for and the release keeps."""
-    claimed = result.get("guarantee")
-    if not isinstance(claimed, dict):
-        return [f"{RESULT}: guarantee: missing"]
+    claimed, stated = result["guarantee"], result["certificate"]
     wanted = guarantee.to_json()
     lines = [
         f"{RESULT}: guarantee.{name}: claims {claimed.get(name)!r}, the problem and its mechanism give {wanted[name]!r}"
         for name in ("kind", "epsilon", "unit", "scope")
         if claimed.get(name) != wanted[name]
     ]
-    stated = result.get("certificate")
-    if not isinstance(stated, dict):
-        return [*lines, f"{RESULT}: certificate: missing"]
     again = certificate.to_json()
     lines += [
         f"{RESULT}: certificate.{name}: claims {stated.get(name)!r}, measured {again[name]!r}"
@@ -360,17 +358,14 @@ def _bookkeeping(folder: Path, result: Mapping[str, Any], registered: Registered
     digest = sha256(folder / PROBLEM / result["problem"]["file"])
     if result["problem"].get("sha256") != digest:
         lines.append(f"{RESULT}: problem.sha256: not that of the problem file, {digest}")
-    objective = result.get("objective")
-    gap = objective.get("gap") if isinstance(objective, dict) else None
+    gap = result["objective"]["gap"]
     if result.get("status") not in ("optimal", "feasible"):
         lines.append(f"{RESULT}: status: {result.get('status')!r} is neither optimal nor feasible")
-    elif result["status"] == "optimal" and gap is None and "lp" not in result.get("details", {}):
+    elif result["status"] == "optimal" and gap is None and "lp" not in result["details"]:
         lines.append(f"{RESULT}: status: optimal without a gap")
-    guarantee = result.get("guarantee")
-    if isinstance(guarantee, dict) and registered.spec.kind_of(registered.method(result["method"])) != guarantee.get(
-        "kind"
-    ):
-        lines.append(f"{RESULT}: guarantee.kind: {guarantee.get('kind')!r} is not what the mechanism is registered for")
+    kind = result["guarantee"]["kind"]
+    if registered.spec.kind_of(registered.method(result["method"])) != kind:
+        lines.append(f"{RESULT}: guarantee.kind: {kind!r} is not what the mechanism is registered for")
     return lines
 
 
@@ -383,13 +378,11 @@ def _same(claimed: Any, value: float | None) -> bool:
 
 
 def _objective(result: Mapping[str, Any], value: float | None, *, maximise: bool) -> list[str]:
-    stated = result.get("objective")
-    if not isinstance(stated, dict) or not isinstance(stated.get("value"), (int, float)):
-        return [f"{RESULT}: objective: missing"]
+    stated = result["objective"]
     if value is not None and not _same(stated["value"], value):
         return [f"{RESULT}: objective.value: claims {stated['value']!r}, the release gives {value!r}"]
-    bound = stated.get("lower_bound")
-    if bound is None:
+    bound = stated["lower_bound"]
+    if bound is None or isinstance(bound, str) or isinstance(stated["value"], str):
         return [] if stated.get("gap") is None else [f"{RESULT}: objective.gap: stated without a bound"]
     objective = Objective(value=stated["value"], lower_bound=bound, unit="", maximise=maximise)
     if not _same(stated.get("gap"), objective.gap):

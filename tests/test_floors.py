@@ -29,6 +29,7 @@ FLOORS = [
     "decompose",
     "baselines",
     "registry",
+    "claims",
     "files",
     "solve",
     "audit",

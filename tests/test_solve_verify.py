@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import signal
 import subprocess
@@ -185,6 +186,50 @@ def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
     path.write_text(path.read_text().replace("0.9", "0.8"))
     edit(folder, lambda r: r["guarantee"].update(epsilon=0.8))
     assert any("certificate" in line for line in verify(folder)[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda r: r.update(time=None), "time: found None"),
+        (lambda r: r["objective"].update(lower_bound="low"), "objective.lower_bound: found 'low'"),
+        (lambda r: r["certificate"].update(checked=-1), "certificate.checked: found -1"),
+        (lambda r: r["certificate"].update(holds="yes"), "certificate.holds: found 'yes'"),
+        (lambda r: r["guarantee"].update(epsilon=10**400), "guarantee.epsilon: found 1000"),
+        (lambda r: r.update(details=True), "details: found True"),
+    ],
+)
+def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_toy, tmp_path, change, word):
+    from privopt.audit import audit
+
+    folder = copy(solved_toy, tmp_path / "out")
+    edit(folder, change)
+    assert any(word in line for line in verify(folder)[0])
+    with pytest.raises(InputError, match=re.escape(word)):
+        audit(folder)
+
+
+def test_json_that_is_none_is_told(solved_toy, tmp_path):
+    for text in ("[" * 100_000, '{"mechanism": NaN}', "[1]", ""):
+        folder = copy(solved_toy, tmp_path / str(len(text)))
+        (folder / "result.json").write_text(text)
+        mend(folder)
+        with pytest.raises(InputError, match=r"result\.json"):
+            verify(folder)
+
+
+def test_arrays_of_another_form_are_told(solved_toy, tmp_path):
+    changes = {
+        "records": lambda ids: np.asarray(3),
+        "outputs": lambda ids: np.asarray(ids.tobytes()),
+        "pairs": lambda pairs: pairs[None],
+        "weights": lambda weights: weights.astype(float),
+    }
+    for name, change in changes.items():
+        folder = copy(solved_toy, tmp_path / name)
+        rewrite(folder, **{name: change})
+        with pytest.raises(InputError, match=name):
+            verify(folder)
 
 
 @pytest.mark.parametrize("name", ["result.json", "SHA256SUMS"])
