@@ -1,0 +1,60 @@
+"""An album from a folder: its report shows the photos, small, without their metadata, and needs no folder any more."""
+
+import base64
+import io
+import re
+
+import pytest
+from albums import write_album
+
+from privopt.reporting import write_figures, write_report
+from privopt.solve import load_release, solve, verify
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+Image = pytest.importorskip("PIL.Image")
+
+pytestmark = pytest.mark.xdist_group("reports")
+
+
+@pytest.fixture(scope="module")
+def album(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("album")
+    solved = solve("photo-censor", write_album(folder / "problem"), folder / "out")
+    (folder / "problem" / "photos").rename(folder / "elsewhere")
+    return solved.folder
+
+
+def test_the_report_shows_every_photo_and_which_are_kept(album):
+    text = write_report(album).read_text("utf-8")
+    assert len(text) < 6e6
+    _, _, _, release, result = load_release(album)
+    photos = re.findall(r'<li class="(kept|deleted)"><img alt="" src="data:image/jpeg;base64,([^"]+)">', text)
+    assert [state == "kept" for state, _ in photos] == release.kept.tolist()
+    assert sum(state == "deleted" for state, _ in photos) == result["objective"]["value"] > 0
+    names = re.findall(r"<strong>(beach-\d\d\.jpg)</strong>", text)
+    assert tuple(names) == release.names
+    assert "never to be deleted" in text
+
+
+def test_thumbnails_are_small_and_tell_nothing_else(album):
+    text = write_report(album).read_text("utf-8")
+    for coded in re.findall(r"base64,([^\"]+)", text):
+        raw = base64.b64decode(coded)
+        with Image.open(io.BytesIO(raw)) as photo:
+            assert max(photo.size) <= 192
+            assert not photo.getexif()
+        assert b"nowhere" not in raw
+    assert "nowhere" not in text
+
+
+def test_dir_stands_alone_and_its_sums_cover_the_thumbnails(album):
+    assert verify(album)[0] == []
+    assert "thumbnails/0.jpg" in (album / "SHA256SUMS").read_text()
+
+
+def test_figures_name_the_true_rank(album, tmp_path):
+    written = {path.name for path in write_figures(album, tmp_path)}
+    assert {"before.svg", "after.png", "photos.svg"} <= written
+    _, _, _, _, result = load_release(album)
+    assert f"rank {result['details']['rank_after']}" in (tmp_path / "after.svg").read_text()
