@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from privopt.problem import load_problem
+from privopt.problem.data import MetricData
 from privopt.problem.metric import MetricProblem
 from privopt.registry import registry
 
@@ -38,9 +39,8 @@ def privopt(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def losses(folder: Path, users: list[str]) -> tuple[float, float | None]:
+def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, float | None]:
     """Expected error, km, of the users' own rows, and of the whole city where every place has its row."""
-    data = load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys()).data
     places = list(data.records.ids)
     with np.load(folder / "mechanism.npz") as archive:
         rows, ids = archive["weights"] / 2.0**63, archive["records"].tolist()
@@ -51,9 +51,10 @@ def losses(folder: Path, users: list[str]) -> tuple[float, float | None]:
 
 def table(results: dict[str, dict[str, Any]], users: list[str]) -> None:
     """What each method costs, between which places it holds, and whom one must trust."""
+    data = load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys()).data
     print(f"{'':14}{'those four':>12}{'whole city':>12}  {'holds between':24}a user tells the server")
     for name, _, scope, told in RUNS:
-        own, whole = losses(OUT / name, users)
+        own, whole = losses(data, OUT / name, users)
         if whole is None:
             whole = results[name]["details"].get("population", {}).get("value")
         city = f"{whole:9.3f} km" if whole is not None else f"{'-':>12}"
