@@ -18,7 +18,10 @@ Rows = list[dict[str, str]]
 
 
 def draw(folder: Path) -> list[Path]:
-    """Every picture that there are rows for and that is older than they are; the files made."""
+    """Every picture that there are rows for and that is older than they are; the files made.
+
+    Rows that a limit ended early are left out: they tell of the limit.
+    """
     from matplotlib.figure import Figure
 
     made = []
@@ -27,7 +30,7 @@ def draw(folder: Path) -> list[Path]:
         if not path.is_file() or (target.is_file() and target.stat().st_mtime_ns >= path.stat().st_mtime_ns):
             continue
         with path.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
+            rows = [row for row in csv.DictReader(stream) if row.get("limited") != "True"]
         if not rows:
             continue
         figure = Figure(figsize=(5.2, 3.4), layout="constrained")
