@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 from attrs import define, evolve, field, frozen
 
-from privopt.errors import PrivoptError, UsageError
+from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.interfaces import Mechanism, Outcome, SolveContext
 from privopt.problem import load_problem
 from privopt.registry import Registered, Registry, discover, registry, using
@@ -251,7 +251,11 @@ class Subject:
             try:
                 solved = solve(self.spec.name, made.source, made.folder, chosen)
             except Exception as error:  # whatever a mechanism raises is a finding, not the kit's end
+                if isinstance(error, StoppedError) and "time_limit" not in options:
+                    raise KeyboardInterrupt from error  # somebody wants the kit to end, not this solve alone
                 return evolve(made, error=error, seen=here.notes[-1] if here.notes else None)
+        if solved.stopped and "time_limit" not in options:
+            raise KeyboardInterrupt
         return evolve(made, result=solved.result, seen=here.notes[-1])
 
 

@@ -1,8 +1,10 @@
 """Models 1 and 2 as the paper writes them: integer programs in the modelling language.
 
 The squared distance is a convex piecewise-linear term with a bend at every integer near the
-continuous optimum. Its outer pieces go on beyond the bends and lie below the parabola there, so a
-solution that stays between the bends is optimal; one that does not widens them and solves again.
+continuous optimum. Further out its pieces are fewer, twice as far each time, and lie below the parabola,
+so a solution that stays between the close bends is optimal; one that does not becomes their new centre.
+Values are counted from the bends' centres, and costs from the cost there: solvers work to a share of
+what they see, and counts of millions would leave nothing of a difference of 1.
 For small inputs: the size is refused otherwise, since half-prices solve Model 1 exactly at any size
 and the joint projection bounds Model 2.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from attrs import frozen
@@ -73,7 +75,7 @@ def build(
     weights: Sequence[Any],
     cumulative: bool,
     integer: bool,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, float]:
     """Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
     Args:
@@ -88,7 +90,8 @@ def build(
         integer: False for the continuous model.
 
     Returns:
-        The model and its variable x[region, size].
+        The model, its variable x[region, size] (the count less its centre), and the cost of the centres, which the
+        model's objective leaves out.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed
@@ -98,42 +101,66 @@ def build(
     regions, steps = IndexSet("R", names), IndexSet("S", list(range(1, size + 1)))
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
-    upper = np.full((len(names), size), float(total))
-    if totals is not None:
-        upper[...] = np.concatenate([np.asarray(level) for level in totals])[:, None]
-    x = model.variable("x", regions, steps, lower=0, upper=upper, kind="integer" if integer else "continuous")
-    centre = np.concatenate([np.asarray(level) for level in bends])
-    target = np.concatenate([np.asarray(level) for level in noisy]).astype(np.float64)
+    centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
+    most = np.full((len(names), 1), total) if totals is None else np.array(_flat(totals))[:, None]
+    kind: Literal["integer", "continuous"] = "integer" if integer else "continuous"
+    x = model.variable("x", regions, steps, lower=_doubles(-centre), upper=_doubles(most - centre), kind=kind)
+    away = centre - np.concatenate([np.asarray(level) for level in noisy])
     scale = np.concatenate(
         [np.broadcast_to(np.asarray(w, dtype=np.float64), level.shape) for w, level in zip(weights, noisy, strict=True)]
     )
-    points = centre[:, :, None] + np.arange(-reach, reach + 1)
-    cost = scale[:, :, None] * (points - target[:, :, None]) ** 2
-    t = model.piecewise("cost", x[r, s], points.astype(np.float64), values=cost, forall=(r, s))
+    points, cost = _bends(away, reach)
+    cost *= scale[:, :, None]
+    t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
     inner = [(name,) for level in tree.names[:-1] for name in level]
     if inner:
-        child = model.param("child", _membership(tree), regions, regions)
+        members = _membership(tree)
+        child = model.param("child", members, regions, regions)
+        lacking = model.param("lacking", _doubles(centre - members.astype(np.int64) @ centre), regions, steps)
         model.require(
             "consistent",
-            Eq(summed(child[p, r] * x[r, s], over=r), x[p, s]),
+            Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s]),
             forall=(p, s),
             where=((p,), inner),
         )
+    known = [total] if totals is None else _flat(totals)
     if cumulative:
         if size > 1:
+            rise = model.param("rise", _doubles(np.diff(centre, axis=1, append=0)), regions, steps)
             model.require(
-                "rising", Le(x[r, s], x[r, s + 1]), forall=(r, s), where=((s,), [(at,) for at in range(1, size)])
+                "rising",
+                Le(x[r, s], x[r, s + 1] + rise[r, s]),
+                forall=(r, s),
+                where=((s,), [(at,) for at in range(1, size)]),
             )
-        fixed = [(names[0], total)] if totals is None else list(zip(names, _flat(totals), strict=True))
-        for name, known in fixed:
-            model.require(f"total of {name}", Eq(x[name, size], int(known)))
-    elif totals is None:
-        model.require("faithful", Eq(summed(x[names[0], s], over=s), total))
+        for at, value in enumerate(known):
+            model.require(f"total of {names[at]}", Eq(x[names[at], size], int(value - centre[at, -1])))
     else:
-        known = model.param("G", np.array(_flat(totals), dtype=np.float64), regions)
-        model.require("totals", Eq(summed(x[r, s], over=s), known[r]), forall=r)
-    return model, x
+        for at, value in enumerate(known):
+            model.require(f"total of {names[at]}", Eq(summed(x[names[at], s], over=s), int(value - centre[at].sum())))
+    return model, x, float((scale * away**2).sum())
+
+
+def _bends(away: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Where the costs ``k (2 away + k)`` bend, and their values there, (R, S, B) each.
+
+    The line through k = j and j + 1, ``(2 away + 2j + 1) k - j (j + 1)``, is at most the cost at every integer. All
+    lines with -reach <= j < reach are taken, and beyond them every j twice as far as the one before.
+    """
+    farther = [2 * reach]
+    while farther[-1] < max(1024, 4 * int(np.abs(away).max(initial=0))):
+        farther.append(2 * farther[-1])
+    right = np.array(farther)
+    j = np.concatenate([-1 - right[::-1], np.arange(-reach, reach), right])
+    at = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
+    line = np.append(j, j[-1])
+    values = (2 * away[:, :, None] + 2 * line + 1) * at - line * (line + 1)
+    return np.broadcast_to(at, values.shape).copy(), values
+
+
+def _doubles(values: Any) -> NDArray[np.float64]:
+    return np.asarray(values, dtype=np.float64)
 
 
 def _flat(totals: Sequence[Ints]) -> list[int]:
@@ -183,7 +210,7 @@ def solve_exactly(
     until = math.inf if time_limit is None else monotonic() + time_limit
     integer, reach, spent = not relax_first, _WINDOW, 0
     for _ in range(_ROUNDS):
-        model, x = build(
+        model, x, base = build(
             tree,
             noisy,
             bends=centre,
@@ -202,13 +229,14 @@ def solve_exactly(
         if np.abs(table - whole).max() > 1e-6:
             integer = True  # the continuous model's vertex is fractional
             continue
-        values = [part.astype(np.int64) for part in np.split(whole, edges)]
-        outside = max(int(np.abs(v - c).max(initial=0)) for v, c in zip(values, centre, strict=True))
+        moved = [part.astype(np.int64) for part in np.split(whole, edges)]
+        values = [c + m for c, m in zip(centre, moved, strict=True)]
+        outside = max(int(np.abs(m).max(initial=0)) for m in moved)
         optimal = found.status == "optimal"
         if outside <= reach or not optimal:
             return QipSolution(
                 values=values,
-                lower_bound=-math.inf if found.bound is None else float(found.bound),
+                lower_bound=-math.inf if found.bound is None else float(found.bound) + base,
                 iterations=spent,
                 solver=found.solver,
                 relaxed=not integer,
