@@ -6,6 +6,7 @@ Nothing heavy is imported here: each command imports what it needs, so ``privopt
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -70,6 +71,15 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 def _positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
+    return value
+
+
+def _utf8(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Ids are UTF-8, whatever the locale takes an argument's bytes for."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that an ASCII locale could not read
+        return os.fsencode(value).decode("utf-8", "replace")
     return value
 
 
@@ -213,7 +223,7 @@ def verify(folder: Path, jobs: int) -> int:
 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--input", "input_id", required=True, metavar="ID", help="The secret: id of a record.")
+@click.option("--input", "input_id", required=True, metavar="ID", callback=_utf8, help="The secret: id of a record.")
 @click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
 @guarded
 def sample(folder: Path, input_id: str, count: int) -> None:

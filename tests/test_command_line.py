@@ -124,3 +124,13 @@ def test_a_phase_that_is_told_once_is_shown_after_two_seconds(capfd):
     with progress_display(quiet=False) as tell:
         tell("brief", 0, None, None)
     assert capfd.readouterr().err == ""
+
+
+def test_ids_are_utf8_in_a_locale_that_knows_ascii_alone(privopt, tmp_path):
+    problem = write_toy(tmp_path / "toy")
+    for path in problem.parent.iterdir():
+        path.write_text(path.read_text("utf-8").replace("p1", "Ō1 ф"), "utf-8")
+    privopt("solve", "exponential", problem, "--out", tmp_path / "out")
+    ascii_alone = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = privopt("sample", tmp_path / "out", "--input", "Ō1 ф", **ascii_alone)
+    assert done.returncode == 0, done.stderr
