@@ -210,3 +210,23 @@ def test_greedy_that_runs_out_says_so(problem, tmp_path):
     with pytest.raises(StoppedError, match="greedy ran out"):
         solve("photo-censor", path, tmp_path / "out", Options(method="greedy"))
     assert solve("photo-censor", path, tmp_path / "out").result["details"]["deleted"] == 1
+
+
+def test_a_crash_of_cbc_is_an_error_and_not_the_end_of_the_process(problem, tmp_path, monkeypatch):
+    from privopt.backends import cbc
+    from privopt.errors import SolverError
+
+    ask = cbc._Worker.ask
+
+    def shot(worker, body, limit):
+        worker.process.kill()
+        return ask(worker, body, limit)
+
+    monkeypatch.setattr(cbc._Worker, "ask", shot)
+    with pytest.raises(SolverError, match="cbc died by SIGKILL") as caught:
+        solve("photo-censor", problem(), tmp_path / "out", Options(method="milp", solver="cbc"))
+    assert caught.value.exit_code == 5
+    assert not (tmp_path / "out").exists()
+    monkeypatch.undo()
+    solve("photo-censor", problem(), tmp_path / "out", Options(method="milp", solver="cbc"))
+    assert verify(tmp_path / "out")[0] == []
