@@ -10,7 +10,7 @@ from typing import Any
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import PRIVATE, REPORT, jsonable
 from privopt.problem import files_of
-from privopt.report import page
+from privopt.report import Section, page
 from privopt.report.geo import write_layer
 from privopt.report.theme import save
 from privopt.solve import load_release
@@ -26,7 +26,7 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
         UsageError: ``truth`` without ``private/``, or the mechanism has nothing to compare.
     """
     registered, mechanism, problem, release, result = load_release(folder)
-    sections = list(mechanism.report(problem, release, result))
+    compared: list[Section] = []
     target = folder / REPORT
     if truth:
         private = folder / PRIVATE
@@ -35,7 +35,8 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
         compared = list(mechanism.report_truth(problem, release, result, private))
         if not compared:
             raise UsageError(f"--truth: {registered.spec.name} has no secrets to compare its release with")
-        sections, target = [*compared, *sections], private / REPORT
+        target = private / REPORT
+    sections = [*compared, *mechanism.report(problem, release, result)]
     absent = sorted({file.name for file in files_of(problem) if file.secret})
     _replace(target, page(jsonable(result), sections, truth=truth, absent=absent))
     return target

@@ -7,7 +7,7 @@ from examples import EXAMPLES
 
 from privopt.reporting import write_report
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = pytest.mark.xdist_group("reports")
 
 EXPLORED = ("optimal-lp", "words", "bd-mdp", "lr-geo")
 OWNED = ("fl-linear", "hierarchical-dp")

@@ -8,6 +8,8 @@ import pytest
 from privopt.reporting import write_report
 from privopt.solve import Options, solve
 
+pytestmark = pytest.mark.xdist_group("reports")
+
 TEXT = """
 [records]
 grid = { rows = 40, cols = 40, cell_km = 0.25 }

@@ -1,0 +1,226 @@
+"""Reports come out for every kind of problem and method, say what they promise, and never more."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import EXAMPLES
+
+from privopt.report import figures, svg
+from privopt.report.claim import claim
+from privopt.report.theme import INK, NAMES
+from privopt.reporting import write_figures, write_report
+from privopt.solve import Options, load_release, solve
+
+pytestmark = pytest.mark.xdist_group("reports")
+
+METRIC = '[privacy]\nepsilon = 0.8\n[utility]\nkind = "distance"\n'
+PLACES = "id,x,y\na,0,0\nb,1,0\nc,0,2\nd,3,1\n"
+COUNTS = "id,x,y,facility_cost,clients\na,0,0,1,5\nb,1,0,2,6\nc,9,9,1,7\nd,9,8,1,4\n"
+GEOGRAPHIC = "id,lat,lon,facility_cost,noisy_clients\na,41.9,12.4,1,5\nb,41.8,12.5,2,6.5\nc,41.7,12.1,1,7\n"
+LOCATED = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 0.5\n'
+LOCAL = '[lr-geo]\nusers = "all"\nradius = 2.5\nobfuscation_radius = 3.0\nexponential_beyond = 1.0\n'
+GROUPS = "level_1,level_2,size,groups\nLand,A,1,40\nLand,A,2,7\nLand,B,1,30\nLand,B,3,2\n"
+SQUARE = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.5], [2.0, 1.5, 0.0]])
+
+CASES = {
+    "matrix of distances": (
+        "optimal-lp",
+        '[records]\ncount = 3\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n' + METRIC,
+        {"d.npy": SQUARE},
+        {},
+    ),
+    "other outputs": (
+        "optimal-lp",
+        '[records]\npoints = "p.csv"\n[outputs]\ngrid = { rows = 2, cols = 3, cell_km = 1.0 }\n'
+        '[distance]\nkind = "euclidean"\n' + METRIC,
+        {"p.csv": PLACES},
+        {},
+    ),
+    "one record": (
+        "exponential",
+        '[records]\ngrid = { rows = 1, cols = 1, cell_km = 1.0 }\n[distance]\nkind = "euclidean"\n' + METRIC,
+        {},
+        {},
+    ),
+    "vectors on a line": (
+        "planar-laplace",
+        '[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[distance]\nkind = "euclidean"\n' + METRIC,
+        {},
+        {},
+    ),
+    "lr-geo exact": (
+        "lr-geo",
+        '[records]\ngrid = { rows = 3, cols = 3, cell_km = 1.0 }\n[distance]\nkind = "euclidean"\n' + METRIC + LOCAL,
+        {},
+        {"method": "exact"},
+    ),
+    "facilities without privacy": ("fl-linear", LOCATED, {"p.csv": COUNTS}, {"method": "optimal"}),
+    "facilities without reconnection": ("fl-linear", LOCATED, {"p.csv": COUNTS}, {"method": "laplace"}),
+    "facilities on the globe": ("fl-linear", LOCATED, {"p.csv": GEOGRAPHIC}, {}),
+    "facilities that cost to open": (
+        "fl-linear",
+        LOCATED,
+        {
+            "p.csv": COUNTS.replace("clients", "clients,opening_cost")
+            .replace("\n", ",2\n")[:-1]
+            .replace("cost,2", "cost")
+        },
+        {},
+    ),
+    "facilities of a matrix": (
+        "fl-linear",
+        LOCATED.replace('"p.csv"', '"p.csv"\nmatrix = "d.npy"'),
+        {"p.csv": "id,facility_cost,clients\na,1,5\nb,2,6\nc,1,7\n", "d.npy": SQUARE},
+        {},
+    ),
+}
+CASES |= {
+    f"hierarchy, {method}": (
+        "hierarchical-dp",
+        '[hierarchy]\ncounts = "c.csv"\nsizes = 4\n[privacy]\nepsilon = 0.2\n',
+        {"c.csv": GROUPS},
+        {"method": method},
+    )
+    for method in ("hierarchical", "hierarchical-relaxed", "cumulative-chain-as-published", "top-down")
+}
+SCORES = np.log(np.array([[0.7, 0.2, 0.1], [0.6, 0.1, 0.3], [0.2, 0.4, 0.4]]))
+CASES |= {
+    f"album, {name}": ("photo-censor", f'[photos]\nscores = "s.npy"\ntrue_location = 0\n{text}', {"s.npy": SCORES}, {})
+    for name, text in {
+        "budget": "[privacy]\ndeletion_budget = 1\n",
+        "margin": "[privacy]\ntop_k = 1\nmargin = 0.1\n",
+        "nothing kept": "keep_at_least = 0\n[privacy]\ntop_k = 2\nmargin = 9.0\n",
+        "greedy": "[privacy]\ntop_k = 1\n",
+    }.items()
+}
+
+
+DAILY = (
+    "matrix of distances",
+    "one record",
+    "lr-geo exact",
+    "facilities without privacy",
+    "facilities of a matrix",
+    "hierarchy, hierarchical-relaxed",
+    "album, nothing kept",
+)
+"""The oddest of them; the others are asked for by name (make slow)."""
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=() if c in DAILY else pytest.mark.slow) for c in CASES])
+def test_a_report_of_every_kind(case, tmp_path):
+    mechanism, text, files, options = CASES[case]
+    (tmp_path / "p.toml").write_text(text)
+    for name, content in files.items():
+        if isinstance(content, str):
+            (tmp_path / name).write_text(content)
+        else:
+            np.save(tmp_path / name, content)
+    if case == "album, greedy":
+        options = {"method": "greedy"}
+    chosen = Options(allow_unsafe=True, solver="highs", **options)
+    solved = solve(mechanism, tmp_path / "p.toml", tmp_path / "out", chosen)
+    page = write_report(solved.folder).read_text("utf-8")
+    assert page.count("<section") == page.count("</section>") >= 4
+    assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL).lower().split()
+    if (solved.folder / "private" / "truth.json").exists():
+        assert "keep it in private/" in write_report(solved.folder, truth=True).read_text("utf-8")
+    unsafe = solved.result["guarantee"]["kind"] == "none"
+    assert unsafe == ("no privacy guarantee" in page) == ("promises no privacy" in page)
+
+
+def result(**guarantee):
+    return {"guarantee": {"epsilon": 1.0, "unit": "per km", "scope": "all-pairs", **guarantee}, "details": {}}
+
+
+def test_the_claim_never_says_more_than_the_guarantee():
+    for epsilon in (0.01, 0.3, 1.0, np.log(2), 2.0, 17.0):
+        words = claim(result(kind="metric-dp", epsilon=epsilon))
+        distance = float(re.search(r"at ([\d.e-]+) km", words).group(1))
+        assert np.exp(epsilon * distance) <= 2
+        assert np.exp(epsilon * distance * 1.2) > 2  # nor much less
+        for kind in ("local-dp", "pure-dp"):
+            words = claim(result(kind=kind, epsilon=epsilon, scope="one thing"))
+            told = float(re.search(r"([\d.]+) times", words).group(1))
+            assert np.exp(epsilon) <= told <= np.exp(epsilon) + 0.1 * np.expm1(epsilon)
+            assert "one thing" in words
+    near = claim(result(kind="metric-dp", epsilon=0.1, neighbours_within=2.0))
+    assert "at 2 km a release is at most 1.23 times" in near
+    assert "up to 2 km" in claim(result(kind="metric-dp", epsilon=1.0, neighbours_within=2.0))
+
+
+def test_what_is_not_private_is_said_first():
+    assert "promises no privacy" in claim(result(kind="none", epsilon=None))
+    assert "not private" in claim(result(kind="local-dp", seeded=True))
+    own = claim(result(kind="metric-dp", scope="own-matrix"))
+    assert "between different users, and towards the server, nothing of the kind" in own
+
+
+def test_a_seeded_release_is_marked(tmp_path):
+    found = EXAMPLES["hierarchical-dp"]
+    solved = solve(found.mechanism, found.write(tmp_path / "p"), tmp_path / "out", Options(seed=1))
+    page = write_report(solved.folder).read_text("utf-8")
+    assert "seeded, not private" in page
+    assert '"badge good"' not in page
+
+
+@pytest.mark.parametrize("name", ["words", "fl-linear"])
+def test_the_parts_that_every_report_has(name, example, tmp_path):
+    folder = shutil.copytree(example(name), tmp_path / "out")
+    page = write_report(folder).read_text("utf-8")
+    for part in ('class="claim"', "In full.", ">Certificate<", ">Checked<", ">Not checked<", ">Provenance<", "SHA-256"):
+        assert part in page
+    for part in ("privopt verify .", f"privopt solve {EXAMPLES[name].mechanism}", "seconds"):
+        assert part in page
+
+
+def test_figures_are_functions_of_a_release(example):
+    from matplotlib.figure import Figure
+
+    _, _, problem, release, _ = load_release(example("optimal-lp"))
+    made = [
+        figures.loss_map(release, problem.data),
+        figures.privacy_map(release, problem.data),
+        figures.spent_by_distance(release, problem.data),
+        figures.spread_from(release, problem.data, "3-3"),
+    ]
+    assert all(isinstance(figure, Figure) for figure in made)
+    with pytest.raises(ValueError, match="nowhere"):
+        figures.spread_from(release, problem.data, "nowhere")
+
+
+def test_no_figure_shows_more_privacy_spent_than_there_is(example):
+    _, _, problem, release, _ = load_release(example("optimal-lp"))
+    spent = figures.spent_of_records(release, float(problem.data.epsilon))
+    assert spent.max() <= 1 + 1e-9
+    assert spent.max() > 0.999  # the optimum spends all of it somewhere
+    chosen = figures.nearest_pairs(release)
+    assert len(chosen) == len(release.pairs)
+
+
+def test_the_nearest_pairs_stand_for_all_where_there_are_too_many(example, monkeypatch):
+    _, _, problem, release, _ = load_release(example("words"))
+    every = figures.spent_of_records(release, float(problem.data.epsilon))
+    monkeypatch.setattr(figures, "WORK", 36 * 36 * 4)
+    few = figures.nearest_pairs(release)
+    assert len(few) < len(release.pairs) / 2
+    ends = np.concatenate([release.pairs[few, 0], release.pairs[few, 1]])
+    assert (np.bincount(ends, minlength=36) > 0).all()
+    assert (figures.spent_of_records(release, float(problem.data.epsilon)) <= every).all()
+
+
+def test_pictures_in_the_page_take_its_colours_and_files_their_own(example, tmp_path):
+    _, _, problem, release, _ = load_release(example("optimal-lp"))
+    inline = svg(figures.spent_by_distance(release, problem.data), "A title & more")
+    assert f"var(--ink,{INK})" in inline
+    assert 'aria-label="A title &amp; more"' in inline
+    rules = Path(figures.__file__).with_name("report.css").read_text("utf-8")
+    for colour, name in NAMES.items():
+        assert f"--{name}:{colour}" in rules.replace("#fff;", "#ffffff;")
+    write_figures(example("optimal-lp"), tmp_path)
+    text = (tmp_path / "privacy-spent.svg").read_text()
+    assert "var(" not in text
+    assert INK in text
