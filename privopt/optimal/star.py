@@ -30,7 +30,7 @@ from privopt.optimal.symmetry import Symmetry, find_symmetry
 __all__ = ["Star", "anchored_bound", "kernel_of", "make_star", "price_all", "proof", "solve_star", "star_trees"]
 
 
-BETWEEN_LOOKS = 8
+BETWEEN_LOOKS = 1
 """Outputs priced between two looks at the clock."""
 
 DEEPEST = 230.0

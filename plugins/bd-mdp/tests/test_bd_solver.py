@@ -16,11 +16,16 @@ from privopt.decompose.split import cut_of
 from privopt.errors import StoppedError
 from privopt.optimal.column_generation import solve_column_generation
 from privopt.optimal.instance import dual_bound
+from privopt.optimal.paths import make_graph
+from privopt.optimal.reduce import solve_by_component
+from privopt.optimal.star import kernel_of, make_star
+from privopt.optimal.symmetry import Symmetry
 from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
 from privopt_bd_mdp.solver import decompose, partition_of
+from privopt_bd_mdp.sources import gaussian
 
 
 def check(instance, options, context, optimum):
@@ -153,6 +158,24 @@ def test_the_deadline_is_honoured_inside_a_pricing_step(make_grid, make_context)
         late.price(late.y)
     with pytest.raises(StoppedError):
         late.step()
+
+
+def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least(make_context):
+    instance = gaussian(60).instance(1.0)
+
+    def part(small):
+        symmetry = Symmetry.trivial(small)
+        assert not make_star(small, symmetry).feasible
+        half = np.sqrt(kernel_of(make_graph(small), symmetry))
+        columns = half / half.sum(axis=1, keepdims=True)
+        exponential = float((columns.T @ small.cost).min(axis=1).sum())
+        found = Lagrangian.begin(small, star=True)
+        assert found.upper > exponential
+        found.step()
+        assert found.upper <= exponential
+        return decompose(small, Decomposition(), make_context()).solution
+
+    assert solve_by_component(instance, part).status == "optimal"
 
 
 def test_what_is_not_connected_is_solved_apart(make_grid, make_context):

@@ -8,6 +8,7 @@ small LP mixes the best mechanism (Van Roy 1983; the rays as in column generatio
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -31,6 +32,9 @@ Floats = NDArray[np.float64]
 
 NEGLIGIBLE: Final = 1e-13
 """Rays whose value is less negative than this share of the largest cost are noise."""
+
+PIVOTS: Final = 20_000
+"""An output is priced by so many pivots at most; where that is not enough its ray and its bound still hold."""
 
 SMALLEST: Final = 1e-9
 """HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
@@ -134,6 +138,7 @@ class Lagrangian:
     lower: float = -np.inf
     upper: float = np.inf
     pull: float = 0.5
+    reach: float = 1.0
     steps: int = 0
     deadline: float | None = None
 
@@ -151,7 +156,8 @@ class Lagrangian:
         anchors = instance.cost.argmin(axis=0)
         if star:
             kernel = kernel_of(graph, symmetry)
-            rays = np.concatenate([kernel, np.sqrt(kernel), flat])
+            half = np.sqrt(kernel)  # its columns, once rows sum to one, are the exponential mechanism: it always mixes
+            rays = np.concatenate([kernel, half, (half / half.sum(axis=1, keepdims=True)).T, flat])
             anchors = (kernel @ instance.cost).argmin(axis=0)
             try:
                 made = make_star(instance, symmetry)
@@ -184,7 +190,7 @@ class Lagrangian:
         Raises:
             StoppedError: the deadline came first.
         """
-        priced = price_all(self.graph, self.instance, y, self.trees, deadline=self.deadline)
+        priced = price_all(self.graph, self.instance, y, self.trees, most=PIVOTS, deadline=self.deadline)
         self.steps += 1
         bound = anchored_bound(self.symmetry, y, priced)
         better = bound > self.lower
@@ -211,13 +217,27 @@ class Lagrangian:
             loss = self.instance.loss(z)
             if loss < self.upper:
                 self.z, self.upper, better = z, loss, True
-        for share in (self.pull, 0.0) if np.isfinite(self.lower) else (0.0,):
-            added, rose = self.price(self.y + (1.0 - share) * (prices - self.y) if share else prices)
+        for share, wanted in self._asked(prices):
+            added, rose = self.price(self.y + (1.0 - share) * (wanted - self.y) if share else wanted)
             better = better or rose
             if added:
                 self.pull = min(0.8, self.pull + 0.1) if rose and share else max(0.3, self.pull - 0.2)
                 return True
         return better
+
+    def _asked(self, prices: Floats) -> Iterator[tuple[float, Floats]]:
+        """Prices to try, until there are new rays: within reach of the best ones, further out, the mixture's own.
+
+        Where few rays mix, the mixture's prices are far off on both sides, and pricing at them takes minutes.
+        """
+        size = float(np.abs(self.y).max())
+        if np.isfinite(self.lower) and size > 0.0:
+            while (np.abs(prices - self.y) > self.reach * size).any():
+                yield self.pull, np.clip(prices, self.y - self.reach * size, self.y + self.reach * size)
+                self.reach *= 4.0
+        if np.isfinite(self.lower):
+            yield self.pull, prices
+        yield 0.0, prices
 
     def proof(self) -> Multipliers:
         """Multipliers of the privacy rows behind the bound."""

@@ -61,11 +61,18 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         SolverError: a solver failed.
     """
     parts: list[dict[str, Any]] = []
+    left = instance.records
 
     def part(small: Instance) -> Solution:
+        nonlocal left
         share = max(1, round(options.subsets * small.records / instance.records))
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(parts)}"
-        solution = _Part(small, options, share, context, folder).solve()
+        deadline = context.deadline
+        if deadline is not None:  # each part has its share of the time, so that none goes without a bound
+            now = time.monotonic()
+            deadline = now + (deadline - now) * min(1.0, small.records / max(left, 1))
+        left -= small.records
+        solution = _Part(small, options, share, context.using(deadline=deadline), folder).solve()
         parts.append(dict(solution.details))
         return solution
 

@@ -41,7 +41,7 @@ def _dress(axes: Any, title: str, x: str, y: str) -> None:
     axes.set_title(title, fontsize=8)
     axes.set_xlabel(x, fontsize=7)
     axes.set_ylabel(y, fontsize=7)
-    axes.tick_params(labelsize=6)
+    axes.tick_params(which="both", labelsize=6)
 
 
 def growth(runs: Runs, folder: Path, records: Sequence[int], epsilon: float, limit: float) -> None:
