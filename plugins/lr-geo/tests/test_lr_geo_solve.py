@@ -104,7 +104,7 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
     d = np.hypot(*(points[:, None] - points[None, :]).transpose(2, 0, 1))
     np.save(tmp_path / "d.npy", d)
     (tmp_path / "problem.toml").write_text(
-        "[records]\ncount = 12\n[distance]\nkind = 'matrix'\nmatrix = 'd.npy'\n[privacy]\nepsilon = 0.4\n"
+        "[records]\ncount = 12\n[distance]\nkind = 'matrix'\nmatrix = 'd.npy'\n[privacy]\nepsilon = 0.9\n"
         "[utility]\nkind = 'distance'\n[lr-geo]\nusers = ['3', '7']\nradius = 2.0\nobfuscation_radius = 3.0\n"
         "exponential_beyond = 1.0\n"
     )
@@ -115,6 +115,37 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
     data = load_problem(LRGeoProblem, tmp_path / "problem.toml").data
     assert certify(weights, data.pairs, data.distances, data.epsilon).holds
     assert result["details"]["population"]["value"] <= result["details"]["population"]["exponential"]
+    assert verify(out)[0] == []
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_exact_that_is_stopped_publishes_normalised_weights(tmp_path, monkeypatch, late):
+    """Where the optimal mechanism does not come in time: weights at a smaller rate, better than the exponential's."""
+    from privopt import optimal
+    from privopt.errors import StoppedError
+
+    chance = np.random.default_rng(3)
+    lines = "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate((chance.random((30, 2)) * 3).tolist()))
+    (tmp_path / "points.csv").write_text("id,x,y\n" + lines)
+    (tmp_path / "problem.toml").write_text(
+        "[records]\npoints = 'points.csv'\n[distance]\nkind = 'euclidean'\n[privacy]\nepsilon = 1.0\n"
+        "[utility]\nkind = 'distance'\n[lr-geo]\nusers = ['3', '7']\nradius = 2.0\nobfuscation_radius = 3.0\n"
+        "exponential_beyond = 1.0\n"
+    )
+    if late:
+
+        def never(*args, **options):
+            raise StoppedError("too late")
+
+        monkeypatch.setattr(optimal, "solve", never)
+    result, out = run(tmp_path / "problem.toml", "exact")
+    assert result["details"]["published"] == ("column_weights" if late else "weights")
+    assert result["certificate"]["holds"]
+    assert result["guarantee"]["scope"] == "all-pairs"
+    population = result["details"]["population"]
+    assert population["value"] < 0.8 * population["exponential"]
+    if late:
+        assert 0.5 <= result["details"]["rate"] < 1.0
     assert verify(out)[0] == []
 
 
