@@ -143,7 +143,7 @@ def _tiles(result: Mapping[str, Any]) -> str:
     else:
         tiles["proved bound"] = shown(objective["lower_bound"], 6) + unit
         tiles["gap"] = shown(objective["gap"], 2)
-    tiles["conditions checked"] = shown(certificate["checked"])
+    tiles["checked"] = f"{shown(certificate['checked'])} <small>conditions</small>"
     tiles["time"] = f"{result['time']['total']:.2f} <small>seconds</small>"
     body = "".join(f"<div><dt>{escape(label)}</dt><dd>{value}</dd></div>" for label, value in tiles.items())
     return f'<dl class="tiles">{body}</dl>'

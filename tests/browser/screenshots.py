@@ -1,0 +1,86 @@
+"""The pictures of docs/reports.md: ``python tests/browser/screenshots.py`` solves the examples and takes them again."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from albums import write_album  # noqa: E402
+from examples import EXAMPLES  # noqa: E402
+
+from privopt.reporting import write_report  # noqa: E402
+from privopt.solve import Options, solve  # noqa: E402
+
+OUT = HERE.parents[1] / "docs" / "img"
+
+SHOTS: dict[str, tuple[str, str, int | None, int]] = {
+    "report-metric": ("optimal-lp", "light", None, 2),
+    "report-metric-maps": ("optimal-lp", "dark", 2, 2),
+    "report-words": ("words", "light", 0, 1),
+    "report-bd-mdp": ("bd-mdp", "light", 3, 2),
+    "report-lr-geo": ("lr-geo", "light", 0, 1),
+    "report-lr-geo-server": ("lr-geo", "light", 3, 2),
+    "report-fl-linear": ("fl-linear", "light", 0, 2),
+    "report-fl-linear-cost": ("fl-linear", "dark", 3, 2),
+    "report-hierarchical-dp": ("hierarchical-dp", "light", None, 3),
+    "report-photo-censor": ("album", "light", None, 2),
+}
+"""File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""
+
+
+def report_of(name: str, folder: Path) -> Path:
+    """Solve an example and write its report."""
+    if name == "album":
+        return write_report(solve("photo-censor", write_album(folder / "album"), folder / "out").folder)
+    found = EXAMPLES[name]
+    solved = solve(found.mechanism, found.write(folder / "problem"), folder / "out", Options(**found.options))
+    return write_report(solved.folder)
+
+
+def shoot(page: Any, first: int | None, count: int) -> bytes:
+    """A picture of some sections of the page."""
+    boxes = [page.locator("section").nth(n).bounding_box() for n in range(page.locator("section").count())]
+    last = boxes[(first or 0) + count - 1]
+    top = 0 if first is None else boxes[first]["y"] + 2
+    clip = {"x": 0, "y": top, "width": 1000, "height": last["y"] + last["height"] - top}
+    picture: bytes = page.screenshot(full_page=True, clip=clip)
+    return picture
+
+
+def main() -> None:
+    """Take all pictures."""
+    browser_at = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_at is None:
+        sys.exit("screenshots: no chromium on PATH")
+    OUT.mkdir(exist_ok=True)
+    pages: dict[str, Path] = {}
+    with tempfile.TemporaryDirectory() as work, sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=browser_at, args=["--no-sandbox"])
+        for file, (name, scheme, first, count) in SHOTS.items():
+            if name not in pages:
+                (Path(work) / name).mkdir()
+                pages[name] = report_of(name, Path(work) / name)
+            page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(pages[name].as_uri())
+            if page.locator("#map").count():
+                page.wait_for_selector("#map[data-ready]")
+            with Image.open(io.BytesIO(shoot(page, first, count))) as taken:
+                small = taken.convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
+                small.save(OUT / f"{file}.png", optimize=True)
+            page.close()
+            print(file, (OUT / f"{file}.png").stat().st_size)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
