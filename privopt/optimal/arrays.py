@@ -1,18 +1,26 @@
 """The few array operations that the interior point needs, on NumPy or on torch.
 
 The solver's arrays stay whatever the adapter made them; arithmetic operators, slices and ``@`` work
-alike on both. torch is an option: it is imported only when `torch_arrays` is called.
+alike on both. torch is an option: it is imported only when it is asked for.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
+import warnings
 from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Arrays", "NumpyArrays", "numpy_arrays", "torch_arrays"]
+from privopt.errors import UsageError
+
+__all__ = ["DEVICE", "Arrays", "NumpyArrays", "chosen_arrays", "numpy_arrays", "torch_arrays"]
+
+DEVICE = "PRIVOPT_DEVICE"
+"""Environment variable: where the interior point computes."""
 
 
 class Arrays(Protocol):
@@ -129,13 +137,16 @@ class _TorchArrays:
         return np.asarray(array.detach().cpu().numpy())
 
     def sparse(self, matrix: Any) -> Any:
-        return self.torch.sparse_csr_tensor(
-            self.torch.as_tensor(matrix.indptr.astype(np.int64)),
-            self.torch.as_tensor(matrix.indices.astype(np.int64)),
-            self.torch.as_tensor(matrix.data),
-            size=matrix.shape,
-            dtype=self.torch.float64,
-        ).to(self.device)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+            return self.torch.sparse_csr_tensor(
+                self.torch.as_tensor(matrix.indptr.astype(np.int64)),
+                self.torch.as_tensor(matrix.indices.astype(np.int64)),
+                self.torch.as_tensor(matrix.data),
+                size=matrix.shape,
+                dtype=self.torch.float64,
+                check_invariants=True,
+            ).to(self.device)
 
     def zeros(self, *shape: int) -> Any:
         return self.torch.zeros(shape, dtype=self.torch.float64, device=self.device)
@@ -171,11 +182,28 @@ def numpy_arrays() -> Arrays:
 
 
 def torch_arrays(device: str = "cuda") -> Arrays:
-    """Adapter for torch on `device`; torch must be installed by the user.
+    """Adapter for torch (extra ``privopt[gpu]``) on a device of its naming: "cuda", "cuda:1", "cpu".
 
     Raises:
-        ImportError: without torch.
+        UsageError: no torch, or no such device.
     """
-    import importlib
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        raise UsageError(f"{DEVICE}={device} needs torch, which is not installed: pip install 'privopt[gpu]'") from None
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{DEVICE}={device}: torch cannot use that device: {reason}") from None
+    return _TorchArrays(torch, device)
 
-    return _TorchArrays(importlib.import_module("torch"), device)
+
+def chosen_arrays() -> Arrays:
+    """The library that the environment variable `DEVICE` asks for: a device of torch, or NumPy where it is not set.
+
+    Raises:
+        UsageError: as of `torch_arrays`.
+    """
+    device = os.environ.get(DEVICE, "")
+    return torch_arrays(device) if device else numpy_arrays()

@@ -77,6 +77,7 @@ def _flows(cost: Any, y: Any, true: Any, low: Any, pair: Any, parents: Any, entr
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Array, candidates: Sequence[Trees]) -> Multipliers:
     """Multipliers of all outputs from the better of their trees, computed block by block when asked for."""
+
     def blocks() -> Iterator[tuple[int, int, Array, Array]]:
         step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
         low = np.array(instance.pairs[:, 0])

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from attrs import define, frozen
 
-from privopt.optimal.arrays import Arrays, numpy_arrays
-from privopt.optimal.blocks import Factors, Layout, factorise, make_layout
+from privopt.optimal.arrays import Arrays, chosen_arrays
+from privopt.optimal.blocks import factorise
 from privopt.optimal.instance import Array, Instance, Multipliers, Progress, Solution
+from privopt.optimal.interior_state import Chunk, State, begin
 from privopt.optimal.reduce import solve_by_component
 from privopt.optimal.symmetry import Symmetry, find_symmetry
 
@@ -34,132 +32,10 @@ SOUND = 1e-7
 """Row sums farther than this from one mean that the numbers have broken down."""
 
 
-@frozen(kw_only=True, eq=False)
-class _Rows:
-    """Privacy rows as sparse matrices: ``2P x N``, its transpose, and the transpose of its squares."""
-
-    forward: Any
-    transpose: Any
-    squares: Any
-
-
-def _rows(instance: Instance, arrays: Arrays) -> _Rows:
-    from scipy.sparse import csr_array
-
-    pairs, n = len(instance.pairs), instance.records
-    i, j = instance.pairs.T
-    a = np.exp(instance.lengths / 2)
-    row = np.arange(pairs)
-    values = np.concatenate([a, -1 / a, a, -1 / a])
-    where = (np.concatenate([row, row, row + pairs, row + pairs]), np.concatenate([j, i, i, j]))
-    matrix = csr_array((values, where), shape=(2 * pairs, n))
-    return _Rows(
-        forward=arrays.sparse(matrix),
-        transpose=arrays.sparse(csr_array(matrix.T)),
-        squares=arrays.sparse(csr_array(matrix.power(2).T)),
-    )
-
-
-@define(eq=False)
-class _Chunk:
-    """The outputs that one worker handles together: all arrays have one column an output."""
-
-    cost: Any
-    z: Any
-    s: Any
-    f: Any
-    w: Any = None
-    factors: Factors | None = None
-    dz: Any = None
-    ds: Any = None
-    df: Any = None
-    extra: tuple[Any, Any, Any] | None = None
-    rc: Any = None
-
-
-@define(eq=False)
-class _State:
-    """One reduced problem under solution."""
-
-    instance: Instance
-    symmetry: Symmetry
-    arrays: Arrays
-    pool: ThreadPoolExecutor | None
-    rows: _Rows
-    layout: Layout
-    chunks: list[_Chunk]
-    spread: Any
-    gather: Any
-    orbit_columns: Any
-    y: Array
-    size: int
-    scale: float
-    saved: list[Any]
-    proof: list[Any]
-    saved_loss: float = np.inf
-    bound: float = -np.inf
-
-    def each(self, function: Callable[[_Chunk], Any]) -> list[Any]:
-        """Run a function on all chunks."""
-        if self.pool is None or len(self.chunks) == 1:
-            return [function(chunk) for chunk in self.chunks]
-        return list(self.pool.map(function, self.chunks))
-
-    def row_values(self, y: Array) -> Any:
-        """Dual price of each record, ``(N, 1)``."""
-        return self.arrays.put((self.spread @ y)[:, None])
-
-    def sums(self, parts: list[Any]) -> Array:
-        """Row sums by orbit from the parts' sums over outputs."""
-        return np.asarray(self.gather @ sum(self.arrays.get(part) for part in parts))
-
-
-def _start(instance: Instance, symmetry: Symmetry, arrays: Arrays, threads: int) -> _State:
-    from scipy.sparse import csr_array
-
-    n, orbits = instance.records, int(symmetry.orbit.max()) + 1
-    size = np.bincount(symmetry.orbit)
-    cost = instance.cost[:, symmetry.representatives]
-    scale = float(np.abs(cost).max()) or 1.0
-    rows = _rows(instance, arrays)
-    layout = make_layout(instance)
-    columns = cost.shape[1]
-    share = max(1, min(-(-columns // threads), int(3e5 / max(2 * len(instance.pairs), layout.size)) + 1))
-    if not isinstance(arrays.put(np.zeros(1)), np.ndarray):
-        share = columns
-    spread = csr_array((1 / size[symmetry.orbit], (np.arange(n), symmetry.orbit)), shape=(n, orbits))
-    total = 2 * len(instance.pairs) * columns
-    times = np.bincount(symmetry.origin()[0])
-    mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / total
-    chunks = []
-    for k in range(0, columns, share):
-        part = arrays.put(cost[:, k : k + share] / scale)
-        z = arrays.put(np.repeat(times[None, k : k + share] / instance.outputs, n, axis=0))
-        s = rows.forward @ z
-        chunks.append(_Chunk(cost=part, z=z, s=s, f=mu / s))
-    return _State(
-        instance=instance,
-        symmetry=symmetry,
-        arrays=arrays,
-        pool=ThreadPoolExecutor(threads) if threads > 1 and len(chunks) > 1 else None,
-        rows=rows,
-        layout=layout,
-        chunks=chunks,
-        spread=spread,
-        gather=csr_array(spread.T),
-        orbit_columns=arrays.put(spread.toarray()[layout.order]) if orbits < n else None,
-        y=np.zeros(orbits),
-        size=total,
-        scale=scale,
-        saved=[chunk.z for chunk in chunks],
-        proof=[chunk.f for chunk in chunks],
-    )
-
-
-def _bounds(state: _State) -> tuple[float, float, float]:
+def _bounds(state: State) -> tuple[float, float, float]:
     """Loss, lower bound (scaled) and mean complementarity of the iterate."""
 
-    def one(chunk: _Chunk) -> tuple[float, Any, float]:
+    def one(chunk: Chunk) -> tuple[float, Any, float]:
         reduced = chunk.cost - state.rows.transpose @ chunk.f
         least = state.arrays.get(reduced).min(axis=1)
         return float((chunk.cost * chunk.z).sum()), least, float((chunk.f * chunk.s).sum())
@@ -172,7 +48,7 @@ def _bounds(state: _State) -> tuple[float, float, float]:
     return sum(p[0] for p in parts), float(by_orbit[orbit].sum()), sum(p[2] for p in parts) / state.size
 
 
-def _save(state: _State, loss: float, bound: float) -> bool:
+def _save(state: State, loss: float, bound: float) -> bool:
     """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound; False if unsound."""
     if bound > state.bound:
         state.proof, state.bound = [chunk.f for chunk in state.chunks], bound
@@ -182,7 +58,7 @@ def _save(state: _State, loss: float, bound: float) -> bool:
     return off <= SOUND
 
 
-def _factorise(state: _State) -> Any:
+def _factorise(state: State) -> Any:
     """Factor all outputs' matrices.
 
     Returns the Cholesky factor of the coupling and the row sums of the predictor at the prices at hand.
@@ -190,7 +66,7 @@ def _factorise(state: _State) -> Any:
     pairs = len(state.instance.pairs)
     prices = state.row_values(state.y)
 
-    def one(chunk: _Chunk) -> tuple[Any, Any]:
+    def one(chunk: Chunk) -> tuple[Any, Any]:
         chunk.w = chunk.f / chunk.s
         off = -(chunk.w[:pairs] + chunk.w[pairs:])
         chunk.factors = factorise(state.layout, state.arrays, off, (state.rows.squares @ chunk.w) * (1 + 1e-14))
@@ -209,7 +85,7 @@ def _factorise(state: _State) -> Any:
     return cho_factor(coupling, lower=True), state.sums([part[1] for part in parts])
 
 
-def _affine(state: _State, factor: Any, priced: Array) -> Array:
+def _affine(state: State, factor: Any, priced: Array) -> Array:
     """Predictor: straight at the optimum. Sets each chunk's direction; returns the step of ``y``."""
     from scipy.linalg import cho_solve
 
@@ -217,7 +93,7 @@ def _affine(state: _State, factor: Any, priced: Array) -> Array:
     dy = np.asarray(cho_solve(factor, missing - priced))
     prices = state.row_values(state.y + dy)
 
-    def one(chunk: _Chunk) -> None:
+    def one(chunk: Chunk) -> None:
         assert chunk.factors is not None
         chunk.dz = chunk.factors.solve(prices - chunk.cost)
         chunk.ds = state.rows.forward @ chunk.dz
@@ -227,11 +103,11 @@ def _affine(state: _State, factor: Any, priced: Array) -> Array:
     return dy
 
 
-def _correct(state: _State, factor: Any) -> Array:
+def _correct(state: State, factor: Any) -> Array:
     """Direction for the complementarity targets ``chunk.rc`` alone, into ``chunk.extra``."""
     from scipy.linalg import cho_solve
 
-    def first(chunk: _Chunk) -> Any:
+    def first(chunk: Chunk) -> Any:
         assert chunk.factors is not None
         chunk.rc = chunk.rc / chunk.s
         right = state.rows.transpose @ chunk.rc
@@ -241,7 +117,7 @@ def _correct(state: _State, factor: Any) -> Array:
     dy = np.asarray(cho_solve(factor, -state.sums(state.each(first))))
     prices = state.row_values(dy)
 
-    def second(chunk: _Chunk) -> None:
+    def second(chunk: Chunk) -> None:
         assert chunk.factors is not None
         assert chunk.extra is not None
         dz = chunk.factors.solve(chunk.extra[0] + prices)
@@ -252,18 +128,18 @@ def _correct(state: _State, factor: Any) -> Array:
     return dy
 
 
-def _steps(state: _State) -> tuple[float, float]:
+def _steps(state: State) -> tuple[float, float]:
     longest = state.arrays.longest
     parts = state.each(lambda c: (longest(c.s, c.ds, c.ds, (0.0,))[0], longest(c.f, c.df, c.df, (0.0,))[0]))
     return min(1.0, *(float(p[0]) for p in parts)), min(1.0, *(float(p[1]) for p in parts))
 
 
-def _weighted_steps(state: _State) -> tuple[tuple[float, float], tuple[float, float]]:
+def _weighted_steps(state: State) -> tuple[tuple[float, float], tuple[float, float]]:
     """Best weight and step, primal and dual, of direction plus weight times extra direction."""
 
     longest = state.arrays.longest
 
-    def one(chunk: _Chunk) -> tuple[Array, Array]:
+    def one(chunk: Chunk) -> tuple[Array, Array]:
         assert chunk.extra is not None
         _, es, ef = chunk.extra
         return longest(chunk.s, chunk.ds, es, WEIGHTS), longest(chunk.f, chunk.df, ef, WEIGHTS)
@@ -273,8 +149,8 @@ def _weighted_steps(state: _State) -> tuple[tuple[float, float], tuple[float, fl
     return (WEIGHTS[p], float(primal[p])), (WEIGHTS[d], float(dual[d]))
 
 
-def _add_extra(state: _State, primal: float, dual: float) -> None:
-    def one(chunk: _Chunk) -> None:
+def _add_extra(state: State, primal: float, dual: float) -> None:
+    def one(chunk: Chunk) -> None:
         assert chunk.extra is not None
         ez, es, ef = chunk.extra
         chunk.dz = chunk.dz + primal * ez
@@ -284,14 +160,14 @@ def _add_extra(state: _State, primal: float, dual: float) -> None:
     state.each(one)
 
 
-def _direction(state: _State, factor: Any, priced: Array, mu: float) -> tuple[Array, float, float]:
+def _direction(state: State, factor: Any, priced: Array, mu: float) -> tuple[Array, float, float]:
     """Predictor, weighted corrector, centrality correctors. Returns ``dy`` and both step lengths."""
     dy = _affine(state, factor, priced)
     tp, td = _steps(state)
     after = sum(state.each(lambda c: float(((c.f + td * c.df) * (c.s + tp * c.ds)).sum()))) / state.size
     target = mu * max((after / mu) ** 3, 1e-12)
 
-    def mehrotra(chunk: _Chunk) -> None:
+    def mehrotra(chunk: Chunk) -> None:
         chunk.rc = target - chunk.ds * chunk.df
 
     state.each(mehrotra)
@@ -304,7 +180,7 @@ def _direction(state: _State, factor: Any, priced: Array, mu: float) -> tuple[Ar
             break
         aim_p, aim_d = min(1.0, tp + 0.3), min(1.0, td + 0.3)
 
-        def centre(chunk: _Chunk, aim_p: float = aim_p, aim_d: float = aim_d) -> None:
+        def centre(chunk: Chunk, aim_p: float = aim_p, aim_d: float = aim_d) -> None:
             v = (chunk.f + aim_d * chunk.df) * (chunk.s + aim_p * chunk.ds)
             wanted = state.arrays.clip(v, 0.1 * target, 10 * target)
             chunk.rc = state.arrays.clip(wanted - v, -10 * target, np.inf)
@@ -321,7 +197,7 @@ def _direction(state: _State, factor: Any, priced: Array, mu: float) -> tuple[Ar
     return dy, tp, td
 
 
-def _restore_sums(state: _State, factor: Any, within: float) -> None:
+def _restore_sums(state: State, factor: Any, within: float) -> None:
     """Bring the row sums back to one by the least change in the last step's own metric."""
     from scipy.linalg import cho_solve
 
@@ -331,7 +207,7 @@ def _restore_sums(state: _State, factor: Any, within: float) -> None:
             return
         prices = state.row_values(np.asarray(cho_solve(factor, missing)))
 
-        def one(chunk: _Chunk, prices: Any = prices) -> float:
+        def one(chunk: Chunk, prices: Any = prices) -> float:
             assert chunk.factors is not None
             chunk.dz = chunk.factors.solve(prices + 0 * chunk.cost)
             chunk.ds = state.rows.forward @ chunk.dz
@@ -343,7 +219,7 @@ def _restore_sums(state: _State, factor: Any, within: float) -> None:
             chunk.z, chunk.s = chunk.z + chunk.dz, chunk.s + chunk.ds
 
 
-def _solution(state: _State, status: str, iterations: int, trajectory: list[tuple[float, float, float]]) -> Solution:
+def _solution(state: State, status: str, iterations: int, trajectory: list[tuple[float, float, float]]) -> Solution:
     get, instance = state.arrays.get, state.instance
     columns = np.concatenate([get(z) for z in state.saved], axis=1)
     z = state.symmetry.lift(columns)
@@ -372,7 +248,7 @@ def _solution(state: _State, status: str, iterations: int, trajectory: list[tupl
 
 
 def _iterate(
-    state: _State, gap: float, deadline: float | None, progress: Progress | None
+    state: State, gap: float, deadline: float | None, progress: Progress | None
 ) -> tuple[str, int, list[tuple[float, float, float]]]:
     trajectory: list[tuple[float, float, float]] = []
     began, iteration = time.monotonic(), 0
@@ -401,7 +277,7 @@ def _iterate(
             keep = 0.9 if iteration < 2 else 0.995
             tp, td = (1.0 if t >= 1 else keep * t for t in (tp, td))
 
-            def move(chunk: _Chunk, tp: float = tp, td: float = td) -> None:
+            def move(chunk: Chunk, tp: float = tp, td: float = td) -> None:
                 chunk.z = chunk.z + tp * chunk.dz
                 chunk.s = chunk.s + tp * chunk.ds
                 chunk.f = chunk.f + td * chunk.df
@@ -426,7 +302,7 @@ def _solve_connected(
     threads: int,
 ) -> Solution:
     group = find_symmetry(instance) if symmetry else Symmetry.trivial(instance)
-    state = _start(instance, group, arrays, threads)
+    state = begin(instance, group, arrays, threads)
     try:
         status, iterations, trajectory = _iterate(state, gap, deadline, progress)
         return _solution(state, status, iterations, trajectory)
@@ -452,11 +328,14 @@ def solve_interior_point(
         gap: relative gap to stop at.
         deadline: `time.monotonic` value at which the iterate at hand is returned.
         progress: called with lower bound, loss, iteration and phase.
-        arrays: array library, NumPy by default (`privopt.optimal.arrays.torch_arrays` for a GPU).
+        arrays: array library; by default that of `PRIVOPT_DEVICE` (NumPy where it is not set).
         symmetry: look for symmetries and use them.
         threads: workers, by default the number of processors, at most 8.
+
+    Raises:
+        UsageError: `PRIVOPT_DEVICE` names a device that cannot be had.
     """
-    library = arrays or numpy_arrays()
+    library = arrays or chosen_arrays()
     workers = threads or min(8, os.cpu_count() or 1)
     return solve_by_component(
         instance, lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers)
