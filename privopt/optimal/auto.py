@@ -87,7 +87,6 @@ def solve(
     method: str = "auto",
     gap: float = 1e-6,
     deadline: float | None = None,
-    executor: object | None = None,
     progress: Progress | None = None,
 ) -> Solution:
     """Solve the optimal-mechanism LP.
@@ -97,7 +96,6 @@ def solve(
         method: one of `METHODS`.
         gap: relative gap between loss and lower bound to reach.
         deadline: `time.monotonic` value at which the best mechanism so far is returned.
-        executor: taken for the sake of a common signature; all methods share memory and run in threads.
         progress: called with lower bound, loss, iteration and phase.
 
     Raises:
@@ -105,7 +103,6 @@ def solve(
         SolverError: the method asked for does not apply, or failed.
         StoppedError: no method gave a mechanism in time.
     """
-    del executor
     keywords = {"gap": gap, "deadline": deadline, "progress": progress}
     single: dict[str, Callable[..., Solution]] = {
         "star": solve_star,

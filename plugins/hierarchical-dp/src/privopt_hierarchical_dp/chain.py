@@ -13,7 +13,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
-from privopt_hierarchical_dp.qip import MOST_NODES, solve_exactly
+from privopt_hierarchical_dp.qip import MOST_NODES, QipSolution, solve_exactly
 from privopt_hierarchical_dp.rounding import deal_down
 from privopt_hierarchical_dp.tree import Ints, Tree
 
@@ -95,20 +95,17 @@ def fit_cumulative(
     start = [np.cumsum(level, axis=1) for level in counts]
     padded = [np.concatenate([level, total[:, None]], axis=1) for level, total in zip(noisy, tops, strict=True)]
     solved = solve_exactly(
-        tree,
-        padded,
-        start=start,
-        total=int(tops[0][0]),
-        totals=tops,
-        weights=[np.append(weight, 1.0) for weight in scaled[0]],
-        cumulative=True,
-        backend=backend,
-        time_limit=time_limit,
-        relax_first=True,
-    )
+        tree, padded, start=start, total=int(tops[0][0]), totals=tops, cumulative=True, relax_first=True,
+        weights=[np.append(weight, 1.0) for weight in scaled[0]], backend=backend, time_limit=time_limit,
+    )  # fmt: skip
+    return _proved([np.diff(level, axis=1, prepend=0) for level in solved.values], solved, bound, scaled[1])
+
+
+def _proved(counts: list[Ints], solved: QipSolution, bound: float, factor: float) -> Fit:
+    """What the integer program found, with the better of its bound (in scaled weights) and the projection's."""
     return Fit(
-        counts=[np.diff(level, axis=1, prepend=0) for level in solved.values],
-        lower_bound=max(bound, solved.lower_bound * scaled[1]),
+        counts=counts,
+        lower_bound=max(bound, solved.lower_bound * factor),
         iterations=solved.iterations,
         solver=solved.solver,
         proved=solved.proved,
@@ -149,20 +146,7 @@ def fit_counts(
     if tree.regions * size > exact_up_to:
         return Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
     solved = solve_exactly(
-        tree,
-        noisy,
-        start=counts,
-        total=int(tops[0][0]),
-        totals=tops,
-        weights=[float(w[0]) for w in scaled],
-        backend=backend,
-        time_limit=time_limit,
-        relax_first=True,
-    )
-    return Fit(
-        counts=solved.values,
-        lower_bound=max(bound, solved.lower_bound * factor),
-        iterations=solved.iterations,
-        solver=solved.solver,
-        proved=solved.proved,
-    )
+        tree, noisy, start=counts, total=int(tops[0][0]), totals=tops, relax_first=True,
+        weights=[float(w[0]) for w in scaled], backend=backend, time_limit=time_limit,
+    )  # fmt: skip
+    return _proved(solved.values, solved, bound, factor)
