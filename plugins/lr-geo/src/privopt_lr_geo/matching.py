@@ -37,13 +37,12 @@ def matches(beta: Floats, uploaded: Floats, below: float, above: float) -> NDArr
     [1]
 
     Args:
-        beta: (R,) the table's values.
+        beta: (R,) the table's values, ascending.
         uploaded: (U,) coefficients.
         below, above: how far the value may lie from the coefficient.
     """
-    order = np.sort(beta)
-    last = np.searchsorted(order, uploaded + above, side="right")
-    return np.asarray(last - np.searchsorted(order, uploaded - below, side="left"), dtype=np.int64)
+    last = np.searchsorted(beta, uploaded + above, side="right")
+    return np.asarray(last - np.searchsorted(beta, uploaded - below, side="left"), dtype=np.int64)
 
 
 def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) -> dict[str, Any]:
@@ -73,6 +72,7 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     own = np.flatnonzero(np.isin(cells.nearest, inside) & (cells.shift <= side))
     beta, row = extract.beta.astype(np.float64), np.searchsorted(inside, cells.nearest[own])
     uploaded = beta[np.ix_(row, row)] + cells.shift[own, None] + cells.shift[own]
+    values = np.sort(beta, axis=None)
     reach, chance = side / np.sqrt(2.0), np.random.default_rng(0)
     away = problem.data.metric.between(own[:, None], own[None, :])
     printed, true, count = [], [], 0
@@ -83,8 +83,8 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
         if not len(coefficients):
             continue
         count += len(coefficients)
-        printed.append(matches(beta.ravel(), coefficients, reach, reach).mean())
-        true.append(matches(beta.ravel(), coefficients, 2 * reach, 0.0).mean())
+        printed.append(matches(values, coefficients, reach, reach).mean())
+        true.append(matches(values, coefficients, 2 * reach, 0.0).mean())
     figures = (len(beta) ** 2, count, np.mean(printed), np.std(printed), np.mean(true), np.std(true), reach)
     return dict(zip(COLUMNS, (float(value) for value in figures), strict=True))
 
