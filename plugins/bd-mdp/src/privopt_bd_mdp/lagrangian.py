@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 NEGLIGIBLE: Final = 1e-13
 """Rays whose value is less negative than this share of the largest cost are noise."""
 
-PIVOTS: Final = 20_000
+PIVOTS: Final = 2_000
 """An output is priced by so many pivots at most; where that is not enough its ray and its bound still hold."""
 
 SMALLEST: Final = 1e-9
@@ -143,10 +143,11 @@ class Lagrangian:
     deadline: float | None = None
 
     @classmethod
-    def begin(cls, instance: Instance, *, star: bool, deadline: float | None = None) -> Lagrangian:
+    def begin(cls, instance: Instance, *, star: bool, gap: float = 0.0, deadline: float | None = None) -> Lagrangian:
         """Begin at the star mechanism and its multipliers, or cold: at one output for all, and no bound.
 
-        Where the star has negative weights, or none, its rays and prices are taken all the same.
+        Where the star has negative weights, or none, its rays and prices are taken all the same; where every record's
+        cheapest output proves the gap already, they are not priced.
         """
         graph, symmetry = make_graph(instance), Symmetry.trivial(instance)
         constant = np.zeros(instance.cost.shape)
@@ -180,8 +181,10 @@ class Lagrangian:
             deadline=deadline,
         )
         if star:
-            with suppress(StoppedError):  # then there is no bound yet
-                begun.price(y)
+            with suppress(StoppedError):  # then there is no better bound yet
+                begun.price(instance.cost.min(axis=1))  # takes no pivot: every record at its cheapest output
+                if begun.gap > gap:
+                    begun.price(y)
         return begun
 
     def price(self, y: Floats) -> tuple[int, bool]:

@@ -98,7 +98,8 @@ class _Part:
         partition = partition_of(self.instance, self.options, self.subsets)
         try:
             star = self.options.start == "star"
-            self.lagrangian = Lagrangian.begin(self.instance, star=star, deadline=self.context.deadline)
+            context = self.context
+            self.lagrangian = Lagrangian.begin(self.instance, star=star, gap=context.gap, deadline=context.deadline)
             self.note(0)
             self.steps(self.lagrangian)
         except KeyboardInterrupt:
