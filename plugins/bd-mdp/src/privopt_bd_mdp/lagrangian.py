@@ -178,13 +178,13 @@ class Lagrangian:
             y=y,
             z=z,
             upper=instance.loss(z),
-            deadline=deadline,
         )
         if star:
+            begun.price(instance.cost.min(axis=1))  # takes no pivot, so however late it is
+        begun.deadline = deadline
+        if star and begun.gap > gap:
             with suppress(StoppedError):  # then there is no better bound yet
-                begun.price(instance.cost.min(axis=1))  # takes no pivot: every record at its cheapest output
-                if begun.gap > gap:
-                    begun.price(y)
+                begun.price(y)
         return begun
 
     def price(self, y: Floats) -> tuple[int, bool]:
