@@ -287,7 +287,13 @@ def load_release(folder: Path) -> tuple[Registered, Mechanism, Any, Any, dict[st
     method = registered.method(result["method"]).name
     mechanism = registered.load()
     problem = _load(mechanism, folder / PROBLEM / file, public=True)
-    release = mechanism.release_class.read(folder, problem)
+    try:
+        release = mechanism.release_class.read(folder, problem)
+    except PrivoptError:
+        raise
+    except Exception as error:  # bytes that solve did not write may make any reader raise anything
+        found = f"an artefact that cannot be read ({type(error).__name__}: {error})"
+        raise InputError([Fault(str(folder), "", found, "files as privopt solve wrote them")]) from error
     return registered, mechanism, problem, release, {**result, "method": method}
 
 
@@ -326,6 +332,8 @@ def verify(folder: Path, *, jobs: int = 1) -> tuple[list[str], Certificate | Non
         complaints += mechanism.verify(problem, release, result)
     except PrivoptError as error:
         complaints.append(str(error))
+    except Exception as error:  # details that solve did not write may be of any form
+        complaints.append(f"{RESULT}: details: {registered.plugin} cannot check them ({type(error).__name__}: {error})")
     return complaints, certificate
 
 

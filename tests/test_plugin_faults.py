@@ -11,8 +11,9 @@ from attrs import evolve
 from click.testing import CliRunner
 
 from privopt.cli import cli
-from privopt.errors import CertificationError, PrivoptError, RegistryError
+from privopt.errors import CertificationError, InputError, PrivoptError, RegistryError
 from privopt.interfaces import Certificate, Outcome
+from privopt.matrix import MatrixRelease
 from privopt.mechanisms import Matrix, MetricMechanism
 from privopt.privacy import MetricDP
 from privopt.registry import Registered, discover, registry, using
@@ -87,6 +88,18 @@ class OtherKind(Right):
         )
 
 
+class Unreadable(Right):
+    class release_class(MatrixRelease):
+        @classmethod
+        def read(cls, folder, problem):
+            raise KeyError("rows")
+
+
+class OddDetails(Right):
+    def verify(self, problem, release, result):
+        return [result["details"]["never"]]
+
+
 class Abstract(MetricMechanism):
     pass
 
@@ -143,6 +156,15 @@ def test_a_claim_that_cannot_be_measured_does_not_verify(toy, tmp_path):
         solve("under-trial", toy, tmp_path / "out")
     with registered(NeverMeasured):
         assert any("cannot be measured" in line for line in verify(tmp_path / "out")[0])
+
+
+def test_what_a_plugin_cannot_read_is_the_folders_fault(toy, tmp_path):
+    with registered(Right):
+        solve("under-trial", toy, tmp_path / "out")
+    with registered(Unreadable), pytest.raises(InputError, match=r"cannot be read .KeyError: 'rows'"):
+        verify(tmp_path / "out")
+    with registered(OddDetails):
+        assert any("details: acme cannot check them" in line for line in verify(tmp_path / "out")[0])
 
 
 def test_a_plugins_own_error_is_code_5_and_keeps_its_traceback(toy, tmp_path):

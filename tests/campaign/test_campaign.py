@@ -8,7 +8,7 @@ from inputs import spoiled
 from problems import PROBLEMS
 from shocks import dead_solvers, full_disks, kills, odd_places
 from spoil import bad_inputs, tampered
-from trials import Ended, privopt, spread
+from trials import Ended, spread
 
 from privopt.registry import registry
 
@@ -18,12 +18,12 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processe
 @pytest.mark.parametrize(
     ("part", "count"),
     [
-        (bad_inputs, 90),
-        (tampered, 16),
-        (full_disks, 3),
-        pytest.param(kills, 2, marks=on_linux),
-        pytest.param(dead_solvers, 1, marks=on_linux),
-        (odd_places, 2),
+        (bad_inputs, 80),
+        (tampered, 12),
+        (full_disks, 2),
+        pytest.param(kills, 1, marks=on_linux),
+        pytest.param(dead_solvers, 1, marks=[on_linux, pytest.mark.slow]),
+        pytest.param(odd_places, 3, marks=pytest.mark.slow),
     ],
 )
 def test_a_sample_finds_nothing(part, count, tmp_path):
@@ -39,15 +39,6 @@ def test_every_mechanism_is_in_it():
 def test_it_is_large():
     names = [(one.given.mechanism, one.name) for one in spoiled(random.Random(0))]
     assert len(names) > 3000
-
-
-def test_every_problem_is_good_before_it_is_spoiled(tmp_path):
-    for number, given in enumerate(PROBLEMS):
-        path = given.write(tmp_path / str(number))
-        out = tmp_path / f"out-{number}"
-        solved = privopt("solve", given.mechanism, path, "--method", given.method, "--out", out, "--quiet")
-        assert solved.faults([0]) == []
-        assert privopt("verify", out).faults([0]) == []
 
 
 def test_what_it_looks_for_is_found():
