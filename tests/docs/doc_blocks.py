@@ -150,7 +150,8 @@ class Page:
         self.space: dict[str, Any] = {"__name__": "__page__"}
         self.printed = ""
         self.ran = 0
-        (folder / "docs").symlink_to(ROOT / "docs")
+        for name in ("docs", "tests"):
+            (folder / name).symlink_to(ROOT / name)
 
     def run(self) -> None:
         """Run every block.
