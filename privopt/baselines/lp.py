@@ -74,7 +74,6 @@ def solve_structured(problem: Any, context: SolveContext) -> Matrix:
         method=context.method,
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=context.deadline,
-        executor=context.executor,
         progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
     )
     return Matrix(

@@ -294,7 +294,6 @@ def _optimal(data: MetricData, context: SolveContext, reason: str, spare: Found 
             instance,
             gap=context.gap / 2,
             deadline=context.deadline,
-            executor=context.executor,
             progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
         )
     except StoppedError:
