@@ -37,10 +37,19 @@ class Decomposed:
     Attributes:
         solution: of the whole instance.
         parts: figures of each connected part that had to be decomposed.
+        trajectories: (seconds, lower, upper) of each of them.
     """
 
     solution: Solution
     parts: tuple[dict[str, Any], ...]
+    trajectories: tuple[tuple[tuple[float, float, float], ...], ...]
+
+    @property
+    def largest(self) -> tuple[tuple[float, float, float], ...]:
+        """The trajectory of the part with the most records; none without parts."""
+        if not self.parts:
+            return ()
+        return self.trajectories[max(range(len(self.parts)), key=lambda n: int(self.parts[n]["records"]))]
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
@@ -61,6 +70,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         SolverError: a solver failed.
     """
     parts: list[dict[str, Any]] = []
+    trajectories: list[tuple[tuple[float, float, float], ...]] = []
     left = instance.records
 
     def part(small: Instance) -> Solution:
@@ -74,9 +84,11 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         left -= small.records
         solution = _Part(small, options, share, context.using(deadline=deadline), folder).solve()
         parts.append(dict(solution.details))
+        trajectories.append(tuple(solution.trajectory))
         return solution
 
-    return Decomposed(solution=solve_by_component(instance, part), parts=tuple(parts))
+    whole = solve_by_component(instance, part)
+    return Decomposed(solution=whole, parts=tuple(parts), trajectories=tuple(trajectories))
 
 
 @define(eq=False)

@@ -44,6 +44,11 @@ def _dress(axes: Any, title: str, x: str, y: str) -> None:
     axes.tick_params(which="both", labelsize=6)
 
 
+def _legend(axes: Any) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=6)
+
+
 def growth(runs: Runs, folder: Path, records: Sequence[int], epsilon: float, limit: float) -> None:
     """Fig. 6: seconds and rounds against the number of records."""
     figure, axes = _figure(2)
@@ -174,7 +179,7 @@ def convergence(source: Path, folder: Path, cells: Sequence[Cell]) -> None:
                 ax.plot(lower, color=COLOURS[0], label="lower")
                 ax.set_ylim(0.0, 1.5 * float(np.nanmin(upper)) or None)
             _dress(ax, f"{kind}: {cell.partition}", "rounds", "loss")
-        axes[0, 0].legend(fontsize=6)
+        _legend(axes[0, 0])
         _save(figure, folder, f"fig-{number}")
 
 
@@ -197,5 +202,5 @@ def races(source: Path, folder: Path, cells: Sequence[Cell]) -> None:
         ax.set_xscale("log")
         ax.set_yscale("log")
         _dress(ax, f"{key[0]}, {key[1]} records, epsilon {key[2]:g}", "seconds", "gap, %")
-    axes[0, 0].legend(fontsize=6)
+    _legend(axes[0, 0])
     _save(figure, folder, "convergence")

@@ -135,7 +135,7 @@ class Runs:
         except PrivoptError as error:
             return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
         seconds, solution, parts = time.monotonic() - began, found.solution, found.parts
-        self._keep_trajectory(cell, solution.trajectory)
+        self._keep_trajectory(cell, found.largest)
         for number, part in enumerate(parts):
             self._keep_blocks(cell, number, part)
         return {
