@@ -187,7 +187,8 @@ def tampered(folder: Path, chance: random.Random, count: int | None) -> Tally:
         before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
         other, *more = READERS[number % len(READERS)]
         for command, ended in {"verify": privopt("verify", copy), other: privopt(other, copy, *map(str, more))}.items():
-            wrong = ended.faults([0, 1, 2] if command == "verify" else [0, 2])
+            forged = "details" in kind and command != "verify"  # a plugin's own part, which has no common shape
+            wrong = [] if forged and ended.code == 5 else ended.faults([0, 1, 2] if command == "verify" else [0, 2])
             if command == "verify" and ended.code == 0 and changed != before and not mended:
                 wrong.append("verify found nothing")
             if command == "verify" and ended.code == 0 and mended and name == "mechanism.npz" and not same(copy, out):
