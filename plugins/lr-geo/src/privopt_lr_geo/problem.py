@@ -50,7 +50,10 @@ class LRGeoOptions:
     )
     exponent: float = key(1.0, help="f of exp(-epsilon f d); 0.5 is the paper's", check=_share)
     reference_cell_km: float | None = key(
-        None, help="cell of the paper's cost reference table (benders, full); left out: exact costs", unit="km", check=positive
+        None,
+        help="cell of the paper's cost reference table (benders, full); left out: exact costs",
+        unit="km",
+        check=positive,
     )
     indicator: Literal["distance", "cost"] = key(
         "distance",
