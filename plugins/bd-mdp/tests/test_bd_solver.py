@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import get
-from privopt.decompose import split_form
+from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
 from privopt.errors import StoppedError
 from privopt.optimal.column_generation import solve_column_generation
@@ -132,6 +132,7 @@ def test_one_end_of_each_crossing_pair_is_boundary_enough(make_grid):
     instance = make_grid(10, 20, 1.0)
     made = partition_of(instance, Decomposition(partition="minimum-boundary"), 4)
     assert made.boundary.sum() <= 0.6 * made.ends
+    assert all(made.ends <= partition_of(instance, Decomposition(partition=other), 4).ends for other in PARTITIONS)
     inside = instance.pairs[~made.boundary[instance.pairs].any(axis=1)]
     assert (made.block[inside[:, 0]] == made.block[inside[:, 1]]).all()
     assert len(made.touching(instance.pairs)) == len(made.sizes)
@@ -195,7 +196,7 @@ def test_what_is_not_connected_is_solved_apart(make_grid, make_context):
 def test_path_rows_are_proved_by_the_rows_along_the_path(make_grid):
     instance = make_grid(2, 5, 0.8, within=1.0)
     pmo = PMO.of(instance)
-    made = partition_of(instance, Decomposition(partition="minimum-boundary"), 3)
+    made = make_partition([0, 0, 1, 1, 2] * 2, instance.pairs)
     rng = np.random.default_rng(0)
     z = rng.uniform(size=(int(made.boundary.sum()), instance.outputs))
     rows = PathRows(pmo, made)(z.ravel())
