@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.report.theme import BAD, INK, LINE, MARK, SOFT, axes_of, themed
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, SOFT, axes_of, themed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,6 +93,7 @@ def _map(where: Layout, values: Floats, label: str, *, least: float | None = Non
     size = _dot_size(where.places, 3.4)
     x, y = where.places.T
     drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=least, vmax=most, edgecolors="none")
+    drawn.set_rasterized(len(x) > MANY)
     figure.colorbar(drawn, ax=axes, label=label)
     axes.set_xlabel(where.axes[0])
     axes.set_ylabel(where.axes[1])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["BAD", "GOOD", "INK", "LINE", "MARK", "PALE", "SOFT", "WARM", "axes_of", "save", "svg", "themed"]
+__all__ = ["BAD", "GOOD", "INK", "LINE", "MANY", "MARK", "PALE", "SOFT", "WARM", "axes_of", "save", "svg", "themed"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,6 +50,10 @@ RULES: Final = {
     "ytick.color": SOFT,
     "svg.fonttype": "none",
 }
+
+
+MANY: Final = 4_000
+"""Marks beyond which a figure holds them as a picture: one by one they would fill the page's 6 MB."""
 
 
 def themed(draw: Callable[P, T]) -> Callable[P, T]:

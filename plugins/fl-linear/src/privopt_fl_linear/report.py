@@ -13,7 +13,7 @@ import numpy as np
 from privopt.report import Section, drawing, figure_section, table, table_section, themed
 from privopt.report.figures import beside
 from privopt.report.geo import Feature, Layer
-from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import grid
 from privopt_fl_linear.metric import Floats
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["capacity_figure", "cost_over_delta", "figures", "plan_map", "sections", "truth_sections"]
 
-DRAWN: Final = 4_000
-"""Locations up to which the map has a line for each."""
 BARS: Final = 40
 """Facilities that the capacities' figure shows, the largest."""
 ROWS: Final = 200
@@ -72,7 +70,7 @@ def plan_map(release: FLRelease, problem: FLProblem) -> Figure:
     places, names = placed
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    if len(places) <= DRAWN:
+    if len(places) <= MANY:
         from matplotlib.collections import LineCollection
 
         lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if v != h]
@@ -82,9 +80,10 @@ def plan_map(release: FLRelease, problem: FLProblem) -> Figure:
     sizes = np.full(len(places), 30.0)
     if counts is not None:
         sizes = 12 + 90 * np.clip(counts, 0, None) / max(1e-300, float(np.max(np.clip(counts, 0, None))))
-    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2)
+    many = len(places) > MANY
+    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=many)
     large = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
-    axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3)
+    axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=many)
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
     axes.set_aspect("equal")

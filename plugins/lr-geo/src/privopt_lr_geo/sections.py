@@ -14,7 +14,7 @@ from privopt.report.explorer import Explored, explorer, fits
 from privopt.report.figures import beside, convergence, layout
 from privopt.report.geo import Layer, point_features
 from privopt.report.metric import trajectory_of
-from privopt.report.theme import BAD, INK, LINE, MARK, PALE, axes_of
+from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, axes_of
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.problem import CLOSE
 
@@ -51,7 +51,7 @@ def row_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -> F
     figure, axes = axes_of(5.6, 4.3)
     row = np.sqrt(release.probabilities[user])
     x, y = where.places.T
-    drawn = axes.scatter(x, y, c=row, s=40, cmap="viridis", edgecolors="none")
+    drawn = axes.scatter(x, y, c=row, s=40, cmap="viridis", edgecolors="none", rasterized=len(x) > MANY)
     figure.colorbar(drawn, ax=axes, label=f"square root of the probability from {release.records[user]}")
     axes.set(xlabel=where.axes[0], ylabel=where.axes[1], aspect="equal")
     return figure
@@ -73,7 +73,7 @@ def range_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) ->
         (~near & ~far, PALE, "by the exponential form"),
         (far, LINE, f"all alike: beyond {options.obfuscation_radius:g}"),
     ):
-        axes.scatter(x[mask], y[mask], s=60, color=colour, edgecolors="none", label=name)
+        axes.scatter(x[mask], y[mask], s=60, color=colour, edgecolors="none", label=name, rasterized=len(x) > MANY)
     own = placed[0].places
     inside = lr_sets(problem, problem.users[[user]])[0]
     for mask, size, colour, width, name in (
