@@ -38,6 +38,10 @@ TEXT: Final = (_is(str), "text")
 NUMBER: Final = (_number, "a number")
 COUNT: Final = (lambda value: _is(int)(value) and 0 <= value < 2**63, "a count")
 PERHAPS: Final = (_perhaps(_number_or_infinite), 'a number, "inf" or null')
+AT_LEAST_0: Final = (
+    _perhaps(lambda value: value == "inf" or (_number(value) and value >= 0)),
+    'a number of at least 0, "inf" or null',
+)
 TABLE: Final = (_is(dict), "an object")
 
 SHAPE: Final[Mapping[str, tuple[Test, str]]] = {
@@ -66,8 +70,8 @@ SHAPE: Final[Mapping[str, tuple[Test, str]]] = {
     "certificate": TABLE,
     "certificate.holds": (_perhaps(_is(bool)), "true, false or null"),
     "certificate.kind": TEXT,
-    "certificate.worst": PERHAPS,
-    "certificate.allowed": PERHAPS,
+    "certificate.worst": AT_LEAST_0,
+    "certificate.allowed": AT_LEAST_0,
     "certificate.checked": COUNT,
     "certificate.arithmetic": TEXT,
     "time": TABLE,
