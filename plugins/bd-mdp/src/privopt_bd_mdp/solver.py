@@ -201,11 +201,14 @@ class _Part:
         z = pmo.matrix(result.x)
         offset = time.monotonic() - self.began - (result.trajectory[-1][0] if result.trajectory else 0.0)
         self.trajectory += [(offset + t, low, high) for t, low, high in result.trajectory]
+        bound = -np.inf if result.bound is None else result.bound
         multipliers = found.proof() if result.duals is None else pmo.multipliers(result.duals)
+        if found.lower > bound:  # a proof evaluated on the whole form may lose a little, or a lot at large eps d
+            bound, multipliers = found.lower, found.proof()
         return Solution(
             z=z,
             objective=self.instance.loss(z),
-            lower_bound=-np.inf if result.bound is None else result.bound,
+            lower_bound=bound,
             multipliers=multipliers,
             method="benders",
             iterations=result.rounds,
