@@ -87,7 +87,7 @@ class Effort:
     @classmethod
     def whole(cls) -> Effort:
         """At least 200 collections a size, 40 of R-128."""
-        return cls(counts={"R-16": 200, "R-32": 200, "R-64": 200, "R-128": 40, "Albums": 100})
+        return cls(counts={"R-16": 200, "R-32": 200, "R-64": 200, "R-128": 40, "Albums": 400})
 
     @classmethod
     def quick(cls) -> Effort:
