@@ -1,0 +1,43 @@
+"""A report of 1600 records: small enough to send, quick enough to look at."""
+
+import time
+
+import pytest
+
+from privopt.reporting import write_report
+from privopt.solve import Options, solve
+
+pytestmark = pytest.mark.xdist_group("reports")
+
+TEXT = """
+[records]
+grid = { rows = 40, cols = 40, cell_km = 0.25 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 5.0
+neighbours_within = 0.36
+[utility]
+kind = "distance"
+"""
+
+
+@pytest.fixture(scope="module", params=["exponential", pytest.param("optimal-lp", marks=pytest.mark.slow)])
+def large(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    (folder / "problem.toml").write_text(TEXT)
+    return write_report(solve(request.param, folder / "problem.toml", folder / "out", Options(gap=1e-2)).folder)
+
+
+def test_1600_records_stay_under_six_megabytes(large):
+    assert large.stat().st_size < 6e6
+
+
+def test_1600_records_open_in_three_seconds(large, watched):
+    seconds = []
+    for _ in range(3):  # the machine may be busy with something else
+        start = time.perf_counter()
+        page = watched().open(large)
+        seconds.append(time.perf_counter() - start)
+        assert page.locator("#record option").count() == 1600
+    assert min(seconds) < 3.0
