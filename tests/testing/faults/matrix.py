@@ -17,6 +17,7 @@ from privopt.interfaces import Certificate, Outcome
 from privopt.losses import ExpectedLoss
 from privopt.matrix import ARTEFACT, MatrixRelease
 from privopt.mechanisms import Matrix, MetricMechanism
+from privopt.optimal import Instance, solve
 from privopt.privacy import MetricDP
 from privopt.problem.metric import MetricProblem
 from privopt.testing.reference import optimum
@@ -25,17 +26,24 @@ UNIT = 2**63
 
 
 class RightMatrix(MetricMechanism):
-    """The optimal mechanism by SciPy, with the trivial bound."""
+    """The optimal mechanism, with the trivial bound."""
 
     def matrix(self, problem: Any, context: Any) -> Matrix:
         data = problem.data
         z = self.found(data)
         nothing = np.zeros((len(data.pairs), data.shape[1]))
-        return Matrix(z=z, multipliers=Multipliers(forward=nothing, backward=nothing), solver={"name": "scipy"})
+        multipliers = Multipliers(forward=nothing, backward=nothing)
+        return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt.optimal"})
 
     def found(self, data: Any) -> Any:
-        z = optimum(data.weighted, data.pairs, data.distances, self.used(data))
-        return np.full(data.shape, 1 / data.shape[1]) if z is None else z
+        # the general solvers give up, or worse, where eps d is far above 20
+        instance = Instance(
+            cost=np.array(data.weighted),
+            pairs=np.array(data.pairs),
+            distances=np.array(data.distances),
+            epsilon=self.used(data),
+        )
+        return solve(instance, gap=1e-9).z
 
     def used(self, data: Any) -> float:
         return float(data.epsilon)
