@@ -9,6 +9,7 @@ from attrs import evolve, frozen
 
 from privopt.backends import Outcome
 from privopt.decompose.engine import Basis, Engine, elastic_ray, engine
+from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Piece, cut_of
 from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
@@ -63,7 +64,7 @@ def solve_block(
     z: FloatArray,
     core: FloatArray | None,
     basis: Basis | None,
-    time_limit: float | None,
+    limit: Limit,
 ) -> BlockAnswer:
     """Solve a block with the complicating columns at ``z``.
 
@@ -75,17 +76,17 @@ def solve_block(
         core: a point well inside; the cut is taken a little towards it, where it is not dominated
             (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). None for the plain cut.
         basis: to start from.
-        time_limit: seconds.
+        limit: on time.
 
     Raises:
         SolverError: the solver failed, or its multipliers prove nothing.
     """
     kept = _engine_of(token, piece, solver)
     _set(kept, piece, z)
-    answer, after = kept.solve(time_limit, basis)
+    answer, after = kept.solve(limit.left(), basis)
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
-        cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z, time_limit)
+        cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z, limit)
         cuts = [cut] if cut is not None else []  # none where it misses by no more than rounding: then ask elsewhere
         return BlockAnswer(
             outcome=answer.outcome, cuts=tuple(cuts), basis=after, seconds=seconds, iterations=iterations
@@ -95,9 +96,9 @@ def solve_block(
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
     found = cut_of(piece, answer.duals)
     cuts = [found] if found is not None else []
-    if core is not None:
+    if core is not None and limit.left() != 0.0:
         _set(kept, piece, z + TOWARDS * (core - z))
-        moved, _ = kept.solve(time_limit, after)
+        moved, _ = kept.solve(limit.left(), after)
         seconds, iterations = seconds + moved.seconds, iterations + moved.iterations
         better = cut_of(piece, moved.duals) if moved.duals is not None else None
         if better is not None:
@@ -127,14 +128,14 @@ def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut | None:
     return None
 
 
-def _elastic_cut(piece: Piece, solver: str, z: FloatArray, time_limit: float | None) -> Cut | None:
+def _elastic_cut(piece: Piece, solver: str, z: FloatArray, limit: Limit) -> Cut | None:
     """From the multipliers of the elastic form, where a ray was not exact enough."""
     lower, upper = piece.sides(z)
-    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), solver, time_limit)
+    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), solver, limit.left())
     return _feasibility_cut(piece, ray, z)
 
 
-def relax_block(token: str, piece: Piece, solver: str, time_limit: float | None) -> BlockAnswer:
+def relax_block(token: str, piece: Piece, solver: str, limit: Limit) -> BlockAnswer:
     """The block without the rows that join it to the complicating columns: a constant lower bound."""
     kept = _engine_of(token, piece, solver)
     joined = np.diff(piece.coupling.indptr) > 0
@@ -143,7 +144,7 @@ def relax_block(token: str, piece: Piece, solver: str, time_limit: float | None)
         np.where(joined, -np.inf, piece.form.row_lower),
         np.where(joined, np.inf, piece.form.row_upper),
     )
-    answer, after = kept.solve(time_limit, None)
+    answer, after = kept.solve(limit.left(), None)
     cuts: tuple[Cut, ...] = ()
     if answer.duals is not None:
         found = cut_of(piece, np.where(joined, 0.0, answer.duals))

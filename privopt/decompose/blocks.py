@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer, relax_block, solve_block
+from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Split
 from privopt.decompose.state import State
 from privopt.dsl.form import FloatArray
@@ -44,7 +45,7 @@ class Blocks:
             InfeasibleError: a block has no solution, whatever the complicating columns are.
         """
         cuts: list[Cut] = []
-        asked = (self.solver, self.context.remaining)
+        asked = (self.solver, Limit.of(self.context.remaining))
         for number, answer in enumerate(self._everywhere(relax_block, [asked] * len(self))):
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
@@ -54,8 +55,8 @@ class Blocks:
 
     def ask(self, state: State, z: FloatArray, core: FloatArray | None) -> list[BlockAnswer]:
         """Every block at ``z``, cuts moved towards ``core``."""
-        left = self.context.remaining
-        answers = self._everywhere(solve_block, [(self.solver, z, core, basis, left) for basis in state.bases])
+        limit = Limit.of(self.context.remaining)
+        answers = self._everywhere(solve_block, [(self.solver, z, core, basis, limit) for basis in state.bases])
         for number, answer in enumerate(answers):
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.OPTIMAL and not state.first_feasible[number]:

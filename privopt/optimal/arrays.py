@@ -57,7 +57,10 @@ class Arrays(Protocol):
         """For each weight the largest t that keeps ``value + t (step + weight extra)`` at 0 or more."""
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz", "reassoc", "arcp", "contract"})  # type: ignore[untyped-decorator]
+FAST = {"nnan", "nsz", "reassoc", "arcp", "contract"}
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)  # type: ignore[untyped-decorator]
 def _worst(value: Any, step: Any, extra: Any, weight: float) -> float:
     worst = 0.0
     for e in range(len(value)):

@@ -22,7 +22,7 @@ from privopt.optimal.interior_point import solve_interior_point
 from privopt.optimal.reduce import solve_by_component
 from privopt.optimal.star import solve_star
 
-__all__ = ["METHODS", "interior_point_bytes", "solve"]
+__all__ = ["METHODS", "interior_point_bytes", "interior_point_fits", "solve"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 MEMORY = 8e9
@@ -34,6 +34,11 @@ def interior_point_bytes(instance: Instance) -> float:
     width = np.diff(make_layout(instance).bounds).astype(float)
     factors = float((width**2).sum()) * 3
     return 8.0 * instance.outputs * (14 * len(instance.pairs) * 2 + factors)
+
+
+def interior_point_fits(instance: Instance) -> bool:
+    """Whether the interior point's arrays are small enough to begin it."""
+    return interior_point_bytes(instance) <= MEMORY
 
 
 def _better(first: Solution | None, second: Solution) -> Solution:
@@ -65,7 +70,7 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
             tried[-1] += f" ({fault})"
             answer = None
         if name == "star":
-            large = interior_point_bytes(instance) > MEMORY
+            large = not interior_point_fits(instance)
             column = ("column-generation", solve_column_generation)
             inner = ("interior-point", solve_interior_point)
             plan = [column, inner] if answer is not None or large else [inner, column]

@@ -10,40 +10,9 @@ from numba import njit
 
 from privopt.optimal.instance import Array, Instance, Multipliers
 from privopt.optimal.paths import Graph
-from privopt.optimal.pricing import Trees, absorb, link, preorder, root_of
+from privopt.optimal.pricing import Trees, flow
 
 __all__ = ["tree_multipliers"]
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _flow(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any) -> Any:
-    """Accumulated reduced costs of one tree, as far as they may flow to its root.
-
-    Returns how many nodes `order` has, and by how much prices must fall in all for the tree to be a proof.
-    """
-    n = len(a)
-    first = np.full(n, -1, dtype=np.int32)
-    following, previous = first.copy(), first.copy()
-    for node in range(n):
-        if parent[node] >= 0:
-            link(node, parent[node], parent, first, following, previous)
-    root = root_of(parent)
-    count = preorder(root, first, following, order)
-    u[root] = 0.0
-    for place in range(1, count):
-        node = order[place]
-        u[node] = u[parent[node]] + side[node] * length[entry[node]]
-    g[:] = a
-    lacks = np.zeros(n)
-    for place in range(count - 1, 0, -1):
-        node = order[place]
-        if side[node] < 0 and g[node] < 0:
-            lacks[node] -= g[node]
-            g[node] = 0.0
-        if side[node] < 0 or g[node] < 0:
-            g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
-    absorb(parent, side, u, g, lacks)
-    return count, lacks.sum()
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -52,17 +21,17 @@ def _flows(cost: Any, y: Any, true: Any, low: Any, pair: Any, parents: Any, entr
     """Multipliers of the tight rows at the true log-ratios, of the tree of each output that proves most."""
     n, columns = cost.shape
     order = np.empty(n, dtype=np.int32)
-    u, g = np.empty(n), np.empty(n)
+    u, g, lacks = np.empty(n), np.empty(n), np.empty(n)
     length = true[pair]
     for k in range(columns):
         a = cost[:, k] - y
         best, least = 0, np.inf
         for t in range(len(parents)):
-            lacks = _flow(a, length, parents[t, k], entries[t, k], sides[t, k], order, u, g)[1]
-            if lacks < least:
-                best, least = t, lacks
+            flow(a, length, parents[t, k], entries[t, k], sides[t, k], order, u, g, lacks)
+            if lacks.sum() < least:
+                best, least = t, lacks.sum()
         side, entry = sides[best, k], entries[best, k]
-        count = _flow(a, length, parents[best, k], entry, side, order, u, g)[0]
+        count = flow(a, length, parents[best, k], entry, side, order, u, g, lacks)
         for place in range(1, count):
             node = order[place]
             p = pair[entry[node]]

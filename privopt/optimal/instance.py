@@ -198,7 +198,8 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Arr
 
     rows = np.arange(len(instance.pairs))
     i, j = instance.pairs.T
-    growth = np.exp(instance.lengths)
+    with np.errstate(over="ignore"):
+        growth = np.exp(instance.lengths)
     shape = (instance.records, len(rows))
     one = np.ones(len(rows))
     up = csr_array((one, (i, rows)), shape=shape) - csr_array((growth, (j, rows)), shape=shape)

@@ -82,6 +82,8 @@ def _factorise(state: State) -> Any:
         coupling = natural
     from scipy.linalg import cho_factor
 
+    if not np.isfinite(coupling).all():
+        raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     return cho_factor(coupling, lower=True), state.sums([part[1] for part in parts])
 
 
@@ -301,14 +303,20 @@ def _solve_connected(
     symmetry: bool,
     threads: int,
 ) -> Solution:
-    group = find_symmetry(instance) if symmetry else Symmetry.trivial(instance)
-    state = begin(instance, group, arrays, threads)
-    try:
-        status, iterations, trajectory = _iterate(state, gap, deadline, progress)
-        return _solution(state, status, iterations, trajectory)
-    finally:
-        if state.pool is not None:
-            state.pool.shutdown()
+    import scipy.linalg  # noqa: F401  (so that its BLAS is told too, whatever was loaded before)
+    from threadpoolctl import threadpool_limits
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        group = find_symmetry(instance) if symmetry else Symmetry.trivial(instance)
+        state = begin(instance, group, arrays, threads)
+        try:
+            # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
+            with threadpool_limits(limits=None if state.pool is None else 1, user_api="blas"):
+                status, iterations, trajectory = _iterate(state, gap, deadline, progress)
+            return _solution(state, status, iterations, trajectory)
+        finally:
+            if state.pool is not None:
+                state.pool.shutdown()
 
 
 def solve_interior_point(

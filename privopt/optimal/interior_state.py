@@ -83,10 +83,15 @@ class State:
     bound: float = -np.inf
 
     def each(self, function: Callable[[Chunk], Any]) -> list[Any]:
-        """Run a function on all chunks."""
+        """Run a function on all chunks; what overflows at huge epsilon d ends the iteration by itself."""
+
+        def quietly(chunk: Chunk) -> Any:
+            with np.errstate(over="ignore", invalid="ignore"):  # a thread does not inherit it
+                return function(chunk)
+
         if self.pool is None or len(self.chunks) == 1:
-            return [function(chunk) for chunk in self.chunks]
-        return list(self.pool.map(function, self.chunks))
+            return [quietly(chunk) for chunk in self.chunks]
+        return list(self.pool.map(quietly, self.chunks))
 
     def row_values(self, y: Array) -> Any:
         """Dual price of each record, ``(N, 1)``."""

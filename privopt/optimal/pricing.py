@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from privopt.optimal.instance import Array
 from privopt.optimal.paths import Graph
 
-__all__ = ["Priced", "Trees", "absorb", "link", "preorder", "price", "root_of"]
+__all__ = ["Priced", "Trees", "flow", "price"]
 
 ANCHORS = 4
 BEARERS = 50
@@ -61,7 +61,7 @@ class Priced:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def preorder(root: int, first: Any, following: Any, order: Any) -> int:
+def _preorder(root: int, first: Any, following: Any, order: Any) -> int:
     """Nodes of a subtree, parents first."""
     order[0] = root
     count, done = 1, 0
@@ -87,7 +87,7 @@ def _unlink(node: int, parent: Any, first: Any, following: Any, previous: Any) -
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
+def _link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
     """Hang a node up under another."""
     parent[node] = above
     following[node] = first[above]
@@ -101,7 +101,7 @@ def link(node: int, above: int, parent: Any, first: Any, following: Any, previou
 def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
              order: Any, u: Any, g: Any) -> None:  # fmt: skip
     """Log-heights and accumulated reduced costs of the whole tree."""
-    n = preorder(root, first, following, order)
+    n = _preorder(root, first, following, order)
     u[root] = 0.0
     for place in range(1, n):
         node = order[place]
@@ -116,7 +116,7 @@ def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any,
 def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first: Any, following: Any,
               order: Any, mark: Any, u: Any) -> Any:  # fmt: skip
     """How far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
-    count = preorder(top, first, following, order)
+    count = _preorder(top, first, following, order)
     for place in range(count):
         mark[order[place]] = True
     best, inside, found = np.inf, -1, -1
@@ -152,7 +152,7 @@ def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any,
     for q in range(m, 0, -1):
         node, above = path[q], path[q - 1]
         entry[node], side[node] = entry[above], -side[above]
-        link(node, above, parent, first, following, previous)
+        _link(node, above, parent, first, following, previous)
         g[above] += np.exp(side[node] * length[entry[node]]) * g[node]
 
 
@@ -173,7 +173,7 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
     _reroot(top, inside, length, parent, entry, side, first, following, previous, order, g)
     side[inside] = 1 if rising else -1
     entry[inside] = found
-    link(inside, other[found], parent, first, following, previous)
+    _link(inside, other[found], parent, first, following, previous)
     share, node = g[inside], inside
     while parent[node] >= 0:
         share *= np.exp(side[node] * length[entry[node]])
@@ -193,7 +193,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
     root = 0
     for node in range(n):
         if parent[node] >= 0:
-            link(node, parent[node], parent, first, following, previous)
+            _link(node, parent[node], parent, first, following, previous)
         else:
             root = node
     pivots, fresh = 0, True
@@ -217,7 +217,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def root_of(parent: Any) -> int:
+def _root_of(parent: Any) -> int:
     """The node without a parent."""
     root = 0
     for node in range(len(parent)):
@@ -227,14 +227,14 @@ def root_of(parent: Any) -> int:
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
+def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     """Let high records bear what a tree lacks at its root, where flows towards the root can shrink for it.
 
     A price that falls by ``x`` at a record of height ``u`` does for the root what ``x exp(u)`` does there. So of
     a negative ``g_root`` each record from the highest down bears what the flows on its way to the root allow.
-    ``g`` becomes what is left, ``deficit`` is raised to what each record bears.
+    ``g`` becomes what is left, ``deficit`` grows by what each record bears.
     """
-    root = root_of(parent)
+    root = _root_of(parent)
     borne = np.zeros(len(g), dtype=np.bool_)
     tries = 0
     while g[root] < 0:
@@ -249,17 +249,46 @@ def absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
                 share = min(share, max(-g[node], 0.0) * np.exp(u[node] - u[root]))
             node = parent[node]
         borne[top] = True
-        deficit[top] = max(deficit[top], share * np.exp(u[root] - u[top]))
+        deficit[top] += share * np.exp(u[root] - u[top])
         node = top
         while node != root:
-            if side[node] > 0 or g[node] > 0:
-                g[node] += share * np.exp(u[root] - u[node])
-            else:
-                g[node] = share * np.exp(u[root] - u[node])
+            g[node] += share * np.exp(u[root] - u[node])
             node = parent[node]
         g[root] += share
         if top == root:
             g[root] = 0.0
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def flow(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
+    """What a tree proves, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
+
+    ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
+    tree to be a proof. Returns how many nodes `order` has, parents first.
+    """
+    n = len(a)
+    first = np.full(n, -1, dtype=np.int32)
+    following, previous = first.copy(), first.copy()
+    for node in range(n):
+        if parent[node] >= 0:
+            _link(node, parent[node], parent, first, following, previous)
+    root = _root_of(parent)
+    count: int = _preorder(root, first, following, order)
+    u[root] = 0.0
+    for place in range(1, count):
+        node = order[place]
+        u[node] = u[parent[node]] + side[node] * length[entry[node]]
+    g[:] = a
+    lacks[:] = 0.0
+    for place in range(count - 1, 0, -1):
+        node = order[place]
+        if side[node] < 0 and g[node] < 0:
+            lacks[node] -= g[node]
+            g[node] = 0.0
+        if side[node] < 0 or g[node] < 0:
+            g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
+    _absorb(parent, side, u, g, lacks)
+    return count
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -278,7 +307,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
            entry: Any, side: Any, value: Any, ray: Any, good: Any, deficit: Any) -> int:  # fmt: skip
     n, columns = cost.shape
     total = 0
-    g, lacks = np.empty(n), np.empty(n)
+    g, lacks, order = np.empty(n), np.empty(n), np.empty(n, dtype=np.int32)
     for k in range(columns):
         a = cost[:, k] - y
         least = np.inf
@@ -286,9 +315,8 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
         for attempt in range(ANCHORS):
             pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
             total += pivots
-            anchored = g[root_of(here[0])]
-            lacks[:] = 0.0
-            absorb(here[0], here[2], here[3], g, lacks)
+            anchored = g[_root_of(here[0])]
+            flow(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
             if lacks.sum() < least:  # the first time all is in place already
                 least, value[k], good[k] = lacks.sum(), anchored, done
                 deficit_k = lacks.copy()

@@ -6,6 +6,7 @@ For each required pair (i, j) and every output k: ``z_ik <= exp(epsilon d_ij) z_
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.exact.certify import certify
+from privopt.exact.certify import Measured, certify
 from privopt.execution import Executor
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.matrix import MatrixRelease
@@ -87,10 +88,21 @@ class MetricDP(PrivacyConstraint):
     def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify a release over its own pairs and distances, in exact arithmetic."""
         measured = certify(release.weights, release.pairs, release.distances, self.epsilon, executor=executor)
+        return self.stated(measured, release.weights, release.records, release.outputs)
+
+    def stated(
+        self,
+        measured: Measured,
+        weights: Any,
+        records: Sequence[str] | NDArray[np.str_],
+        outputs: Sequence[str] | NDArray[np.str_],
+        notes: Mapping[str, Any] | None = None,
+    ) -> Certificate:
+        """What `certify` measured of integer weights (N, K), in the words of a certificate."""
         failures = tuple(
-            f"records {release.records[i]} and {release.records[j]}, output {release.outputs[k]}: "
-            f"weights {release.weights[i, k]} and {release.weights[j, k]}"
-            for i, j, k in ((f.i, f.j, f.k) for f in measured.failures)
+            f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
+            f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
+            for f in measured.failures
         )
         return Certificate(
             holds=measured.holds,
@@ -99,6 +111,7 @@ class MetricDP(PrivacyConstraint):
             allowed=float(self.epsilon),
             checked=measured.checked,
             arithmetic=measured.arithmetic,
+            notes=notes or {},
             failures=failures,
         )
 

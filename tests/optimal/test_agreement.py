@@ -153,3 +153,18 @@ def test_multipliers_come_in_blocks_or_whole():
     forward, backward = answer.multipliers.arrays(instance)
     again = Multipliers.whole(forward, backward)
     assert dual_bound(instance, again)[0] == pytest.approx(dual_bound(instance, answer.multipliers)[0], rel=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("epsilon", [1e-9, 45.0, 1e5])
+def test_the_interior_point_ends_quietly_where_doubles_do(excess, epsilon):
+    """At huge epsilon d it once divided by zero, and warned of overflows on the user's terminal."""
+    places = np.array([(0.3 * i, 0.2 * (i * i % 7)) for i in range(14)])
+    distance = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    i, j = np.triu_indices(14, 1)
+    instance = Instance(cost=distance / 14, pairs=np.stack([i, j], axis=1), distances=distance[i, j], epsilon=epsilon)
+    for method in ("interior-point", "auto"):
+        answer = solve(instance, method=method, gap=1e-6)
+        assert np.isfinite(answer.objective)
+        assert not answer.lower_bound > answer.objective + 1e-9
+        assert np.allclose(answer.z.sum(axis=1), 1)

@@ -27,7 +27,15 @@ def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(t
     assert "no source for text: left out" in first
     runs = rows_of(tmp_path / "runs.csv")
     assert {row["kind"] for row in runs} == {"grid", "synthetic"}
-    assert {row["method"] for row in runs} == {"cold", "star", "benders", "auto", "simplex", "interior-point"}
+    assert {row["method"] for row in runs} == {
+        "cold",
+        "star",
+        "benders",
+        "benders-cold",
+        "auto",
+        "simplex",
+        "interior-point",
+    }
     for row in runs:
         if row["lower_bound"]:
             assert float(row["lower_bound"]) <= float(row["loss"]) * (1 + 1e-9)

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from privopt.backends import get
 from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
-from privopt.errors import StoppedError
+from privopt.errors import SolverError, StoppedError
 from privopt.optimal.column_generation import solve_column_generation
 from privopt.optimal.instance import dual_bound
 from privopt.optimal.paths import make_graph
 from privopt.optimal.reduce import solve_by_component
 from privopt.optimal.star import kernel_of, make_star
 from privopt.optimal.symmetry import Symmetry
+from privopt_bd_mdp import solver
 from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
@@ -32,7 +33,7 @@ def check(instance, options, context, optimum):
     found = decompose(instance, options, context)
     solution = found.solution
     assert solution.status == "optimal"
-    assert optimum - 1e-7 <= solution.objective <= optimum * (1 + context.gap) + 1e-7
+    assert optimum - 1e-7 <= solution.objective <= optimum / (1 - context.gap) + 1e-7  # the gap is a share of the loss
     assert solution.lower_bound <= optimum + 1e-7
     assert np.allclose(solution.z.sum(axis=1), 1)
     bound, _ = dual_bound(instance, solution.multipliers)
@@ -64,16 +65,19 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
     start=st.sampled_from(["star", "cold"]),
     steps=st.sampled_from([0, 2]),
     way=st.sampled_from(["in-out", "level"]),
+    inner=st.booleans(),
 )
 def test_full_benders_and_column_generation_agree(
-    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, way
+    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps, way, inner
 ):
     instance = make_grid(rows, cols, epsilon, seed=seed)
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
-    options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, stabilise=way)
+    options = Decomposition(
+        partition=kind, subsets=subsets, start=start, lagrangian_steps=steps, interior_point=inner, stabilise=way
+    )
     check(instance, options, make_context(gap=2e-2), full)
 
 
@@ -85,17 +89,19 @@ larger = {
     "seed": st.integers(0, 99),
     "kind": st.sampled_from(PARTITIONS),
     "start": st.sampled_from(["star", "cold"]),
+    "inner": st.booleans(),
 }
 
 
-def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind, start):
+def every_way_agrees(make_grid, make_context, size, outputs, epsilon, seed, kind, start, inner):
     whole = make_grid(*size, epsilon, seed=seed)
     instance = evolve(whole, cost=whole.cost[:, np.random.default_rng(seed).permutation(whole.outputs)[:outputs]])
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve_column_generation(instance).objective == pytest.approx(full, rel=1e-6)
-    check(instance, Decomposition(partition=kind, subsets=4, start=start), make_context(), full)
+    options = Decomposition(partition=kind, subsets=4, start=start, interior_point=inner)
+    check(instance, options, make_context(), full)
 
 
 @settings(max_examples=4, deadline=None)
@@ -141,8 +147,8 @@ def test_one_end_of_each_crossing_pair_is_boundary_enough(make_grid):
 def test_cbc_and_highs_agree_on_64_records(make_grid, make_context):
     instance = make_grid(8, 8, 1.0)
     optimum = solve_column_generation(instance).objective
-    for solver in ("cbc", "highs"):
-        check(instance, Decomposition(subsets=4), make_context(solver=solver), optimum)
+    for backend in ("cbc", "highs"):
+        check(instance, Decomposition(subsets=4), make_context(solver=backend), optimum)
 
 
 def test_the_deadline_is_honoured_inside_a_pricing_step(make_grid, make_context):
@@ -178,6 +184,42 @@ def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least(ma
         return decompose(small, Decomposition(), make_context()).solution
 
     assert solve_by_component(instance, part).status == "optimal"
+
+
+def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeypatch):
+    instance = gaussian(60).instance(0.5)
+    optimum = solve_column_generation(instance).objective
+    found = check(instance, Decomposition(), make_context(gap=1e-4), optimum)
+    assert max(part["interior_point_iterations"] for part in found.parts) > 0
+    without = check(instance, Decomposition(interior_point=False), make_context(gap=1e-2), optimum)
+    assert {part["interior_point_iterations"] for part in without.parts} == {0}
+
+    def fails(*_arguments, **_keywords):
+        raise SolverError("broken down")
+
+    monkeypatch.setattr(solver, "solve_interior_point", fails)
+    failed = check(instance, Decomposition(), make_context(gap=1e-2), optimum)
+    assert "broken down" in {part.get("interior_point_failed") for part in failed.parts}
+
+
+def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context, monkeypatch):
+    instance = gaussian(60).instance(0.5)
+    optimum = solve_column_generation(instance).objective
+    inside = solver.solve_interior_point
+
+    def interrupted(given, *, progress, **keywords):
+        def stop(lower, upper, iteration, phase):
+            progress(lower, upper, iteration, phase)
+            if iteration == 3:
+                raise KeyboardInterrupt
+
+        return inside(given, progress=stop, **keywords)
+
+    monkeypatch.setattr(solver, "solve_interior_point", interrupted)
+    found = decompose(instance, Decomposition(), make_context(gap=1e-6)).solution
+    assert found.status == "stopped"
+    assert found.lower_bound - 1e-7 <= optimum <= found.objective + 1e-7
+    assert np.allclose(found.z.sum(axis=1), 1)
 
 
 def test_what_is_not_connected_is_solved_apart(make_grid, make_context):

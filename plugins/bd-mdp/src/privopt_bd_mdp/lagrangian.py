@@ -20,13 +20,13 @@ from privopt.backends import Outcome
 from privopt.backends.highs import Session
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
-from privopt.optimal.instance import Instance, Multipliers
+from privopt.optimal.instance import Instance, Multipliers, Solution, dual_bound
 from privopt.optimal.paths import Graph, make_graph
 from privopt.optimal.pricing import Trees
 from privopt.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
 from privopt.optimal.symmetry import Symmetry
 
-__all__ = ["Lagrangian"]
+__all__ = ["PIVOTS", "Lagrangian"]
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,8 @@ NEGLIGIBLE: Final = 1e-13
 """Rays whose value is less negative than this share of the largest cost are noise."""
 
 PIVOTS: Final = 2_000
-"""An output is priced by so many pivots at most; where that is not enough its ray and its bound still hold."""
+PROBING: Final = 50
+"""An output is priced by so many pivots at most, fewer at first; its ray and its bound hold in any case."""
 
 SMALLEST: Final = 1e-9
 """HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
@@ -124,6 +125,8 @@ class Lagrangian:
         y: prices that give the bound. trees: of the outputs there.
         z: mechanism of that loss.
         steps: pricings so far.
+        pivots: at most, for each output of a pricing.
+        given: the proof of the bound where it is not the trees'.
         deadline: of ``time.monotonic``, or None. A step that it comes into brings nothing, and the best so far stands.
     """
 
@@ -140,6 +143,8 @@ class Lagrangian:
     pull: float = 0.5
     reach: float = 1.0
     steps: int = 0
+    pivots: int = PROBING
+    given: Multipliers | None = None
     deadline: float | None = None
 
     @classmethod
@@ -193,12 +198,12 @@ class Lagrangian:
         Raises:
             StoppedError: the deadline came first.
         """
-        priced = price_all(self.graph, self.instance, y, self.trees, most=PIVOTS, deadline=self.deadline)
+        priced = price_all(self.graph, self.instance, y, self.trees, most=self.pivots, deadline=self.deadline)
         self.steps += 1
         bound = anchored_bound(self.symmetry, y, priced)
         better = bound > self.lower
         if better:
-            self.lower, self.y = bound, y
+            self.lower, self.y, self.given = bound, y, None
             self.best_trees = Trees(
                 parent=self.trees.parent.copy(), entry=self.trees.entry.copy(), side=self.trees.side.copy()
             )
@@ -242,8 +247,21 @@ class Lagrangian:
             yield self.pull, prices
         yield 0.0, prices
 
+    def adopt(self, found: Solution) -> None:
+        """Take another method's mechanism, its columns as rays, and its multipliers with their prices."""
+        if found.objective < self.upper:
+            self.z, self.upper = found.z, found.objective
+        columns = found.z.T
+        self.mixer.add(columns[columns.max(axis=1) > 0.0])
+        if found.multipliers is not None:
+            bound, prices = dual_bound(self.instance, found.multipliers)
+            if bound > self.lower:
+                self.lower, self.y, self.given = min(bound, self.upper), prices, found.multipliers
+
     def proof(self) -> Multipliers:
         """Multipliers of the privacy rows behind the bound."""
+        if self.given is not None:
+            return self.given
         return proof(self.instance, self.symmetry, self.y, self.best_trees)
 
     @property

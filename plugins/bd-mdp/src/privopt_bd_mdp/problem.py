@@ -33,6 +33,9 @@ class Decomposition:
         help="column-generation steps between Benders rounds, at most, while they help; 0: Benders alone",
         check=at_least(0),
     )
+    interior_point: bool = key(
+        True, help="where the first steps do not help, begin with optimal-lp's interior point; not at 0 steps"
+    )
     stabilise: Literal["in-out", "level", "none"] = key("in-out", help="how Benders' queries are stabilised")
 
 

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
 from privopt.errors import SolverError, StoppedError
 from privopt.interfaces import SolveContext
+from privopt.optimal.auto import interior_point_fits
 from privopt.optimal.instance import Instance, Solution
+from privopt.optimal.interior_point import solve_interior_point
 from privopt.optimal.reduce import solve_by_component
-from privopt_bd_mdp.lagrangian import Lagrangian
+from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
@@ -28,6 +30,9 @@ Floats = NDArray[np.float64]
 WINDOW: Final = 5
 SHRINK: Final = 0.9
 """Lagrangian steps go on while so many of them leave at most this share of the gap."""
+
+HALF: Final = 0.5
+"""Where a step leaves more than this share of the gap the interior point takes over, memory allowing."""
 
 
 @frozen(kw_only=True)
@@ -103,24 +108,26 @@ class _Part:
     trajectory: list[tuple[float, float, float]] = field(factory=list)
     began: float = field(factory=time.monotonic)
     lagrangian: Lagrangian | None = None
+    inner: Solution | None = None
+    failed: dict[str, str] = field(factory=dict)
     pmo: PMO | None = None
 
     def solve(self) -> Solution:
-        """Lagrangian steps first: they need no partition; then Benders with more of them between rounds."""
+        """Lagrangian steps, then the interior point: they need no partition; then Benders with steps between rounds."""
         partition = partition_of(self.instance, self.options, self.subsets)
         try:
             star = self.options.start == "star"
             context = self.context
             self.lagrangian = Lagrangian.begin(self.instance, star=star, gap=context.gap, deadline=context.deadline)
             self.note(0)
-            self.steps(self.lagrangian)
+            self.begin(self.lagrangian)
         except KeyboardInterrupt:
             if self.lagrangian is None:
                 raise
             return self.by_lagrangian(self.lagrangian, partition, "stopped")
         if self.lagrangian.gap <= self.context.gap:
             return self.by_lagrangian(self.lagrangian, partition, "optimal")
-        if self.context.remaining == 0.0:
+        if self.context.remaining == 0.0 or (self.inner is not None and self.inner.status == "stopped"):
             return self.by_lagrangian(self.lagrangian, partition, "stopped")
         return self.by_benders(self.lagrangian, partition)
 
@@ -132,21 +139,57 @@ class _Part:
             lower = found.lower if np.isfinite(found.lower) else None
             self.context.report("lagrangian steps", rounds + found.steps, lower, found.upper)
 
-    def steps(self, found: Lagrangian) -> None:
-        """Steps, while they help: at most as many as asked for, and until the deadline."""
+    def begin(self, found: Lagrangian) -> None:
+        """Steps while they help, and the interior point where they do not bring the gap down."""
+        wanted = self.options.lagrangian_steps
+        inner = wanted > 0 and self.options.interior_point and interior_point_fits(self.instance)
+        if not inner:
+            found.pivots = PIVOTS
+            self.steps(found)
+            return
+        for _ in range(wanted):
+            gap = found.gap
+            if not self.steps(found, 1) or found.gap > HALF * gap:
+                break
+        found.pivots = PIVOTS
+        if found.gap > self.context.gap and self.context.remaining != 0.0:
+            self.interior(found)
+
+    def interior(self, found: Lagrangian) -> None:
+        """The interior point's mechanism and multipliers, for Benders to begin with."""
+
+        def progress(lower: float, upper: float, iteration: int, phase: str) -> None:
+            lower, upper = max(lower, found.lower), min(upper, found.upper)
+            self.trajectory.append((time.monotonic() - self.began, lower, upper))
+            self.context.report(phase, iteration, lower, upper)
+
+        context = self.context
+        try:
+            self.inner = solve_interior_point(
+                self.instance, gap=context.gap, deadline=context.deadline, progress=progress
+            )
+        except (SolverError, np.linalg.LinAlgError) as error:  # Benders goes on from what is known without it
+            self.failed = {"interior_point_failed": str(error)}
+            return
+        found.adopt(self.inner)
+        self.note(0)
+
+    def steps(self, found: Lagrangian, most: int | None = None) -> bool:
+        """Steps, at most so many, or as many as asked for, and until the deadline. Whether more might help."""
         gaps = [found.gap]
-        for _ in range(self.options.lagrangian_steps):
+        for _ in range(self.options.lagrangian_steps if most is None else most):
             if found.gap <= self.context.gap:
-                return
+                return False
             try:
                 if not found.step():
-                    return
+                    return False
             except StoppedError:  # the deadline; the caller looks at the clock itself
-                return
+                return False
             self.note(0)
             gaps.append(found.gap)
             if len(gaps) > 2 * WINDOW and gaps[-1] > SHRINK * gaps[-1 - WINDOW]:
-                return
+                return False
+        return True
 
     def improvement(self, duals: Floats | None, x: Floats | None) -> Improvement | None:
         """Steps from Benders' own prices on; what they found as a point and multipliers of the whole form."""
@@ -232,5 +275,7 @@ class _Part:
             "block_sizes": partition.sizes.tolist(),
             "block_boundaries": partition.touching(self.instance.pairs).tolist(),
             "lagrangian_steps": steps,
+            "interior_point_iterations": 0 if self.inner is None else self.inner.iterations,
+            **self.failed,
             **more,
         }

@@ -18,6 +18,8 @@ class Ledger:
     >>> Ledger(path, ["k", "seconds"], keys=1).add(k=100, seconds="1.5")
     >>> Ledger(path, ["k", "seconds"], keys=1).has(100)
     True
+    >>> Ledger(path, ["k", "seconds"], keys=1).has(100.0)  # as it would be written
+    True
 
     Args:
         path: of the file; rows in it are taken over.
@@ -38,7 +40,7 @@ class Ledger:
 
     def has(self, *key: Any) -> bool:
         """Whether the row of this key is there."""
-        wanted = [str(part) for part in key]
+        wanted = [_text(part) for part in key]
         return any([row[name] for name in self.columns[: self.keys]] == wanted for row in self.rows)
 
     def add(self, **values: Any) -> None:

@@ -99,18 +99,4 @@ class EveryRow(MetricDP):
         pairs, distances, over = certified_pairs(self.data)
         whole, ids = release.published.whole, self.data.records.ids
         measured = certify(whole, pairs, distances, self.epsilon, executor=executor)
-        failures = tuple(
-            f"records {ids[f.i]} and {ids[f.j]}, output {release.outputs[f.k]}: "
-            f"weights {whole[f.i, f.k]} and {whole[f.j, f.k]}"
-            for f in measured.failures
-        )
-        return Certificate(
-            holds=measured.holds,
-            kind="metric-dp",
-            worst=measured.worst,
-            allowed=float(self.epsilon),
-            checked=measured.checked,
-            arithmetic=measured.arithmetic,
-            notes={"over": f"{over}, among all {len(ids)} records"},
-            failures=failures,
-        )
+        return self.stated(measured, whole, ids, release.outputs, {"over": f"{over}, among all {len(ids)} records"})

@@ -127,10 +127,10 @@ class Experiments:
             self.sizes.do(kind, self.plan.records, 0, self.plan.subsets)
 
     def starts(self) -> None:
-        """One instance of every kind, both numbers of outputs, both epsilons: the default, beside optimal-lp's."""
-        for epsilon in self.plan.epsilons:
-            for outputs in (None, self.plan.outputs):
-                for method in ("benders", "auto"):
+        """One instance of every kind, outputs and epsilons: from the star and cold, beside optimal-lp's `auto`."""
+        for method in ("benders", "benders-cold", "auto"):
+            for epsilon in self.plan.epsilons:
+                for outputs in (self.plan.outputs, None):
                     for kind in self.kinds.names:
                         self.runs.do(self.cell(kind, epsilon, method, outputs=outputs))
 

@@ -26,8 +26,9 @@ METHODS: Final[dict[str, dict[str, Any]]] = {
     "cold": {"start": "cold", "lagrangian_steps": 0},
     "star": {"start": "star", "lagrangian_steps": 0},
     "benders": {"start": "star"},
+    "benders-cold": {"start": "cold"},
 }
-"""Benders alone from a cold start (the paper's method), from the star, and the default: with steps between rounds."""
+"""Benders alone from a cold start (the paper's method) and from the star; the default, and that from a cold start."""
 
 OTHERS: Final = ("auto", "simplex", "interior-point")
 """What optimal-lp takes, and HiGHS on the whole model."""
@@ -37,6 +38,7 @@ VALUES: Final = (
     "status",
     "rounds",
     "steps",
+    "interior_point",
     "seconds",
     "cpu_seconds",
     "shown",
@@ -142,6 +144,7 @@ class Runs:
             "status": solution.status,
             "rounds": sum(part["rounds"] for part in parts),
             "steps": sum(part["lagrangian_steps"] for part in parts),
+            "interior_point": sum(part["interior_point_iterations"] for part in parts),
             "seconds": f"{seconds:.2f}",
             "gap": f"{solution.gap:.3g}",
             "loss": solution.objective,

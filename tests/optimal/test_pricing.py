@@ -1,0 +1,70 @@
+"""Pricing proves what it says, however early it is stopped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.optimal import dual_bound
+from privopt.optimal.paths import make_graph
+from privopt.optimal.star import anchored_bound, price_all, proof, star_trees
+from privopt.optimal.symmetry import Symmetry
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    size=st.tuples(st.integers(2, 6), st.integers(2, 6)),
+    pairs=st.sampled_from(["8nb", "all"]),
+    epsilon=st.sampled_from([0.1, 0.7, 1.5, 4.0]),
+    outputs=st.integers(1, 6),
+    most=st.sampled_from([0, 1, 2, 5, 20, 1_000_000]),
+    stretch=st.sampled_from([0.0, 0.5, 1.0, 1.3]),
+    seed=st.integers(0, 2**16),
+)
+def test_a_bound_holds_however_few_the_pivots(
+    grid_instance, full_optimum, size, pairs, epsilon, outputs, most, stretch, seed
+):
+    rng = np.random.default_rng(seed)
+    whole = grid_instance(size[0], pairs, epsilon, other=size[1])
+    kept = rng.permutation(whole.outputs)[:outputs]
+    prior = rng.dirichlet(np.ones(whole.records))
+    instance = evolve(whole, cost=prior[:, None] * whole.cost[:, kept])
+    optimum, least = full_optimum(instance), instance.cost.min(axis=1)
+    y = least + stretch * (instance.cost.mean(axis=1) - least) * rng.random(whole.records) * 2
+    graph, symmetry = make_graph(instance), Symmetry.trivial(instance)
+    trees = star_trees(graph, rng.integers(0, whole.records, instance.outputs))
+    priced = price_all(graph, instance, y, trees, most=most)
+    bound = anchored_bound(symmetry, y, priced)
+    assert bound <= optimum + 1e-9
+    assert dual_bound(instance, proof(instance, symmetry, y, trees))[0] <= optimum + 1e-9
+    if most > 1_000:
+        assert priced.optimal
+        assert (priced.deficit > 0).any() == (priced.value.min() < -1e-12 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("seed", [0, 6])
+def test_prices_lowered_by_the_deficits_price_nothing_out(grid_instance, seed):
+    """Found by BD-mDP on 6 x 8 cells: trees left after few pivots proved more than the optimum."""
+    from scipy.optimize import linprog
+
+    rng = np.random.default_rng(seed)
+    whole = grid_instance(6, "8nb", 1.5, other=8)
+    instance = evolve(
+        whole, cost=rng.dirichlet(np.full(48, 2.0))[:, None] * 48 * whole.cost[:, rng.permutation(48)[:2]]
+    )
+    graph = make_graph(instance)
+    y = instance.cost.min(axis=1) + rng.random(48) * np.ptp(instance.cost, axis=1)
+    priced = price_all(graph, instance, y, star_trees(graph, np.array([0, 47])), most=5)
+    assert not priced.optimal
+    i, j = instance.pairs.T
+    rows = np.zeros((2 * len(i), 48))
+    at = np.arange(len(i))
+    rows[at, i], rows[at, j] = 1.0, -np.exp(instance.lengths)
+    rows[at + len(i), j], rows[at + len(i), i] = 1.0, -np.exp(instance.lengths)
+    for k in range(2):
+        reduced = instance.cost[:, k] - (y - priced.deficit)
+        found = linprog(reduced, A_ub=rows, b_ub=np.zeros(len(rows)), A_eq=np.ones((1, 48)), b_eq=[1], bounds=(0, None))
+        assert found.fun >= -1e-9
