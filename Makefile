@@ -1,6 +1,8 @@
 # python3 and make are all that is needed: the first target that needs it makes .venv.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
+# Hypothesis draws the same examples each time, so that a change is judged and not luck; "make test DRAWS=default" draws anew.
+DRAWS ?= ci
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 .PHONY: help demo test slow third-party lint bench docs clean
@@ -16,7 +18,7 @@ demo: .venv/.stamp  ## solve, verify and explain the embedded city
 	@$(BIN)/python docs/examples/city/demo.py
 
 test: .venv/.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup --hypothesis-profile $(DRAWS)
 
 slow: .venv/.stamp  ## the tests that take minutes each
 	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m slow

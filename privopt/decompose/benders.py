@@ -34,6 +34,8 @@ __all__ = ["Benders", "BendersResult", "Improvement", "Start"]
 
 LARGEST_BOX: Final = 1e8
 """Columns without bounds are kept within it, at most."""
+PATIENCE: Final = 10
+"""Rounds without a better bound or point after which cuts count for nothing: far out, rounding makes them."""
 
 #: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
 Hook = Callable[[FloatArray | None, FloatArray | None], Improvement | None]
@@ -116,6 +118,7 @@ class _Run:
         self.state = State.begin(len(split.pieces))
         self.blocks = Blocks(split, options.solver, context)
         self.began = time.monotonic()
+        self.unmoved = 0
         self.saved = -np.inf  # the first round is kept at once
 
     # --- bounds -------------------------------------------------------------------------------------
@@ -244,7 +247,8 @@ class _Run:
         self.add([cut for cut in cuts if _cuts_off(cut, answer.z, answer.w) or _cuts_off(cut, query, answer.w)])
         if not feasible:
             state.share = max(0.1, 0.7 * state.share)
-        elif not separated:
+        self.unmoved = 0 if moved else self.unmoved + 1
+        if feasible and (not separated or self.unmoved >= PATIENCE):
             full, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
             moved = moved or not full or self.larger_box(answer.z)
         state.dropped += self.master.clean(self.options.clean_after, self.options.keep * len(self.split.pieces))

@@ -123,6 +123,11 @@ class Cold(Engine):
         self._form = form
         self._solver = get(solver)
 
+    @property
+    def form(self) -> StandardForm:
+        """The model as it is now."""
+        return self._form
+
     def row_bounds(self, rows: Any, lower: FloatArray, upper: FloatArray) -> None:
         """New sides of rows."""
         low, high = self._form.row_lower.copy(), self._form.row_upper.copy()

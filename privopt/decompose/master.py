@@ -11,6 +11,7 @@ from scipy import sparse
 
 from privopt.backends import Outcome
 from privopt.backends.highs import BEARING
+from privopt.decompose.apart import Apart
 from privopt.decompose.engine import Basis, Engine, engine
 from privopt.decompose.split import Cut, Split, row_scale, sparse_rows, weak_duality
 from privopt.dsl.form import FloatArray, StandardForm
@@ -112,7 +113,7 @@ class Master:
         self.box = np.inf
         self.blocks = len(split.pieces)
         self._known = np.zeros(self.blocks, dtype=bool)
-        self._engine = engine(self._form(), solver)
+        self._engine = Apart(self._form(), solver)
         self._level: Engine | None = None
         self._level_basis: Basis | None = None
 
@@ -125,6 +126,11 @@ class Master:
     def known(self) -> bool:
         """Whether every block has an optimality cut, so that there can be a lower bound."""
         return bool(self._known.all())
+
+    @property
+    def parts(self) -> int:
+        """Problems that the last solve fell into, for no row joined them."""
+        return self._engine.parts
 
     def _form(self) -> StandardForm:
         inner, m = self.split.outer_form, self.blocks

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,41 +16,77 @@ __all__ = ["check", "table"]
 
 
 def check(
-    mechanism: str, method: str | None = None, *, told: Callable[[CheckResult], None] | None = None
+    mechanism: str,
+    method: str | None = None,
+    *,
+    told: Callable[[CheckResult], None] | None = None,
+    jobs: int | None = None,
 ) -> list[CheckResult]:
-    """Run every check on an installed mechanism.
+    """Run every check on an installed mechanism, its methods side by side in worker processes.
 
     Args:
         mechanism: its name.
         method: one of its methods; where None each that has a guarantee. One of kind "none" is held against what its
             paper claims.
         told: called with each result as soon as it is there.
+        jobs: processes; where None as many as there are processors, and never more than methods.
 
     Returns:
-        One result a method and check.
+        One result a method and check, in the order of methods and checks.
 
     Raises:
         PrivoptError: no such mechanism or method, or no profile to try it by.
     """
-    from hypothesis.configuration import set_hypothesis_home_dir
-
+    from privopt.execution import processes
     from privopt.testing.checks import CHECKS
-    from privopt.testing.efforts import effort
-    from privopt.testing.runner import run_checks
     from privopt.testing.under_trial import subjects
 
-    results: list[CheckResult] = []
-    with tempfile.TemporaryDirectory(prefix="privopt-check-") as home:
+    names = [tried.method.name for tried in subjects(mechanism, method)]
+    workers = min(len(names), jobs or os.cpu_count() or 1)
+    results: dict[tuple[str, str], CheckResult] = {}
+    with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
+        waiting = iter(names)
+
+        def begin(worker: int) -> dict[Future[CheckResult], int]:
+            """The next method's checks, all on one worker, which keeps what it solved."""
+            return {
+                executor.submit(worker, _one, home, mechanism, name, check, len(names)): worker
+                for name in islice(waiting, 1)
+                for check in CHECKS
+            }
+
+        running: dict[Future[CheckResult], int] = {}
+        for worker in range(workers):
+            running |= begin(worker)
+        while running:
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                worker, result = running.pop(done), done.result()
+                results[result.method, result.check] = result
+                if told is not None:
+                    told(result)
+                if worker not in running.values():
+                    running |= begin(worker)
+    return [results[name, check] for name in names for check in CHECKS]
+
+
+def _one(home: str, mechanism: str, method: str, check: str, siblings: int) -> CheckResult:
+    """In a worker: one check of one method, on the subject that the method's earlier checks left here."""
+    from hypothesis.configuration import set_hypothesis_home_dir
+
+    from privopt.execution import worker_state
+    from privopt.testing.efforts import effort
+    from privopt.testing.runner import run_checks
+    from privopt.testing.under_trial import subject
+
+    kept = worker_state()
+    if kept.get("trying") != (mechanism, method):
+        tempfile.tempdir = home  # all that is written is gone with it, however this worker ends
         set_hypothesis_home_dir(home)  # else a folder .hypothesis appears where the command is run
-        for tried in subjects(mechanism, method):
-            try:
-                for name in CHECKS:
-                    results += run_checks(tried, [name], how=effort())
-                    if told is not None:
-                        told(results[-1])
-            finally:
-                tried.close()
-    return results
+        if "subject" in kept:
+            kept["subject"].close()
+        kept["trying"], kept["subject"] = (mechanism, method), subject(mechanism, method)
+        kept["subject"].siblings = siblings
+    return run_checks(kept["subject"], [check], how=effort())[0]
 
 
 def table(results: Sequence[CheckResult]) -> str:

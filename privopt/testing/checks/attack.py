@@ -128,7 +128,7 @@ def _can_attack(subject: Subject) -> str | None:
     return None
 
 
-@check("epsilon-attack", kinds=METRIC | NOISE, needs=_can_attack, share=0.3, least=3)
+@check("epsilon-attack", kinds=METRIC | NOISE, needs=_can_attack, share=0.3, least=2)
 def epsilon_attack(trial: Trial) -> None:
     """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()

@@ -6,6 +6,8 @@ import csv
 import io
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,13 +102,16 @@ def _queries(problem: Any, method: str) -> Sequence[Query]:
 
 def _draws(problem: Any, method: str, count: int) -> NDArray[Any]:
     """Noisy values of all levels, ``count`` times: everything that a release is made of."""
+    made = [_noisy(tuple(map(int, query.values)), query.scale, count) for query in _queries(problem, method)]
+    return np.concatenate(made, axis=1)
+
+
+@lru_cache(maxsize=64)
+def _noisy(values: tuple[int, ...], scale: Fraction, count: int) -> NDArray[Any]:
+    """Kept, for methods that measure the same differ only in what they make of it."""
     from privopt import noise
 
-    columns = []
-    for query in _queries(problem, method):
-        many = np.tile(np.asarray(query.values, dtype=np.int64), (count, 1))
-        columns.append(noise.discrete_laplace(many, 1 / query.scale)[0])
-    return np.concatenate(columns, axis=1)
+    return noise.discrete_laplace(np.tile(np.array(values, dtype=np.int64), (count, 1)), 1 / scale)[0]
 
 
 def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
