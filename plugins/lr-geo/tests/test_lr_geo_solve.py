@@ -47,6 +47,19 @@ def test_round_trip(write, method):
         assert result["status"] == "optimal"
 
 
+@pytest.mark.parametrize("epsilon", ["12.0", "25.0", "60.0", "1000.0"])
+@pytest.mark.parametrize("method", ["benders", "full"])
+def test_exponents_beyond_doubles(write, method, epsilon):
+    """Cuts have e^100 as a number, which no solver bears: the whole program, whose rows keep exponents, is solved."""
+    path = write(rows=3, cols=4, cell=1.0, epsilon=epsilon, within="", users='"all"', radius=2.5, far=3.0, near=1.5)
+    result, out = run(path, method)
+    assert result["certificate"]["holds"]
+    assert verify(out)[0] == []
+    assert 0.0 <= result["objective"]["value"] < 2e-5
+    if method == "benders" and epsilon == "25.0":
+        assert "decomposition_failed" in result["details"]
+
+
 def test_rows_are_sampled_from_the_command_line(write):
     from click.testing import CliRunner
 

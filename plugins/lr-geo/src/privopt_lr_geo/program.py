@@ -76,6 +76,12 @@ class Central:
     scale: float
     flat: int
 
+    @property
+    def largest_exponent(self) -> float:
+        """Of the rows that tie free entries to y: z_e <= exp(above) y_k and y_k <= exp(-below) z_e."""
+        ties = [part for piece in self.pieces for part in (piece.above, -piece.below)]
+        return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in ties), default=0.0)
+
 
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     """Put packages together. Cost: needed pairs times outputs, a user."""
@@ -145,7 +151,7 @@ def central_model(central: Central, surcharge: Floats | None = None) -> Model:
         central: the arrays.
         surcharge: (C,) added to the costs of y.
     """
-    from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, total
+    from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     m = Model("CLR-Geo")
     Y = IndexSet("Y", central.columns.tolist())
@@ -177,14 +183,13 @@ def central_model(central: Central, surcharge: Floats | None = None) -> Model:
                 ratio[piece.rows[:, 0], piece.rows[:, 1]] = piece.budgets
             budget = m.param(f"d{n}", ratio if ratio is not None else _lookup(piece.rows, piece.budgets, len(E)))
             m.require(f"geo-ind {n}", Le(z[e], exp(budget[e, h]) * z[h]), forall=(e, h), where=piece.rows)
-        for name, limits, relation in (("above", piece.above, Le), ("below", piece.below, Ge)):
+        for name, limits in (("above", piece.above), ("below", -piece.below)):
             found = np.flatnonzero(np.isfinite(limits))
             if len(found):
                 bound = m.param(f"{name}{n}", limits)
                 where = np.column_stack([found, place[column[found]]])
-                m.require(
-                    f"{name} {n}", relation(z[e], exp(bound[e]) * y[k]), forall=(e, k), where=where, privacy=False
-                )
+                one, other = (z[e], y[k]) if name == "above" else (y[k], z[e])
+                m.require(f"{name} {n}", Le(one, exp(bound[e]) * other), forall=(e, k), where=where)
     m.minimize(objective)
     return m
 

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from privopt.backends.highs import BEARING
+from privopt.errors import SolverError
 from privopt_lr_geo.package import Answer, Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model
 from privopt_lr_geo.starts import Warmth, start_of
@@ -55,6 +57,9 @@ class Solved:
 def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, warmth: Warmth = "whole") -> Solved:
     """CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
 
+    A cut has exponents as numbers, and beyond what solvers bear it can be lost; ``benders`` then solves the whole
+    program, where rows keep their exponents, and says so in ``details``.
+
     Args:
         packages: one a user.
         terms: what the server announced.
@@ -70,12 +75,18 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, w
     context.check()
     context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
     model = central_model(central)
-    if context.method == "benders":
+    if context.method == "full":
+        return _full(central, model, context)
+    try:
         return _benders(central, model, packages, terms, context, warmth)
-    return _full(central, model, context)
+    except SolverError as error:
+        if central.largest_exponent <= BEARING.log_cap:
+            raise
+        context.report(f"whole program, for {error}")
+        return _full(central, model, evolve(context, solver="highs"), {"decomposition_failed": str(error)})
 
 
-def _full(central: Central, model: Model, context: SolveContext) -> Solved:
+def _full(central: Central, model: Model, context: SolveContext, why: dict[str, Any] | None = None) -> Solved:
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     form = solution.form
     bound = None if solution.duals is None else dual_bound(form, np.asarray(solution.duals))
@@ -86,7 +97,7 @@ def _full(central: Central, model: Model, context: SolveContext) -> Solved:
         bound,
         solution.status != "optimal",
         {"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
-        {},
+        why or {},
     )
 
 

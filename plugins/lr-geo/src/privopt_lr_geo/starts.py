@@ -132,7 +132,10 @@ def _star(central: Central, packages: Sequence[Package], terms: Terms) -> tuple[
     """Weights y (K,) >= 0 with which the form alone makes rows that sum to one, and the forms (n, K), scaled as y."""
     shift = np.where(np.isnan(central.shift), 0.0, central.shift)
     rate = terms.epsilon * terms.exponent
-    forms = [np.exp(-rate * np.minimum(p.reach, terms.obfuscation_radius) - shift) for p in packages]
+    with np.errstate(over="ignore"):  # a form beyond doubles is no start
+        forms = [np.exp(-rate * np.minimum(p.reach, terms.obfuscation_radius) - shift) for p in packages]
+    if not all(np.isfinite(part).all() for part in forms):
+        return None
     named = np.concatenate([np.where((p.reach == 0).any(axis=1), (p.reach == 0).argmax(axis=1), -1) for p in packages])
     if (named < 0).any():
         return None
