@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 __all__ = ["draw_errors", "draw_runtimes", "draw_sizes"]
 
@@ -15,6 +15,10 @@ def _axes(count: int, height: float = 3.2) -> tuple[Any, list[Any]]:
     figure = Figure(figsize=(4.2 * count, height), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     return figure, list(axes)
+
+
+STYLES: Final = ("-o", "--s", ":^")
+"""Ten colours go round with each of them."""
 
 
 def _methods(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -54,11 +58,19 @@ def draw_runtimes(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def draw_sizes(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Seconds over N (Fig. 7); runs that hit the time-out are left out."""
-    figure, axes = _axes(1, 3.6)
-    for method in _methods(rows):
-        own = [row for row in rows if row["method"] == method and not isinstance(row["seconds"], str)]
-        axes[0].plot([row["N"] for row in own], [row["seconds"] for row in own], marker="o", label=method)
-    axes[0].set(xlabel="N (sizes)", ylabel="seconds", yscale="log", title="runtime")
-    axes[0].legend(fontsize=6)
+    """Seconds over N (Fig. 7); the legend says from which N on a method hit the time-out."""
+    figure, axes = _axes(1, 3.8)
+    figure.set_figwidth(8.0)
+    for number, method in enumerate(_methods(rows)):
+        own = [row for row in rows if row["method"] == method]
+        ended = [row for row in own if not isinstance(row["seconds"], str)]
+        late = next((row for row in own if isinstance(row["seconds"], str)), None)
+        label = method if late is None else f"{method} ({late['seconds']} s from N = {late['N']})"
+        style = STYLES[number // 10 % len(STYLES)]
+        sizes, seconds = [row["N"] for row in ended], [row["seconds"] for row in ended]
+        axes[0].plot(sizes, seconds, style, markersize=3, linewidth=1, color=f"C{number % 10}", label=label)
+    axes[0].set(
+        xlabel="N (sizes)", ylabel="seconds", yscale="log", title="post-processing, taxi-like data cut to N sizes"
+    )
+    figure.legend(loc="outside right center", fontsize=7)
     figure.savefig(path, dpi=120)
