@@ -168,3 +168,15 @@ def test_recurrence_for_sine_sums(rng):
     for turn in [0.0, 1e-7, 1e-3, 0.4999999, *rng.uniform(-0.5, 0.5, 50)]:
         direct = math.fsum(weight * np.sin(2 * math.pi * np.arange(1, 501) * turn))
         assert quantiles._sine_sum(weight, 500, turn) == pytest.approx(direct, abs=1e-10)
+
+
+@pytest.mark.parametrize("epsilon", [1e-7, 1e-3, 0.5, 3.0])
+def test_tails_of_one_draw_are_those_of_the_geometric_sum(epsilon):
+    """At epsilon 1e-7 too, where the Fourier sum needed minutes."""
+    points = np.array([-2e7, -40.0, -1.0, -0.5, 0.0, 0.2, 1.0, 5.7, 2e7])
+    found = quantiles.tails(1, points, epsilon, "discrete")
+    q = math.exp(-epsilon)
+    for t, tail in zip(points.tolist(), found.tolist(), strict=True):
+        n = math.floor(t) + 1  # P(X >= n)
+        one_sided = math.exp(-epsilon * abs(n if n > 0 else 1 - n)) / (1 + q)
+        assert tail == pytest.approx(one_sided if n > 0 else 1 - one_sided, abs=1e-12)

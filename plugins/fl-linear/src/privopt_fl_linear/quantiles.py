@@ -184,9 +184,14 @@ def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
         return (points < 0).astype(np.float64)
-    if k == 1 and noise == "continuous":
-        small = 0.5 * np.exp(-epsilon * np.abs(points))
-        return np.where(points >= 0, small, 1.0 - small)
+    if k == 1:  # in closed form: at tiny epsilon a Fourier sum would need millions of terms
+        if noise == "continuous":
+            small = 0.5 * np.exp(-epsilon * np.abs(points))
+            return np.where(points >= 0, small, 1.0 - small)
+        whole = np.floor(points)
+        beyond = np.where(whole >= 0, whole + 1.0, -whole)  # P(X >= n) = exp(-epsilon n) / (1 + exp(-epsilon)), n >= 1
+        small = np.exp(-epsilon * beyond) / (1.0 + np.exp(-epsilon))
+        return np.where(whole >= 0, small, 1.0 - small)
     return _wrapped_tails(noise == "discrete", epsilon, k, points, slack)
 
 
