@@ -156,7 +156,7 @@ def test_the_deadline_is_honoured_inside_a_pricing_step(make_grid, make_context)
     instance = make_grid(16, 16, 0.5)
     began = time.monotonic()
     solution = decompose(instance, Decomposition(), make_context(gap=1e-9, deadline=began + 0.3)).solution
-    assert time.monotonic() - began < 60  # to the gap it takes minutes
+    assert time.monotonic() - began < 60  # the machine may be busy
     assert solution.status == "stopped"
     assert solution.lower_bound < solution.objective
     assert np.allclose(solution.z.sum(axis=1), 1)
