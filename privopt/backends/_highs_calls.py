@@ -19,7 +19,6 @@ __all__ = [
     "highspy_module",
     "infeasible_or_unbounded",
     "load",
-    "may_run_off",
     "new_solver",
     "outcome_of",
     "run",
@@ -144,12 +143,6 @@ def run(solver: Any) -> None:
     finally:
         for channel in channels:
             channel.unsubscribe(asked)
-
-
-def may_run_off(conditioned: Conditioned) -> bool:
-    """Whether some column without a bound on one side costs less that way: else no model is unbounded."""
-    form, c = conditioned.form, conditioned.c
-    return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 
 
 def infeasible_or_unbounded(conditioned: Conditioned, options: Options, started: float) -> Outcome | None:

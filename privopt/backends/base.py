@@ -13,7 +13,7 @@ from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, d
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.errors import SolverError, UsageError
 
-__all__ = ["Backend", "Capabilities", "Options", "Outcome", "Raw", "Result", "Unsound", "check_vector"]
+__all__ = ["Backend", "Capabilities", "Options", "Outcome", "Raw", "Result", "Unsound", "check_vector", "may_run_off"]
 
 ROW_TOLERANCE = 1e-6
 INTEGER_TOLERANCE = 1e-5
@@ -204,6 +204,12 @@ class Backend(ABC):
         """Solve the scaled form with the settings of an attempt, counted from 0; Unsound where it gave up."""
 
 
+def may_run_off(conditioned: Conditioned) -> bool:
+    """Whether some column without a bound on one side costs less that way: else no model is unbounded."""
+    form, c = conditioned.form, conditioned.c
+    return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
+
+
 def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     """Check what a solver said, and bring it back to the form's rows, units and sense."""
     made = Result(
@@ -215,6 +221,8 @@ def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
         tightening=conditioned.tightening,
     )
     form = conditioned.form
+    if raw.outcome is Outcome.UNBOUNDED and not may_run_off(conditioned):
+        raise Unsound(f"{solver} calls the model unbounded, whose columns bound it")
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.x is None or raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         if raw.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):

@@ -15,12 +15,11 @@ from privopt.backends._highs_calls import (
     highspy_module,
     infeasible_or_unbounded,
     load,
-    may_run_off,
     new_solver,
     outcome_of,
     run,
 )
-from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound
+from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound, may_run_off
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.sets import IntArray

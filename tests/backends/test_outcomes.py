@@ -14,7 +14,7 @@ from scipy import sparse
 from solver_forms import hard, tiny
 
 from privopt.backends import Outcome, get, names
-from privopt.backends.base import Backend, Options, Raw, check_vector
+from privopt.backends.base import Backend, Options, Raw, check_vector, finish
 from privopt.backends.cbc import BEARING, Cbc
 from privopt.backends.highs import Session
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
@@ -75,6 +75,13 @@ def test_a_session_tells_unbounded_from_infeasible_with_a_direction() -> None:
     assert form.c @ found.ray > 0
     assert found.ray.min() >= -1e-9
     assert (form.A @ found.ray)[[1, 3]].min() >= -1e-9
+
+
+def test_a_bounded_model_is_not_taken_for_unbounded() -> None:
+    """HiGHS said so of a model at exponents near 40, all of whose columns lie between 0 and 1."""
+    bounded = condition(tiny(), BEARING)
+    with pytest.raises(SolverError, match="calls the model unbounded, whose columns bound it"):
+        finish(bounded, Raw(outcome=Outcome.UNBOUNDED, seconds=0.0), "highs")
 
 
 @pytest.mark.parametrize("name", BACKENDS)

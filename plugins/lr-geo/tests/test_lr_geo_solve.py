@@ -60,6 +60,29 @@ def test_exponents_beyond_doubles(write, method, epsilon):
         assert "decomposition_failed" in result["details"]
 
 
+ODD = {
+    "twins": "id,x,y\na,0,0\nb,0,0\nc,1,0\nd,0,1\n",
+    "far": "id,x,y\na,0,0\nb,1,0\nc,1000,0\nd,1001,1\n",
+    "line": "id,x,y\na,0,0\nb,1,0\nc,2,0\nd,3,0\n",
+    "one": "id,x,y\na,0,0\n",
+}
+
+
+@pytest.mark.parametrize("points", ODD)
+@pytest.mark.parametrize("epsilon", ["1e-6", "40.0", "20000.0"])
+@pytest.mark.parametrize("method", ["benders", "full", "exact"])
+def test_odd_records_at_tiny_and_huge_epsilon(tmp_path, points, epsilon, method):
+    (tmp_path / "p.csv").write_text(ODD[points])
+    (tmp_path / "p.toml").write_text(
+        f'[records]\npoints = "p.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n'
+        '[utility]\nkind = "distance"\n[lr-geo]\nusers = "all"\nradius = 2.5\nobfuscation_radius = 3.0\n'
+        "exponential_beyond = 1.5\n"
+    )
+    result, out = run(tmp_path / "p.toml", method, time_limit=60)
+    assert result["certificate"]["holds"]
+    assert verify(out)[0] == []
+
+
 def test_rows_are_sampled_from_the_command_line(write):
     from click.testing import CliRunner
 
