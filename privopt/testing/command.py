@@ -38,11 +38,13 @@ def check(
         PrivoptError: no such mechanism or method, or no profile to try it by.
     """
     from privopt.execution import processes
+    from privopt.registry import registry
     from privopt.testing.checks import CHECKS
-    from privopt.testing.under_trial import subjects
 
-    names = [tried.method.name for tried in subjects(mechanism, method)]
-    workers = min(len(names), jobs or os.cpu_count() or 1)
+    registered = registry().get(mechanism)
+    guaranteed = [one.name for one in registered.spec.methods if registered.spec.kind_of(one) != "none"]
+    names = guaranteed if method is None else [registered.method(method).name]
+    workers = max(1, min(len(names), jobs or os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
         waiting = iter(names)
