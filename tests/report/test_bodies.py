@@ -168,7 +168,7 @@ def test_a_seeded_release_is_marked(tmp_path):
     assert '"badge good"' not in page
 
 
-@pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp"])  # the ones that compute by the clock
+@pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp"])
 def test_a_slow_start_leaves_no_figure_out(name, example, tmp_path):
     """The first release on a new machine may take seconds to load what it needs."""
     pages = []

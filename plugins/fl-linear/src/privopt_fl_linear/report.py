@@ -30,11 +30,6 @@ __all__ = ["capacity_figure", "cost_over_delta", "figures", "plan_map", "section
 BARS: Final = 40
 """Facilities that the capacities' figure shows, the largest."""
 ROWS: Final = 200
-PATIENCE: Final = 30.0
-"""Seconds that the costs over all radii may take."""
-SMALL: Final = 500
-TINY: Final = 1e-4
-"""Up to so many locations, from this epsilon on, margins are quick whatever the clock said of the release."""
 RADII: Final = 10_000
 """Locations up to which the cost is computed again over all radii."""
 PLACED: Final = 1_500
@@ -190,15 +185,6 @@ def _delta(result: Mapping[str, Any]) -> float | None:
     return float(found) if isinstance(found, (int, float)) else None
 
 
-def _quick(problem: FLProblem, result: Mapping[str, Any]) -> bool:
-    """Whether margins of all radii take seconds: at tiny epsilon they may not, by what those of the release took."""
-    if problem.data.site.size <= SMALL and problem.rule.epsilon >= TINY:
-        return True
-    seconds = result.get("time", {}).get("solve")
-    tried = 24 if "auto" in result.get("details", {}) else 1
-    return isinstance(seconds, (int, float)) and 24 * seconds / tried <= PATIENCE
-
-
 def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
     """The report's figures by file name."""
     made = {}
@@ -208,7 +194,7 @@ def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -
     site = problem.data.site
     if release.counts is not None and site.opening is None:
         made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
-        if site.size <= RADII and _quick(problem, result):
+        if site.size <= RADII:
             made["cost-over-delta"] = cost_over_delta(release, problem, _delta(result))
     return made
 

@@ -102,16 +102,24 @@ def _queries(problem: Any, method: str) -> Sequence[Query]:
 
 def _draws(problem: Any, method: str, count: int) -> NDArray[Any]:
     """Noisy values of all levels, ``count`` times: everything that a release is made of."""
-    made = [_noisy(tuple(map(int, query.values)), query.scale, count) for query in _queries(problem, method)]
-    return np.concatenate(made, axis=1)
+    return _noisy(tuple((tuple(map(int, q.values)), q.scale) for q in _queries(problem, method)), count)
 
 
 @lru_cache(maxsize=64)
-def _noisy(values: tuple[int, ...], scale: Fraction, count: int) -> NDArray[Any]:
-    """Kept, for methods that measure the same differ only in what they make of it."""
+def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], count: int) -> NDArray[Any]:
+    """Kept whole, for methods that measure the same differ only in what they make of it.
+
+    Not level by level: equal levels, and those that a neighbour does not change, have noise of their own.
+    """
     from privopt import noise
 
-    return noise.discrete_laplace(np.tile(np.array(values, dtype=np.int64), (count, 1)), 1 / scale)[0]
+    return np.concatenate(
+        [
+            noise.discrete_laplace(np.tile(np.array(values, dtype=np.int64), (count, 1)), 1 / scale)[0]
+            for values, scale in levels
+        ],
+        axis=1,
+    )
 
 
 def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
