@@ -1,6 +1,6 @@
 """``python -m privopt``."""
 
-from privopt.cli import main
+from privopt.command.cli import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """The abstract classes that a plugin implements, and the values they exchange.
 
-A mechanism takes a problem to an :class:`Outcome`; the pipeline (:mod:`privopt.solve`) measures the
+A mechanism takes a problem to an :class:`Outcome`; the pipeline (:mod:`privopt.run.solve`) measures the
 release it holds with the mechanism's own :class:`PrivacyConstraint`, evaluates it with its
 :class:`UtilityLoss`, and writes it only if the certificate holds. What is claimed
 (:class:`Guarantee`) and what was measured (:class:`Certificate`) are different types.
@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import Factory, define, evolve, field, frozen
 
+from privopt.declare.notebook import card
 from privopt.errors import ModelError, StoppedError, UsageError
-from privopt.notebook import card
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.dsl import Model, StandardForm
     from privopt.execution import Executor
-    from privopt.report.geo import Layer
-    from privopt.report.page import Section
+    from privopt.run.report.geo import Layer
+    from privopt.run.report.page import Section
 
 __all__ = [
     "Certificate",
@@ -346,7 +346,7 @@ class SolveContext:
 class Mechanism(ABC):
     """A paper's method, from problem to release: subclass it and name the class in a MechanismSpec.
 
-    One that releases an obfuscation matrix subclasses :class:`privopt.mechanisms.MetricMechanism` instead, which
+    One that releases an obfuscation matrix subclasses :class:`privopt.metric.mechanism.MetricMechanism` instead, which
     leaves it one method to write.
 
     >>> class Shut(Mechanism):
@@ -361,7 +361,7 @@ class Mechanism(ABC):
     """
 
     problem_class: ClassVar[type]
-    """attrs class declared with :func:`privopt.problem.key`: parsing, faults and ``describe`` follow from it."""
+    """attrs class declared with :func:`privopt.declare.key`: parsing, faults and ``describe`` follow from it."""
 
     release_class: ClassVar[type[Release]]
 
@@ -370,7 +370,7 @@ class Mechanism(ABC):
 
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
-    problems and neighbours from; left out by mechanisms over :class:`privopt.problem.metric.MetricProblem`."""
+    problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""
 
     @abstractmethod
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:

@@ -20,7 +20,7 @@ def toy(tmp_path):
 @pytest.fixture(scope="session")
 def solved_toy(tmp_path_factory):
     """A DIR of the toy problem, solved once; copy it before changing anything."""
-    from privopt.solve import Options, solve
+    from privopt.run.solve import Options, solve
 
     folder = tmp_path_factory.mktemp("solved")
     problem = write_toy(folder / "toy")
@@ -54,7 +54,7 @@ def result_of():
 @pytest.fixture(scope="session")
 def example(tmp_path_factory):
     """DIR of an example problem by its name in examples.py, solved once; copy it before changing anything."""
-    from privopt.solve import Options, solve
+    from privopt.run.solve import Options, solve
 
     made = {}
 

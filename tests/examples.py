@@ -38,7 +38,7 @@ class Example:
     """A problem, and how it is solved.
 
     Attributes:
-        mechanism, options: for :func:`privopt.solve.solve`.
+        mechanism, options: for :func:`privopt.run.solve.solve`.
         write: makes the problem in a folder; returns the problem file.
         secrets: texts that nothing outside ``private/`` may hold.
     """

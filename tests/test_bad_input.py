@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from privopt.cli import cli
+from privopt.command.cli import cli
 
 POINTS = "id,x,y\na,0,0\nb,1,0\nc,0,1\n"
 GEO = "id,lat,lon\na,41,12\nb,41.01,12\nc,41,12.01\n"

@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privopt.cli import cli
-from privopt.solve import Options, solve, verify
+from privopt.command.cli import cli
+from privopt.run.solve import Options, solve, verify
 
 PROBLEM = """
 [records]

@@ -115,7 +115,7 @@ def test_odd_locales_and_clocks_change_nothing(privopt, toy, tmp_path):
 def test_a_phase_that_is_told_once_is_shown_after_two_seconds(capfd):
     import time
 
-    from privopt.terminal import progress_display
+    from privopt.command.terminal import progress_display
 
     with progress_display(quiet=False) as tell:
         tell("model of 3 x 3", 0, None, None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privopt.solve import verify
+from privopt.run.solve import verify
 
 SLOW = """
 [records]

@@ -10,14 +10,14 @@ import pytest
 from attrs import evolve
 from click.testing import CliRunner
 
-from privopt.cli import cli
+from privopt.command.cli import cli
 from privopt.errors import CertificationError, InputError, PrivoptError, RegistryError
 from privopt.interfaces import Certificate, Outcome
-from privopt.matrix import MatrixRelease
-from privopt.mechanisms import Matrix, MetricMechanism
-from privopt.privacy import MetricDP
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.privacy import MetricDP
 from privopt.registry import Registered, discover, registry, using
-from privopt.solve import solve, verify
+from privopt.run.solve import solve, verify
 from privopt.specs import MechanismSpec, MethodSpec
 
 

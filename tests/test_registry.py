@@ -140,7 +140,7 @@ def test_specs_refuse_unknown_guarantees_and_no_methods():
 def test_list_imports_nothing_heavy_and_is_quick():
     code = (
         "import sys, time, json; start = time.perf_counter(); sys.argv = ['privopt', 'list', '--json']\n"
-        "from privopt.cli import main\n"
+        "from privopt.command.cli import main\n"
         "try: main()\n"
         "except SystemExit as stop: code = stop.code\n"
         "heavy = {'numpy', 'sympy', 'scipy', 'mip', 'highspy', 'numba', 'polars', 'opendp'} & set(sys.modules)\n"

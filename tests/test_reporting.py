@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from privopt.errors import InputError, UsageError
-from privopt.reporting import write_figures, write_report
-from privopt.solve import verify
+from privopt.run.report.make import write_figures, write_report
+from privopt.run.solve import verify
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_figures_come_as_svg_and_png(folder, tmp_path):
 
 
 def test_text_from_files_is_escaped(folder):
-    from privopt.report import table_section
+    from privopt.run.report import table_section
 
     assert "<script>" not in table_section("t", ("a",), [("<script>alert(1)</script>",)]).html
 

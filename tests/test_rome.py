@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
-from privopt.problem import load_problem
-from privopt.problem.metric import MetricProblem
-from privopt.solve import Options, solve, verify
+from privopt.declare import load_problem
+from privopt.metric.problem import MetricProblem
+from privopt.run.solve import Options, solve, verify
 from privopt.testing.data import data_path
 
 CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")

@@ -7,11 +7,11 @@ import pytest
 from attrs import evolve
 from click.testing import CliRunner
 
-from privopt.cli import cli
+from privopt.command.cli import cli
+from privopt.command.new import new_plugin
 from privopt.errors import UsageError
 from privopt.registry import Registered, discover, registry, using
-from privopt.scaffold import new_plugin
-from privopt.solve import Options, solve, verify
+from privopt.run.solve import Options, solve, verify
 from privopt.testing import run_check, subject
 from privopt.testing.efforts import EFFORTS
 

@@ -9,8 +9,8 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privopt.declare import File, between, describe_keys, files_of, key, load_problem, positive
 from privopt.errors import InputError
-from privopt.problem import File, between, describe_keys, files_of, key, load_problem, positive
 
 
 @frozen(kw_only=True)

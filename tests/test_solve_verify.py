@@ -15,8 +15,8 @@ from scipy.stats import chisquare
 from toys import TOY, write_toy
 
 from privopt.errors import InfeasibleError, InputError, SolverError, UsageError
-from privopt.files import check_sums, jsonable, new_folder, sums_text
-from privopt.solve import Options, solve, verify
+from privopt.run.folder import check_sums, jsonable, new_folder, sums_text
+from privopt.run.solve import Options, solve, verify
 
 FULL = Options(method="full", solver="highs")
 
@@ -196,7 +196,7 @@ def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
     ],
 )
 def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_toy, tmp_path, change, word):
-    from privopt.audit import audit
+    from privopt.run.audit import audit
 
     folder = copy(solved_toy, tmp_path / "out")
     edit(folder, change)
@@ -241,7 +241,7 @@ def test_a_folder_that_cannot_be_read_is_an_input_error(solved_toy, tmp_path, na
 
 
 def test_draws_follow_the_weights(solved_toy):
-    from privopt.matrix import MatrixRelease
+    from privopt.metric.matrix import MatrixRelease
 
     release = MatrixRelease.load(solved_toy / "mechanism.npz")
     drawn = Counter(release.sample("p2", 1_000_000))

@@ -9,11 +9,11 @@ import sys
 import pytest
 from toys import write_toy
 
-from privopt.terminal import Told, time_left
+from privopt.command.terminal import Told, time_left
 
 WORK = """
 import time
-import privopt.terminal as terminal
+import privopt.command.terminal as terminal
 terminal.PATIENCE, terminal.EVERY = 0.2, 0.3
 with terminal.progress_display(quiet=False, limit=60.0, gap=1e-6) as tell:
     for n in range(1, 9):

@@ -133,12 +133,12 @@ def _repeats(backend: Backend, data: Any) -> None:
 
 def _privacy(backend: Backend, data: Any) -> None:
     """Models of metric DP: the answer is as good as a certified mechanism, and its multipliers prove it."""
-    from privopt.baselines.lp import multipliers_of, optimal_model
+    from privopt.declare import load_problem
     from privopt.exact.bound import lower_bound
-    from privopt.losses import ExpectedLoss
-    from privopt.privacy import MetricDP
-    from privopt.problem import load_problem
-    from privopt.problem.metric import MetricProblem
+    from privopt.metric.baselines.lp import multipliers_of, optimal_model
+    from privopt.metric.losses import ExpectedLoss
+    from privopt.metric.privacy import MetricDP
+    from privopt.metric.problem import MetricProblem
     from privopt.testing.metric import metric_problems
     from privopt.testing.reference import best_loss
 

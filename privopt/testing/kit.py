@@ -38,7 +38,7 @@ def conformance(
         spec: for a class: what it would be registered as.
         guarantee: for a class without a spec: the kind it claims.
         profile: :class:`privopt.testing.Profile`; left out: the one that the mechanism names, or the default of
-            :class:`privopt.problem.metric.MetricProblem`.
+            :class:`privopt.metric.problem.MetricProblem`.
         methods: left out: every method that has a guarantee.
         checks: left out: every check; those that do not apply are skipped, with the reason.
         expected_failures: check, or ``"method:check"``, -> reason. Strict: one that passes fails the test.

@@ -1,4 +1,4 @@
-"""The profile of mechanisms over :class:`privopt.problem.metric.MetricProblem`, and the problems it draws."""
+"""The profile of mechanisms over :class:`privopt.metric.problem.MetricProblem`, and the problems it draws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privopt.problem.metric import MetricProblem
+from privopt.metric.problem import MetricProblem
 from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
 from privopt.testing.profile import Profile
 from privopt.testing.spaces import MetricSpace, from_edges, from_points

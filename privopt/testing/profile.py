@@ -1,7 +1,7 @@
 """What a mechanism tells the kit about itself: :class:`Profile`.
 
 A mechanism names its profile by ``kit = "package.module:PROFILE"``. One over
-:class:`privopt.problem.metric.MetricProblem` needs none; where it adds a required table, or some of the default's
+:class:`privopt.metric.problem.MetricProblem` needs none; where it adds a required table, or some of the default's
 problems are not for it, :func:`privopt.testing.metric_profile` makes one in a line.
 """
 

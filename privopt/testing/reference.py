@@ -18,7 +18,7 @@ def best_loss(data: Any) -> float:
     its repaired integers certify.
 
     Args:
-        data: a :class:`privopt.problem.data.MetricData`, small.
+        data: a :class:`privopt.metric.data.MetricData`, small.
     """
     weighted = np.asarray(data.weighted)
     constant = min(float(sum(map(Fraction, column))) for column in weighted.T.tolist())

@@ -15,11 +15,11 @@ import attrs
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.interfaces import Mechanism, Outcome, SolveContext
-from privopt.problem import load_problem
 from privopt.registry import Registered, Registry, discover, registry, using
-from privopt.solve import Options, solve
+from privopt.run.solve import Options, solve
 from privopt.specs import GUARANTEE_KINDS, MechanismSpec, MethodSpec
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
@@ -230,7 +230,7 @@ class Subject:
         Args:
             problem: to solve.
             fresh: another number asks for another run.
-            options: of :class:`privopt.solve.Options`.
+            options: of :class:`privopt.run.solve.Options`.
         """
         key = (problem.identity, fresh, tuple(sorted(options.items())))
         if key not in self._kept:

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from privopt.attack import (
+from privopt.errors import UsageError
+from privopt.exact import draw_laplace
+from privopt.metric.attack import (
     achieved_epsilon,
     bayes_error,
     entropy_bits,
@@ -18,8 +20,6 @@ from privopt.attack import (
     pair_blocks,
     violations,
 )
-from privopt.errors import UsageError
-from privopt.exact import draw_laplace
 
 
 def exponential(records=7, epsilon=1.0, seed=0):
@@ -99,7 +99,7 @@ def test_bayes_loss_and_entropy_by_the_definition():
 
 
 def test_the_quantile_is_clopper_pearsons():
-    from privopt.attack import _clopper_pearson_low
+    from privopt.metric.attack import _clopper_pearson_low
 
     for hits, n in ((0, 9), (3, 9), (9, 9), (700, 1000)):
         reference = binomtest(hits, n, alternative="greater").proportion_ci(0.99, method="exact").low

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from privopt.baselines.const_opt import FORMS, const_opt_model, tied_form
-from privopt.baselines.exponential import exponential
 from privopt.errors import InputError
-from privopt.problem.geometry import EuclideanMetric, MatrixMetric, Metric, Space
-from privopt.problem.pairs import required_pairs
+from privopt.metric.baselines.const_opt import FORMS, const_opt_model, tied_form
+from privopt.metric.baselines.exponential import exponential
+from privopt.metric.space.geometry import EuclideanMetric, MatrixMetric, Metric, Space
+from privopt.metric.space.pairs import required_pairs
 
 
 def metric_of(points: list[tuple[float, float]], outputs: list[tuple[float, float]] | None = None) -> Metric:

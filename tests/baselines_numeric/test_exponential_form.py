@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.baselines.exponential import exponential
 from privopt.errors import InputError
+from privopt.metric.baselines.exponential import exponential
 
 
 @settings(deadline=None)

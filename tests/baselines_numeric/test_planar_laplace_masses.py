@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.spatial import Voronoi, cKDTree
 
-from privopt.baselines.planar_laplace import planar_laplace, project, voronoi_cells
 from privopt.errors import InputError
-from privopt.problem.places import Space, grid_points, haversine
+from privopt.metric.baselines.planar_laplace import planar_laplace, project, voronoi_cells
+from privopt.metric.space.places import Space, grid_points, haversine
 
 
 def space(points: object, kind: str = "planar") -> Space:

@@ -26,7 +26,7 @@ def since(began: tuple[float, float]) -> tuple[float, float]:
 
 def ours(method: str) -> Callable[[Problem, float], Answer]:
     def run(problem: Problem, limit: float) -> Answer:
-        from privopt.optimal import Instance, dual_bound, solve
+        from privopt.metric.optimal import Instance, dual_bound, solve
 
         for warm in ("star", "column-generation", "interior-point"):  # compiled code is read from its cache
             solve(Instance(**grid(3, "8nb", 2.0)), method=warm)

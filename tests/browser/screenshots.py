@@ -18,8 +18,8 @@ sys.path.insert(0, str(HERE.parent))
 from albums import write_album  # noqa: E402
 from examples import EXAMPLES  # noqa: E402
 
-from privopt.reporting import write_report  # noqa: E402
-from privopt.solve import Options, solve  # noqa: E402
+from privopt.run.report.make import write_report  # noqa: E402
+from privopt.run.solve import Options, solve  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from privopt.reporting import write_report
-from privopt.solve import Options, solve
+from privopt.run.report.make import write_report
+from privopt.run.solve import Options, solve
 
 pytestmark = pytest.mark.xdist_group("reports")
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from examples import EXAMPLES
 
-from privopt.reporting import write_report
+from privopt.run.report.make import write_report
 
 pytestmark = pytest.mark.xdist_group("reports")
 
@@ -73,7 +73,7 @@ def test_choosing_a_record_changes_the_picture(name, report, watched):
 
 def test_the_map_says_what_the_release_holds(report, watched):
     """The likeliest output and its probability, as the matrix has them."""
-    from privopt.solve import load_release
+    from privopt.run.solve import load_release
 
     path = report("optimal-lp")
     _, _, _, release, _ = load_release(path.parent)

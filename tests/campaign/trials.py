@@ -15,7 +15,7 @@ from typing import Any, Final
 from attrs import define, field, frozen
 from click.testing import CliRunner
 
-from privopt.cli import cli
+from privopt.command.cli import cli
 
 __all__ = ["Ended", "Tally", "privopt", "spread"]
 

@@ -33,8 +33,8 @@ from typing import Any
 from attrs import evolve, frozen
 from click.testing import CliRunner
 
-from privopt.cli import cli
-from privopt.problem import describe_keys
+from privopt.command.cli import cli
+from privopt.declare import describe_keys
 from privopt.registry import Registered, discover, registry, using
 
 ROOT = Path(__file__).resolve().parents[2]

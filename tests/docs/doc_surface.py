@@ -18,7 +18,7 @@ from typing import Any
 import click
 
 import privopt
-from privopt.cli import cli
+from privopt.command.cli import cli
 from privopt.specs import Hooks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,41 +29,42 @@ FIRST = [
     "specs",
     "interfaces",
     "errors",
-    "problem",
-    "problem.metric",
-    "problem.data",
-    "problem.tables",
-    "mechanisms",
-    "matrix",
-    "privacy",
-    "losses",
+    "declare",
+    "declare.tables",
+    "metric.problem",
+    "metric.data",
+    "metric.mechanism",
+    "metric.matrix",
+    "metric.privacy",
+    "metric.losses",
+    "nothing",
     "dsl",
     "noise",
     "exact",
     "execution",
-    "report",
-    "attack",
+    "run.report",
+    "metric.attack",
     "testing",
     "registry",
-    "solve",
+    "run.solve",
 ]
 """What a plugin's author needs, in the order in which it is met."""
 
 
 FURTHER = [
-    "audit",
     "backends",
-    "cli",
+    "command.cli",
+    "command.new",
     "decompose",
     "dsl.form",
-    "files",
-    "optimal",
-    "problem.cost",
-    "problem.geometry",
-    "problem.pairs",
-    "problem.roads",
-    "reporting",
-    "scaffold",
+    "metric.cost",
+    "metric.optimal",
+    "metric.space.geometry",
+    "metric.space.pairs",
+    "metric.space.roads",
+    "run.audit",
+    "run.folder",
+    "run.report.make",
     "testing.noise",
     "testing.strategies",
 ]

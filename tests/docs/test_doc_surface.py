@@ -20,8 +20,8 @@ from doc_surface import (
     unlisted_imports,
 )
 
-from privopt import scaffold
-from privopt.cli import cli
+from privopt.command import new as scaffold
+from privopt.command.cli import cli
 from privopt.specs import Hooks
 
 AGAIN = "the documentation lags behind the code; python tests/docs/doc_surface.py writes its listings again"
@@ -66,7 +66,7 @@ def test_a_renamed_hook_and_another_parameter_are_found(monkeypatch):
 
 def test_a_renamed_name_and_another_signature_are_found(monkeypatch):
     import privopt.noise
-    from privopt.matrix import MatrixRelease
+    from privopt.metric.matrix import MatrixRelease
 
     original = privopt.noise.split_budget
     monkeypatch.setattr(privopt.noise, "split_budget", lambda epsilon, parts: original(epsilon, parts))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from privopt.optimal import Instance
+from privopt.metric.optimal import Instance
 
 
 def grid(side: int, other: int | None = None) -> np.ndarray:

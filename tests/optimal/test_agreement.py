@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError, SolverError, UnknownNameError
-from privopt.optimal import Instance, Multipliers, dual_bound, solve
+from privopt.metric.optimal import Instance, Multipliers, dual_bound, solve
 
 METHODS = ("auto", "interior-point", "column-generation", "star")
 

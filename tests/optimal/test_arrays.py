@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
-from privopt.optimal import solve
-from privopt.optimal.arrays import DEVICE, torch_arrays
-from privopt.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal import solve
+from privopt.metric.optimal.arrays import DEVICE, torch_arrays
+from privopt.metric.optimal.interior_point import solve_interior_point
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

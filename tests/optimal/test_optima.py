@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privopt.optimal import dual_bound, solve
+from privopt.metric.optimal import dual_bound, solve
 
 PUBLISHED = [
     (10, "8nb", 0.7, 1.965991160),
@@ -65,8 +65,8 @@ def test_star_is_optimal_on_even_grids(grid_instance):
 
 
 def test_symmetry_changes_nothing(grid_instance):
-    from privopt.optimal.interior_point import solve_interior_point
-    from privopt.optimal.symmetry import find_symmetry
+    from privopt.metric.optimal.interior_point import solve_interior_point
+    from privopt.metric.optimal.symmetry import find_symmetry
 
     instance = grid_instance(6, "8nb", 0.5)
     assert find_symmetry(instance).order == 8
@@ -78,7 +78,7 @@ def test_symmetry_changes_nothing(grid_instance):
 def test_an_uneven_prior_breaks_the_symmetry(grid_instance):
     from attrs import evolve
 
-    from privopt.optimal.symmetry import find_symmetry
+    from privopt.metric.optimal.symmetry import find_symmetry
 
     instance = grid_instance(6, "8nb", 0.5)
     weight = np.linspace(1, 2, 36)[:, None]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.problem.cost import distance_loss, normalised, travel_cost
-from privopt.problem.geometry import EuclideanMetric, grid_points
+from privopt.metric.cost import distance_loss, normalised, travel_cost
+from privopt.metric.space.geometry import EuclideanMetric, grid_points
 
 
 def definition(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.problem.geometry import (
+from privopt.metric.space.geometry import (
     EuclideanMetric,
     HaversineMetric,
     MatrixMetric,

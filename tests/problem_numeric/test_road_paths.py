@@ -14,10 +14,10 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.errors import InputError
-from privopt.problem.cost import travel_cost
-from privopt.problem.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
-from privopt.problem.places import Space
-from privopt.problem.roads import RoadMetric, Roads
+from privopt.metric.cost import travel_cost
+from privopt.metric.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
+from privopt.metric.space.places import Space
+from privopt.metric.space.roads import RoadMetric, Roads
 from privopt.testing.data import data_path
 
 

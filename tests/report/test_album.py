@@ -7,8 +7,8 @@ import re
 import pytest
 from albums import write_album
 
-from privopt.reporting import write_figures, write_report
-from privopt.solve import load_release, solve, verify
+from privopt.run.report.make import write_figures, write_report
+from privopt.run.solve import load_release, solve, verify
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from examples import EXAMPLES
 
-from privopt.report import figures, svg
-from privopt.report.claim import claim
-from privopt.report.theme import INK, NAMES
-from privopt.reporting import write_figures, write_report
-from privopt.solve import Options, load_release, solve
+from privopt.run.report import figures, svg
+from privopt.run.report.claim import claim
+from privopt.run.report.make import write_figures, write_report
+from privopt.run.report.theme import INK, NAMES
+from privopt.run.solve import Options, load_release, solve
 
 pytestmark = pytest.mark.xdist_group("reports")
 

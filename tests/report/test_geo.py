@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from privopt.errors import InputError, UsageError
-from privopt.reporting import write_geo
-from privopt.solve import load_release
+from privopt.run.report.make import write_geo
+from privopt.run.solve import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")
 

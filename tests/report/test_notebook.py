@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from examples import EXAMPLES, SECRETIVE
 
+from privopt.declare import load_problem
+from privopt.declare.notebook import card
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
-from privopt.notebook import card
-from privopt.problem import load_problem
-from privopt.solve import load_release
+from privopt.run.solve import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from examples import SECRETIVE
 
-from privopt.reporting import write_report
+from privopt.run.report.make import write_report
 
 pytestmark = pytest.mark.xdist_group("reports")
 

@@ -12,9 +12,9 @@ from faults import counts, matrix, ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt.declare import key, load_problem
 from privopt.errors import UnknownNameError, UsageError
-from privopt.problem import key, load_problem
-from privopt.problem.metric import MetricProblem
+from privopt.metric.problem import MetricProblem
 from privopt.registry import registry
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from privopt.problem import load_problem
-from privopt.problem.data import MetricData
-from privopt.problem.metric import MetricProblem
+from privopt.declare import load_problem
+from privopt.metric.data import MetricData
+from privopt.metric.problem import MetricProblem
 from privopt.registry import registry
 
 HERE = Path(__file__).resolve().parent

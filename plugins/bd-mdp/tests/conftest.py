@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privopt.interfaces import SolveContext
-from privopt.optimal.instance import Instance
+from privopt.metric.optimal.instance import Instance
 
 
 def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | None = None) -> Instance:

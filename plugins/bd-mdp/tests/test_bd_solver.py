@@ -14,12 +14,12 @@ from privopt.backends import get
 from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
 from privopt.errors import SolverError, StoppedError
-from privopt.optimal.column_generation import solve_column_generation
-from privopt.optimal.instance import dual_bound
-from privopt.optimal.paths import make_graph
-from privopt.optimal.reduce import solve_by_component
-from privopt.optimal.star import kernel_of, make_star
-from privopt.optimal.symmetry import Symmetry
+from privopt.metric.optimal.column_generation import solve_column_generation
+from privopt.metric.optimal.instance import dual_bound
+from privopt.metric.optimal.paths import make_graph
+from privopt.metric.optimal.reduce import solve_by_component
+from privopt.metric.optimal.star import kernel_of, make_star
+from privopt.metric.optimal.symmetry import Symmetry
 from privopt_bd_mdp import solver
 from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows

@@ -11,7 +11,7 @@ import pytest
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.solve import Options, solve, verify
+from privopt.run.solve import Options, solve, verify
 
 TOML = """[locations]
 points = "locations.csv"
@@ -189,7 +189,7 @@ def test_verify_notices(problem):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(out, copy)
         (copy / name).write_text(change((copy / name).read_text()))
-        import privopt.files as files
+        import privopt.run.folder as files
 
         (copy / "SHA256SUMS").write_text(files.sums_text(copy))
         return verify(copy)[0]
@@ -232,7 +232,7 @@ def test_fractions_cannot_come_of_discrete_noise(problem):
 
 
 def test_audit(problem):
-    from privopt.solve import load_release
+    from privopt.run.solve import load_release
 
     out, result, _ = run(problem(settings="delta = 0.1", epsilon="1.0"))
     _, mechanism, loaded, release, read = load_release(out)

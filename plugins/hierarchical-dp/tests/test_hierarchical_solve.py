@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from privopt.errors import InputError, UsageError
-from privopt.solve import Options, solve, verify
+from privopt.run.solve import Options, solve, verify
 from privopt_hierarchical_dp.counts import read_counts, read_units
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets
 
@@ -185,7 +185,7 @@ def test_a_changed_count_is_found_out(tmp_path):
     lines[1] = lines[1].rsplit(",", 1)[0] + ",77"
     path.write_text("\n".join(lines) + "\n")
     sums = tmp_path / "out" / "SHA256SUMS"
-    from privopt.files import sums_text
+    from privopt.run.folder import sums_text
 
     sums.write_text(sums_text(tmp_path / "out"))
     complaints = verify(tmp_path / "out")[0]

@@ -6,8 +6,8 @@ import csv
 
 import numpy as np
 
+from privopt.declare import load_problem
 from privopt.interfaces import SolveContext
-from privopt.problem import load_problem
 from privopt_lr_geo.cities import AIR, Settings, rome
 from privopt_lr_geo.experiments import main
 from privopt_lr_geo.ledger import Ledger

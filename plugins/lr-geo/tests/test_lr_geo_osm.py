@@ -6,8 +6,8 @@ import csv
 
 import pytest
 
-from privopt.problem import load_problem
-from privopt.solve import Options, solve, verify
+from privopt.declare import load_problem
+from privopt.run.solve import Options, solve, verify
 from privopt.testing.data import data_path
 from privopt_lr_geo.cities import Settings
 from privopt_lr_geo.osm import Network, largest_part, main, read_network, through, write

@@ -7,11 +7,11 @@ import csv
 import numpy as np
 import pytest
 
-from privopt.audit import audit
+from privopt.declare import load_problem
 from privopt.errors import InputError
 from privopt.execution import processes
-from privopt.problem import load_problem
-from privopt.solve import Options, solve
+from privopt.run.audit import audit
+from privopt.run.solve import Options, solve
 from privopt_lr_geo import reference
 from privopt_lr_geo.estimate import Exchange, circle_of, estimates
 from privopt_lr_geo.local import Ways, surroundings

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from privopt.declare import load_problem
 from privopt.errors import InputError
 from privopt.exact import certify
 from privopt.interfaces import SolveContext
-from privopt.problem import load_problem
-from privopt.solve import Options, solve, verify
+from privopt.run.solve import Options, solve, verify
 from privopt_lr_geo import server
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.problem import LRGeoProblem
@@ -86,7 +86,7 @@ def test_odd_records_at_tiny_and_huge_epsilon(tmp_path, points, epsilon, method)
 def test_rows_are_sampled_from_the_command_line(write):
     from click.testing import CliRunner
 
-    from privopt.cli import cli
+    from privopt.command.cli import cli
 
     _, out = run(write(), "exact")
     drawn = CliRunner().invoke(cli, ["sample", str(out), "--input", "1-1", "-n", "20"])
@@ -157,8 +157,8 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
 @pytest.mark.parametrize("late", [True, False])
 def test_exact_that_is_stopped_publishes_normalised_weights(tmp_path, monkeypatch, late):
     """Where the optimal mechanism does not come in time: weights at a smaller rate, better than the exponential's."""
-    from privopt import optimal
     from privopt.errors import StoppedError
+    from privopt.metric import optimal
 
     chance = np.random.default_rng(3)
     lines = "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate((chance.random((30, 2)) * 3).tolist()))
@@ -275,7 +275,7 @@ def test_disconnected_roads(tmp_path):
 
 
 def test_audit_attacks_the_server(write):
-    from privopt.audit import audit
+    from privopt.run.audit import audit
 
     _, out = run(write(), "full")
     found = json.loads(json.dumps(audit(out)))

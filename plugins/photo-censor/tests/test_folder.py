@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from privopt.errors import InputError, UsageError
-from privopt.solve import Options, solve, verify
+from privopt.run.solve import Options, solve, verify
 from privopt.testing.data import data_path
 from privopt_photo_censor import s2
 from privopt_photo_censor.cells import Boxes, Centres, S2Cells, equal_count, read_cells, s2_partition

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privopt.errors import InfeasibleError, InputError, StoppedError
-from privopt.solve import Options, solve, verify
+from privopt.run.solve import Options, solve, verify
 
 
 def album(rng, photos=10, places=8, true=2):
@@ -186,7 +186,7 @@ def test_a_forged_list_is_found_out(problem, tmp_path):
     solve("photo-censor", problem(), tmp_path / "out")
     table = tmp_path / "out" / "deletions.csv"
     table.write_text(table.read_text().replace(",1", ",0"))
-    from privopt.files import sums_text
+    from privopt.run.folder import sums_text
 
     (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(tmp_path / "out"))
     complaints, certificate = verify(tmp_path / "out")

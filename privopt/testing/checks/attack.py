@@ -11,9 +11,9 @@ import hypothesis
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.attack import epsilon_lower
 from privopt.errors import PrivoptError
 from privopt.interfaces import SolveContext
+from privopt.metric.attack import epsilon_lower
 from privopt.testing.checks.base import NOISE, Trial, check
 from privopt.testing.checks.matrix import CONFIDENCE, METRIC, required
 from privopt.testing.noise import recorded, same_measurements

@@ -11,9 +11,9 @@ import attrs
 import numpy as np
 
 from privopt.errors import PrivoptError
-from privopt.files import SUMS, sums_text
-from privopt.matrix import ARTEFACT
-from privopt.solve import load_release, verify
+from privopt.metric.matrix import ARTEFACT
+from privopt.run.folder import SUMS, sums_text
+from privopt.run.solve import load_release, verify
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.matrix import required
 from privopt.testing.under_trial import Run, Subject, told

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import attrs
 from attrs import NOTHING, frozen
 
+from privopt.declare import File
 from privopt.errors import PrivoptError
-from privopt.problem import File
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import told

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
-from privopt.files import PRIVATE, RESULT, read_result
+from privopt.run.folder import PRIVATE, RESULT, read_result
 from privopt.testing.checks.base import ANY_CLAIM, LITTLE, NOISE, Trial, check
 from privopt.testing.under_trial import Run, told
 
@@ -130,7 +130,7 @@ else:
 cls = module
 for part in qualname.split("."):
     cls = getattr(cls, part)
-from privopt.solve import Options, solve
+from privopt.run.solve import Options, solve
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Subject

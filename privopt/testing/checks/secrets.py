@@ -12,7 +12,7 @@ from typing import Final
 
 import hypothesis
 
-from privopt.files import PRIVATE
+from privopt.run.folder import PRIVATE
 from privopt.testing.checks.base import ANY_CLAIM, LITTLE, NOISE, Trial, check
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject

@@ -13,13 +13,13 @@ import numpy as np
 from attrs import evolve, field, frozen
 from hypothesis import strategies as st
 
+from privopt.declare import File, key
+from privopt.declare.schema import positive
+from privopt.declare.tables import Column, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.exact.certify import certify_additive
 from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
 from privopt.noise import discrete_laplace
-from privopt.problem import File, key
-from privopt.problem.schema import positive
-from privopt.problem.tables import Column, duplicate_faults, read_table
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.strategies import count_vectors, epsilons
 

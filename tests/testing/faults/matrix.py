@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.baselines.lp import solve_full
 from privopt.exact.bound import Multipliers
 from privopt.exact.weights import repair
 from privopt.interfaces import Certificate, Outcome
-from privopt.losses import ExpectedLoss
-from privopt.matrix import ARTEFACT, MatrixRelease
-from privopt.mechanisms import Matrix, MetricMechanism
-from privopt.optimal import Instance, solve
-from privopt.privacy import MetricDP
-from privopt.problem.metric import MetricProblem
+from privopt.metric.baselines.lp import solve_full
+from privopt.metric.losses import ExpectedLoss
+from privopt.metric.matrix import ARTEFACT, MatrixRelease
+from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.optimal import Instance, solve
+from privopt.metric.privacy import MetricDP
+from privopt.metric.problem import MetricProblem
 from privopt.testing.reference import optimum
 
 UNIT = 2**63
@@ -33,7 +33,7 @@ class RightMatrix(MetricMechanism):
         z = self.found(data)
         nothing = np.zeros((len(data.pairs), data.shape[1]))
         multipliers = Multipliers(forward=nothing, backward=nothing)
-        return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt.optimal"})
+        return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt.metric.optimal"})
 
     def found(self, data: Any) -> Any:
         # the general solvers give up, or worse, where eps d is far above 20

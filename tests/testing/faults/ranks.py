@@ -13,11 +13,11 @@ import numpy as np
 from attrs import field, frozen
 from hypothesis import strategies as st
 
+from privopt.declare import File, key
+from privopt.declare.schema import at_least
+from privopt.declare.tables import read_array
 from privopt.errors import Fault, InfeasibleError, InputError
 from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
-from privopt.problem import File, key
-from privopt.problem.schema import at_least
-from privopt.problem.tables import read_array
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, to_toml
 from privopt.testing.strategies import score_matrices
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from privopt.solve import Options, solve
+from privopt.run.solve import Options, solve
 
 
 def loss(folder, method, ranks, epsilon):

@@ -20,11 +20,11 @@ from privopt.backends import Outcome
 from privopt.backends.highs import Session
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
-from privopt.optimal.instance import Instance, Multipliers, Solution, dual_bound
-from privopt.optimal.paths import Graph, make_graph
-from privopt.optimal.pricing import Trees
-from privopt.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
-from privopt.optimal.symmetry import Symmetry
+from privopt.metric.optimal.instance import Instance, Multipliers, Solution, dual_bound
+from privopt.metric.optimal.paths import Graph, make_graph
+from privopt.metric.optimal.pricing import Trees
+from privopt.metric.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
+from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["PIVOTS", "Lagrangian"]
 

@@ -6,9 +6,9 @@ import time
 from typing import Any, Final
 
 from privopt import __version__
-from privopt.baselines.lp import solve_full, solve_structured
 from privopt.interfaces import SolveContext
-from privopt.mechanisms import Matrix, MetricMechanism
+from privopt.metric.baselines.lp import solve_full, solve_structured
+from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt_bd_mdp.problem import BDmDPProblem
 
 __all__ = ["BDmDP"]
@@ -33,7 +33,7 @@ class BDmDP(MetricMechanism):
 
 
 def _benders(problem: BDmDPProblem, context: SolveContext) -> Matrix:
-    from privopt.optimal.instance import Instance
+    from privopt.metric.optimal.instance import Instance
     from privopt_bd_mdp.solver import decompose
 
     data = problem.data

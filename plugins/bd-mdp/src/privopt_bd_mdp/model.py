@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import dijkstra
 from privopt.decompose import Partition, ValidRows
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
-from privopt.optimal.instance import Instance, Multipliers
+from privopt.metric.optimal.instance import Instance, Multipliers
 
 __all__ = ["PMO", "PathRows"]
 

@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-from privopt.problem import key
-from privopt.problem.metric import MetricProblem
-from privopt.problem.schema import at_least
+from privopt.declare import key
+from privopt.declare.schema import at_least
+from privopt.metric.problem import MetricProblem
 
 __all__ = ["PARTITIONS", "BDmDPProblem", "Decomposition"]
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
 from privopt.errors import SolverError, StoppedError
 from privopt.interfaces import SolveContext
-from privopt.optimal.auto import interior_point_fits
-from privopt.optimal.instance import Instance, Solution
-from privopt.optimal.interior_point import solve_interior_point
-from privopt.optimal.reduce import solve_by_component
+from privopt.metric.optimal.auto import interior_point_fits
+from privopt.metric.optimal.instance import Instance, Solution
+from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.reduce import solve_by_component
 from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition

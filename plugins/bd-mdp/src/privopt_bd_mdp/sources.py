@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
-from privopt.optimal.instance import Instance
+from privopt.metric.optimal.instance import Instance
 from privopt_bd_mdp.data import Graph, read_nodes
 
 __all__ = ["Source", "gaussian", "grid", "nodes", "radius_for", "roads", "words"]
@@ -83,7 +83,7 @@ class Source:
 
     def pairs(self, *, reduced: bool = True) -> Ints:
         """(P, 2) required pairs; where reduced, without those that others imply."""
-        from privopt.problem.pairs import reduce_pairs
+        from privopt.metric.space.pairs import reduce_pairs
 
         i, j = np.nonzero(np.triu(self.distances <= self.within, 1))
         pairs = np.column_stack([i, j]).astype(np.int64)
@@ -173,7 +173,7 @@ def nodes(file: Path, records: int | None = None, neighbours: int = 8, within: f
     The roads between them are not published. Travel goes along a stand-in: the graph of the ``neighbours`` nearest
     of each, its components joined by their shortest links.
     """
-    from privopt.problem.places import haversine
+    from privopt.metric.space.places import haversine
 
     points = read_nodes(file)[:records]
     table = haversine(points[:, None, ::-1], points[None, :, ::-1])

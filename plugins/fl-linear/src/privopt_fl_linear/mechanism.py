@@ -11,7 +11,7 @@ import numpy as np
 
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext
-from privopt.privacy.nothing import NoGuarantee
+from privopt.nothing import NoGuarantee
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location
@@ -24,8 +24,8 @@ from privopt_fl_linear.theory import assumption_5, bounds, values
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt.report import Section
-    from privopt.report.geo import Layer
+    from privopt.run.report import Section
+    from privopt.run.report.geo import Layer
 
 __all__ = ["FLLinear"]
 
@@ -135,7 +135,7 @@ class FLLinear(Mechanism):
             "statistical": None,
         }
         if result.get("certificate", {}).get("arithmetic") != "declared":
-            from privopt.attack import epsilon_lower
+            from privopt.metric.attack import epsilon_lower
 
             none, one = (
                 np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), problem.privacy.epsilon, noise=problem.noise)[0])

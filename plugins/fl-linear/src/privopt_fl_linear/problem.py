@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from attrs import field, frozen
 
+from privopt.declare import File, between, key, non_negative, positive, problem_html
+from privopt.declare.tables import Column, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
-from privopt.problem import File, between, key, non_negative, positive, problem_html
-from privopt.problem.tables import Column, duplicate_faults, read_array, read_table
 from privopt_fl_linear.margins import Kind, MarginRule, Split
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.quantiles import Noise

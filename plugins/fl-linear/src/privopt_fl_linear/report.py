@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from privopt.report import Section, drawing, figure_section, table, table_section, themed
-from privopt.report.figures import beside
-from privopt.report.geo import Feature, Layer
-from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
+from privopt.metric.figures import beside
+from privopt.run.report import Section, drawing, figure_section, table, table_section, themed
+from privopt.run.report.geo import Feature, Layer
+from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import grid
 from privopt_fl_linear.metric import Floats

@@ -23,7 +23,7 @@ from privopt_hierarchical_dp.tree import Ints, Tree, add_up
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt.report import Section
+    from privopt.run.report import Section
 
 __all__ = ["HierarchicalDP", "PostProcessing", "draw"]
 

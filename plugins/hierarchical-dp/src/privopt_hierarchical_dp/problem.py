@@ -7,8 +7,8 @@ from typing import Any
 
 from attrs import field, frozen
 
+from privopt.declare import File, at_least, between, key, positive, problem_html
 from privopt.errors import Fault, InputError
-from privopt.problem import File, at_least, between, key, positive, problem_html
 
 __all__ = ["HierarchyProblem"]
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, themed
-from privopt.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
+from privopt.run.report import Section, drawing, figure_section, pair_section, table, table_section, themed
+from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
 from privopt_hierarchical_dp.fitting import Floats, Task, fit, noise_variance, objective_weights
 from privopt_hierarchical_dp.mechanism import draw
 from privopt_hierarchical_dp.methods import level_budgets, sensitivity

@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.generate import census, taxi
 _RUN = """
 import json, resource, sys, time
 start, cpu = time.perf_counter(), time.process_time()
-from privopt.solve import Options, solve
+from privopt.run.solve import Options, solve
 from pathlib import Path
 result = solve("hierarchical-dp", Path(sys.argv[1]), Path(sys.argv[2]), Options(method=sys.argv[3])).result
 usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -18,7 +18,7 @@ from privopt_lr_geo.client import Client
 from privopt_lr_geo.local import Surroundings
 
 if TYPE_CHECKING:
-    from privopt.matrix import MatrixRelease
+    from privopt.metric.matrix import MatrixRelease
     from privopt_lr_geo.estimate import Costs
     from privopt_lr_geo.problem import LRGeoProblem
 
@@ -56,7 +56,7 @@ def relaxed_bound(
     Raises:
         StoppedError: the deadline came before any bound.
     """
-    from privopt.optimal import Instance, solve
+    from privopt.metric.optimal import Instance, solve
 
     data, floors = problem.data, problem.data.prior[around.records, None] * floors
     points = data.records.coordinates

@@ -26,7 +26,7 @@ from privopt_lr_geo.rows import TOTAL, ColumnWeights, steady_exp
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
 
 __all__ = ["Found", "certified_pairs", "exponential_loss", "population_loss", "solve_exact", "whole_matrix"]
 
@@ -278,8 +278,8 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
 def _optimal(data: MetricData, context: SolveContext, reason: str, spare: Found | None) -> Found:
     """The optimal mechanism; where a limit stops it above ``spare`` or the exponential mechanism, the best of them."""
     from privopt import __version__
-    from privopt.matrix import MatrixRelease
-    from privopt.optimal import Instance, solve
+    from privopt.metric.matrix import MatrixRelease
+    from privopt.metric.optimal import Instance, solve
 
     instance = Instance(
         cost=data.weighted,
@@ -311,7 +311,7 @@ def _optimal(data: MetricData, context: SolveContext, reason: str, spare: Found 
     if spare is not None and population_loss(spare.whole, data) < min(own, math.inf if plain is None else plain):
         return evolve(spare, details={**spare.details, **details}, stopped=stopped)
     if plain is not None and own > plain:
-        from privopt.baselines.exponential import exponential
+        from privopt.metric.baselines.exponential import exponential
 
         details["reason"] = f"{reason}; {found.method} was stopped above the exponential mechanism's loss"
         release = MatrixRelease.from_matrix(exponential(data.to_outputs, float(data.epsilon)), data, context)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from privopt_lr_geo.problem import CLOSE
 
 if TYPE_CHECKING:
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
     from privopt_lr_geo.problem import LRGeoProblem
 
 __all__ = ["Surroundings", "Ways", "surroundings"]
@@ -55,7 +55,7 @@ class Ways:
 
 
 def _tabled(data: MetricData) -> bool:
-    from privopt.problem.geometry import MatrixMetric
+    from privopt.metric.space.geometry import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
 

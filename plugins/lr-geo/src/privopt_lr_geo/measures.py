@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt import attack
+from privopt.metric import attack
 from privopt_lr_geo.local import Surroundings
 
 if TYPE_CHECKING:
-    from privopt.matrix import MatrixRelease
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
 
 __all__ = ["across_users", "proposition_bound"]
 

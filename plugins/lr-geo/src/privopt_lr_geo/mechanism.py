@@ -12,8 +12,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
-from privopt.matrix import MatrixRelease
-from privopt.mechanisms import NEAR
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.mechanism import NEAR
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
 from privopt_lr_geo.estimate import Costs, Exchange
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.execution import Executor
-    from privopt.report.geo import Layer
-    from privopt.report.page import Section
+    from privopt.run.report.geo import Layer
+    from privopt.run.report.page import Section
 
 __all__ = ["LRGeo", "MeanOfUsers", "clients_of", "costs_of"]
 
@@ -219,7 +219,7 @@ class LRGeo(Mechanism):
 
     def audit(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
-        from privopt import attack
+        from privopt.metric import attack
         from privopt_lr_geo.threats import attack_server
 
         data, users = problem.data, problem.users

@@ -20,7 +20,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.errors import Fault, InputError, PrivoptError, UsageError
-from privopt.problem.geometry import haversine
+from privopt.metric.space.geometry import haversine
 from privopt_lr_geo.cities import Settings
 
 __all__ = ["Network", "largest_part", "main", "read_network", "through", "write"]

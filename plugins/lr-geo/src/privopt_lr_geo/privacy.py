@@ -10,12 +10,12 @@ from attrs import evolve, field, frozen
 from privopt.errors import Fault, InputError
 from privopt.exact import certify
 from privopt.interfaces import Certificate
-from privopt.privacy.metric_dp import MetricDP
+from privopt.metric.privacy import MetricDP
 from privopt_lr_geo.exact import certified_pairs
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
 
 __all__ = ["EveryRow", "OwnMatrices"]
 

@@ -9,12 +9,12 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.declare import at_least, key, non_negative, positive
 from privopt.errors import Fault, InputError
-from privopt.problem import at_least, key, non_negative, positive
-from privopt.problem.metric import MetricProblem
+from privopt.metric.problem import MetricProblem
 
 if TYPE_CHECKING:
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
 
 __all__ = ["LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.problem.pairs import reduce_pairs
+from privopt.metric.space.pairs import reduce_pairs
 from privopt_lr_geo.package import Package, Terms
 
 if TYPE_CHECKING:

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
-from privopt.problem.cost import travel_cost
-from privopt.problem.data import travel_ends
-from privopt.problem.geometry import EARTH_RADIUS_KM, euclidean, haversine
+from privopt.metric.cost import travel_cost
+from privopt.metric.data import travel_ends
+from privopt.metric.space.geometry import EARTH_RADIUS_KM, euclidean, haversine
 from privopt_lr_geo.package import pack, unpack
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt.problem.data import MetricData
-    from privopt.problem.roads import Roads
+    from privopt.metric.data import MetricData
+    from privopt.metric.space.roads import Roads
     from privopt_lr_geo.problem import LRGeoProblem
 
 __all__ = ["LARGEST", "Cells", "Extract", "Places", "ReferenceTable", "Request"]

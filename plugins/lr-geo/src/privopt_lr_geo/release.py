@@ -14,13 +14,13 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
-from privopt.matrix import ARTEFACT, MatrixRelease
+from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt_lr_geo.exact import whole_matrix
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.rows import ColumnWeights
 
 if TYPE_CHECKING:
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
 
 __all__ = ["PUBLIC", "LRGeoRelease", "Published"]
 

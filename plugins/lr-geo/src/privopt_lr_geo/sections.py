@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.problem.geometry import Space
-from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
-from privopt.report.explorer import Explored, explorer, fits
-from privopt.report.figures import beside, convergence, layout
-from privopt.report.geo import Layer, point_features
-from privopt.report.metric import trajectory_of
-from privopt.report.theme import BAD, INK, LINE, MANY, MARK, PALE, axes_of
+from privopt.metric.explorer import Explored, explorer, fits
+from privopt.metric.figures import beside, convergence, layout
+from privopt.metric.pages import trajectory_of
+from privopt.metric.space.geometry import Space
+from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
+from privopt.run.report.geo import Layer, point_features
+from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, axes_of
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.problem import CLOSE
 

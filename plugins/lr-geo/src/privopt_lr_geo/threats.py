@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from privopt_lr_geo.package import Package
 
 if TYPE_CHECKING:
-    from privopt.problem.data import MetricData
+    from privopt.metric.data import MetricData
     from privopt_lr_geo.client import Client
     from privopt_lr_geo.problem import LRGeoOptions
 

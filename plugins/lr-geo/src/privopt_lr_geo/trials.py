@@ -15,12 +15,12 @@ from typing import Any, Final
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt import attack
-from privopt.baselines.mechanisms import ConstOptProblem
+from privopt.declare import load_problem
 from privopt.errors import ModelError, SolverError, StoppedError
 from privopt.interfaces import Mechanism, SolveContext
-from privopt.problem import load_problem
-from privopt.problem.metric import MetricProblem
+from privopt.metric import attack
+from privopt.metric.baselines.mechanisms import ConstOptProblem
+from privopt.metric.problem import MetricProblem
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.cities import AIR, Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from privopt.solve import Options, solve
+from privopt.run.solve import Options, solve
 
 
 def lattice(folder: Path, side: int, users: int, epsilon: float) -> Path:

@@ -21,9 +21,9 @@ import numpy as np
 from attrs import frozen
 from PIL import Image, ImageOps
 
+from privopt.declare import File, key, load_problem
+from privopt.declare.schema import positive
 from privopt.errors import Fault, InputError, UsageError
-from privopt.problem import File, key, load_problem
-from privopt.problem.schema import positive
 from privopt_photo_censor.cells import Cells, read_cells
 from privopt_photo_censor.scores import Floats
 

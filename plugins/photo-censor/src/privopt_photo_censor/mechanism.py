@@ -20,7 +20,7 @@ from privopt_photo_censor.scores import Album, Task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt.report import Section
+    from privopt.run.report import Section
 
 __all__ = ["PhotoCensor"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from attrs import field, frozen
 
+from privopt.declare import File, at_least, key, non_negative, problem_html
+from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
-from privopt.problem import File, at_least, key, non_negative, problem_html
-from privopt.problem.tables import read_array
 from privopt_photo_censor.scores import Album, Floats, Task
 
 __all__ = ["PhotoProblem", "Photos", "Privacy"]

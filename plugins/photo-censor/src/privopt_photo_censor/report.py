@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privopt.errors import PrivoptError
-from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
-from privopt.report.figures import beside
-from privopt.report.theme import BAD, INK, MARK, axes_of
+from privopt.metric.figures import beside
+from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
+from privopt.run.report.theme import BAD, INK, MARK, axes_of
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.scores import Album, Floats, Mask
 

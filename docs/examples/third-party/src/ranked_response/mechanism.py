@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 from attrs import define
 
+from privopt.declare import key, non_negative, positive
 from privopt.dsl import Eq, Index, IndexSet, Model, total
-from privopt.mechanisms import Matrix, MetricMechanism
-from privopt.privacy import MetricDP, both_ways
-from privopt.problem import key, non_negative, positive
-from privopt.problem.data import MetricData
-from privopt.problem.geometry import MatrixMetric, Space
+from privopt.metric.data import MetricData
+from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.privacy import MetricDP, both_ways
+from privopt.metric.space.geometry import MatrixMetric, Space
 
 
 def _enough(ranks):

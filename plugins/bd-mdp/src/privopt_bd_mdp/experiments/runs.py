@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.optimal.instance import Instance
+from privopt.metric.optimal.instance import Instance
 from privopt_bd_mdp.experiments.kinds import Kinds
 from privopt_bd_mdp.experiments.sheet import Sheet
 from privopt_bd_mdp.model import PMO
@@ -192,7 +192,7 @@ class Runs:
 
 
 def _by_auto(cell: Cell, instance: Instance) -> dict[str, Any]:
-    from privopt.optimal.auto import solve
+    from privopt.metric.optimal.auto import solve
 
     began = time.monotonic()
     try:

@@ -1,0 +1,307 @@
+"""The command line. Commands, options and exit codes are those of docs/reference/command-line.md.
+
+Nothing heavy is imported here: each command imports what it needs, so ``privopt list`` stays fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, ParamSpec
+
+import click
+
+from privopt import __version__
+from privopt.errors import PrivoptError, UsageError
+
+__all__ = ["cli", "main"]
+
+P = ParamSpec("P")
+
+DONE: Final = 0
+DOES_NOT_HOLD: Final = 1
+BAD_USAGE: Final = 2
+STOPPED_FEASIBLE: Final = 4
+STOPPED_EMPTY: Final = 5
+
+
+def complain(message: object) -> None:
+    """One line or more to standard error."""
+    click.echo(str(message), err=True)
+
+
+def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn privopt's errors into their lines and exit codes, and interrupts into 5."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except PrivoptError as error:
+            complain(error)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            complain("interrupted; nothing written")
+            sys.exit(STOPPED_EMPTY)
+        except BrokenPipeError:
+            sys.stderr.close()
+            sys.exit(DONE)
+        except OSError as error:
+            complain(f"{error.filename or 'input or output'}: {error.strerror}; nothing written")
+            sys.exit(STOPPED_EMPTY)
+        except MemoryError:
+            complain("out of memory; nothing written")
+            sys.exit(STOPPED_EMPTY)
+        except Exception as error:  # code 1 would say that a claim does not hold, which nobody has found
+            if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
+                raise
+            traceback.print_exc()
+            complain("a fault of privopt or of a plugin, not of your input: please report what stands above")
+            sys.exit(STOPPED_EMPTY)
+        sys.exit(code or DONE)
+
+    return run
+
+
+def _positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not (0 < value < float("inf")):
+        raise click.BadParameter(f"{value:g} is not a finite number above 0")
+    return value
+
+
+def _utf8(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Ids are UTF-8, whatever the locale takes an argument's bytes for."""
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that an ASCII locale could not read
+        return os.fsencode(value).decode("utf-8", "replace")
+    return value
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="privopt")
+def cli() -> None:
+    """Optimal privacy mechanisms, with proof."""
+
+
+@cli.command("list")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects on standard output.")
+@guarded
+def list_(as_json: bool) -> int:
+    """Every registered mechanism."""
+    from privopt.registry import registry
+
+    taken = registry()
+    rows = [
+        {
+            "name": name,
+            "plugin": found.plugin,
+            "version": found.version,
+            "guarantee": found.spec.guarantee,
+            "summary": found.spec.summary,
+        }
+        for name, found in taken.mechanisms.items()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        width = max((len(row["name"]) for row in rows), default=0)
+        origin = max((len(f"{row['plugin']} {row['version']}") for row in rows), default=0)
+        for row in rows:
+            owner = f"{row['plugin']} {row['version']}"
+            click.echo(f"{row['name']:<{width}}  {owner:<{origin}}  {row['guarantee']:<9}  {row['summary']}")
+    for broken in taken.broken:
+        complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
+    return BAD_USAGE if any(broken.fatal for broken in taken.broken) else DONE
+
+
+@cli.command()
+@click.argument("mechanism")
+@guarded
+def describe(mechanism: str) -> None:
+    """A mechanism's problem file key by key, its methods, its guarantee and its source."""
+    from privopt.declare import describe_keys
+    from privopt.registry import registry
+
+    found = registry().get(mechanism)
+    spec = found.spec
+    click.echo(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
+    if spec.source:
+        click.echo(f"Source: {spec.source}")
+    loaded = found.load()
+    click.echo(f"\nGuarantee: {spec.guarantee}")
+    if loaded.scope:
+        click.echo(f"  {loaded.scope}")
+    click.echo("\nMethods")
+    wide = max(len(method.name) for method in spec.methods)
+    for method in spec.methods:
+        notes = [
+            note
+            for note in (
+                "default" if method is spec.default else "",
+                "guarantee none: needs --allow-unsafe" if spec.kind_of(method) == "none" else "",
+            )
+            if note
+        ]
+        remark = f" ({', '.join(notes)})" if notes else ""
+        click.echo(f"  {method.name:<{wide}}  {method.summary}{remark}")
+    click.echo("\nProblem file (TOML)")
+    rows = describe_keys(loaded.problem_class)
+    wide = max(len(row.key) for row in rows)
+    for row in rows:
+        unit = f" [{row.unit}]" if row.unit else ""
+        click.echo(f"  {row.key:<{wide}}  {row.type}{unit}; {row.default}; {row.help}")
+
+
+@cli.command()
+@click.argument("mechanism")
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
+@click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
+@click.option("--solver", type=click.Choice(["cbc", "highs"]), default="cbc", show_default=True)
+@click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
+@click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")
+@click.option("--gap", type=float, callback=_positive, metavar="RELATIVE", help="Relative gap asked for.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@click.option("--force", is_flag=True, help="Replace DIR.")
+@click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")
+@guarded
+def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
+    """Solve a problem, certify the release, write DIR."""
+    from privopt.command.terminal import progress_display, summary
+    from privopt.registry import registry
+    from privopt.run.folder import dump_json
+    from privopt.run.solve import Options
+    from privopt.run.solve import solve as run
+
+    limit, gap = options["time_limit"], options["gap"]
+    wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
+    with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
+        solved = run(mechanism, problem, out, Options(progress=progress, **options))
+    for line in solved.complaints:
+        complain(f"warning: {line}")
+    if as_json:
+        click.echo(dump_json(solved.result), nl=False)
+    if not quiet:
+        summary(solved)
+    return STOPPED_FEASIBLE if solved.stopped else DONE
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@guarded
+def verify(folder: Path, jobs: int) -> int:
+    """Check the certificate again from the files in DIR and nothing else."""
+    from privopt.run.solve import verify as run
+
+    complaints, certificate = run(folder, jobs=jobs)
+    for line in complaints:
+        complain(f"{folder}: {line}")
+    if complaints:
+        click.echo(f"{folder}: does not hold")
+        return DOES_NOT_HOLD
+    assert certificate is not None  # measured wherever nothing is complained of
+    if certificate.holds is None:
+        click.echo(f"{folder}: sums hold; no guarantee is claimed")
+    else:
+        click.echo(
+            f"{folder}: holds ({certificate.kind}: worst {certificate.worst:.9g} of {certificate.allowed:.9g} allowed; "
+            f"{certificate.checked:,} conditions; {certificate.arithmetic})"
+        )
+    return DONE
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--input", "input_id", required=True, metavar="ID", callback=_utf8, help="The secret: id of a record.")
+@click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
+@guarded
+def sample(folder: Path, input_id: str, count: int) -> None:
+    """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    from privopt.interfaces import Release
+    from privopt.run.solve import load_release
+
+    _, _, _, release, result = load_release(folder)
+    if type(release).sample is Release.sample:
+        raise UsageError(f"{result['mechanism']} has no distribution to sample: its release is one published result")
+    drawn = release.sample(input_id, count)
+    step = 100_000
+    for first in range(0, len(drawn), step):
+        click.echo("\n".join(drawn[first : first + step]))
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@guarded
+def audit(folder: Path, as_json: bool) -> None:
+    """What an attacker gets from a release."""
+    from privopt.run.audit import audit as run
+    from privopt.run.audit import table
+    from privopt.run.folder import dump_json
+
+    found = run(folder)
+    click.echo(dump_json(found) if as_json else table(found), nl=False)
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Also SVG and PNG files there.")
+@click.option("--geo", type=click.Path(path_type=Path), metavar="FILE", help="Also a map: .geojson or .parquet.")
+@click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
+@guarded
+def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
+    """Write DIR/report.html: one file, works offline."""
+    from privopt.run.report.make import write_figures, write_geo, write_report
+
+    click.echo(str(write_report(folder, truth=truth)))
+    if figures is not None:
+        for path in write_figures(folder, figures):
+            click.echo(str(path))
+    if geo is not None:
+        click.echo(str(write_geo(folder, geo)))
+
+
+@cli.command()
+@click.argument("mechanism")
+@click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
+@click.option("--json", "as_json", is_flag=True, help="A list of results on standard output.")
+@guarded
+def check(mechanism: str, method: str | None, as_json: bool) -> int:
+    """The conformance kit on an installed mechanism."""
+    from privopt.testing.command import check as run
+    from privopt.testing.command import table
+
+    results = run(mechanism, method, told=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"))
+    if as_json:
+        click.echo(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
+    else:
+        click.echo(table(results))
+    return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), metavar="FOLDER", help="Where to write it.")
+@guarded
+def new(name: str, into: Path) -> None:
+    """A new plugin project, whose tests pass as generated."""
+    from privopt.command.new import new_plugin
+
+    folder = new_plugin(name, into)
+    click.echo(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
+
+
+def main() -> None:
+    """Entry point of ``privopt`` and ``python -m privopt``."""
+    cli(prog_name="privopt")

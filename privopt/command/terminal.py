@@ -1,0 +1,194 @@
+"""What the terminal shows: progress on standard error while work goes on, a short table at its end."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from attrs import frozen
+
+if TYPE_CHECKING:
+    from privopt.interfaces import Progress
+    from privopt.run.solve import Solved
+
+__all__ = ["Told", "progress_display", "summary", "time_left"]
+
+PATIENCE: Final = 2.0
+"""Seconds of work before any progress is shown."""
+
+KEPT: Final = 400
+"""What was told last, for the pace."""
+
+MOST: Final = 10 * 86_400.0
+"""A guess beyond it is none."""
+
+EVERY: Final = 5.0
+"""Seconds between lines where standard error is no terminal."""
+
+
+@frozen(kw_only=True)
+class Told:
+    """What a solver said last.
+
+    Attributes:
+        phase, iteration, lower, upper: as in :data:`privopt.interfaces.Progress`.
+        at: seconds since the start.
+    """
+
+    phase: str
+    iteration: int = 0
+    lower: float | None = None
+    upper: float | None = None
+    at: float = 0.0
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap, where both bounds are known."""
+        if self.lower is None or self.upper is None or not self.upper:
+            return None
+        return max(0.0, self.upper - self.lower) / abs(self.upper)
+
+
+def time_left(past: Sequence[Told], now: float, *, limit: float | None, wanted: float | None) -> str:
+    """How long it may still take, in words: at the pace at which the gap has been closing, and until the limit.
+
+    Args:
+        past: what was told, oldest first; the pace is that of its second half.
+        now: seconds since the start.
+        limit: seconds at which the run ends anyway, or None.
+        wanted: gap to close, or None where there is none to wait for.
+    """
+    rest = None if limit is None else max(0.0, limit - now)
+    guess = None
+    known = [(told.at, told.gap) for told in past if told.gap]
+    if wanted and len(known) >= 4:
+        start, first = known[len(known) // 2]
+        end, last = known[-1]
+        if last > wanted and last < first and end > start:
+            guess = (end - now) + (end - start) * math.log(last / wanted) / math.log(first / last)
+    if guess is not None and 0 < guess < MOST and (rest is None or guess < rest):
+        return f"about {_clock(guess)} left"
+    return "" if rest is None else f"at most {_clock(rest)} left"
+
+
+def _clock(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _line(told: Told, seconds: float, left: str) -> str:
+    parts = [f"{seconds:6.1f} s", told.phase]
+    if told.iteration:
+        parts.append(f"round {told.iteration}")
+    if told.upper is not None:
+        parts.append(f"loss {told.upper:.9g}")
+    if told.lower is not None:
+        parts.append(f"bound {told.lower:.9g}")
+    if told.gap is not None:
+        parts.append(f"gap {told.gap:.1e}")
+    if left:
+        parts.append(left)
+    return "  ".join(parts)
+
+
+class _Display:
+    """Draws what was told last, from a thread of its own: a solver that says one thing and then works for minutes is
+    still seen to work.
+    """
+
+    def __init__(self, limit: float | None, wanted: float | None) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+        self.start = time.monotonic()
+        self.limit, self.wanted = limit, wanted
+        self.past: deque[Told] = deque([Told(phase="reading")], maxlen=KEPT)
+        self.spoken = False
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def tell(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+        """Keep what is going on, for the thread to draw."""
+        at = time.monotonic() - self.start
+        self.past.append(Told(phase=phase, iteration=iteration, lower=lower, upper=upper, at=at))
+        self.spoken = True
+
+    def _run(self) -> None:
+        if self.ended.wait(PATIENCE):
+            return
+        if self.console.is_terminal:
+            from rich.text import Text
+
+            with self.console.status("") as status:
+                while not self.ended.wait(0.2):
+                    status.update(Text(self._text()))
+            return
+        while True:
+            if self.spoken:
+                print(self._text(), file=sys.stderr, flush=True)
+            if self.ended.wait(EVERY if self.spoken else 0.2):
+                return
+
+    def _text(self) -> str:
+        now, past = time.monotonic() - self.start, list(self.past)
+        same = [told for told in past if told.phase == past[-1].phase]
+        return _line(past[-1], now, time_left(same, now, limit=self.limit, wanted=self.wanted))
+
+
+@contextmanager
+def progress_display(*, quiet: bool, limit: float | None = None, gap: float | None = None) -> Iterator[Progress | None]:
+    """A callable that shows progress after two seconds of work; None where ``quiet``.
+
+    On a terminal one line is kept up to date; elsewhere a line comes every five seconds. ``limit`` (seconds) and the
+    ``gap`` asked for say how long it may still take.
+    """
+    if quiet:
+        yield None
+        return
+    display = _Display(limit, gap)
+    display.thread.start()
+    try:
+        yield display.tell
+    finally:
+        display.ended.set()
+        display.thread.join()
+
+
+def summary(solved: Solved) -> None:
+    """A short table of what was released, on standard error."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    result = solved.result
+    objective, guarantee, certificate = result["objective"], result["guarantee"], result["certificate"]
+    table = Table(show_header=False, box=None, pad_edge=False)
+    name = {"locations": "protected", "photos": "deleted"}.get(objective["unit"], "loss")
+    table.add_row(name, f"{objective['value']:.9g} {objective['unit']}")
+    if objective["lower_bound"] is None:
+        table.add_row("bound", "none")
+    else:
+        table.add_row("bound", f"{objective['lower_bound']:.9g} {objective['unit']} (gap {objective['gap']:.2g})")
+    epsilon = "" if guarantee["epsilon"] is None else f" epsilon {guarantee['epsilon']:g} {guarantee['unit']}"
+    table.add_row("guarantee", escape(f"{guarantee['kind']}{epsilon} {guarantee['scope']}".rstrip()))
+    if certificate["holds"] is None:
+        table.add_row("certificate", "[bold red]none[/]: this method claims nothing")
+    else:
+        worst, allowed = certificate["worst"], certificate["allowed"]
+        table.add_row(
+            "certificate",
+            f"[bold green]holds[/]: worst {worst:.9g} of {allowed:.9g} ({certificate['checked']:,} conditions)",
+        )
+    if guarantee.get("seeded"):
+        table.add_row("[bold red]warning[/]", "[bold red]seeded, not private[/]: the noise came from --seed")
+    table.add_row("status", result["status"] + (" (stopped early)" if solved.stopped else ""))
+    table.add_row("time", f"{result['time']['total']:.2f} s")
+    table.add_row("written", escape(str(solved.folder)))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(table)

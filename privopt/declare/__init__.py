@@ -1,0 +1,29 @@
+"""What is asked: problem files, declared once, read with every fault named."""
+
+from privopt.declare.schema import (
+    File,
+    Wanted,
+    at_least,
+    between,
+    describe_keys,
+    files_of,
+    key,
+    non_negative,
+    positive,
+)
+from privopt.declare.show import problem_html
+from privopt.declare.toml import load_problem
+
+__all__ = [
+    "File",
+    "Wanted",
+    "at_least",
+    "between",
+    "describe_keys",
+    "files_of",
+    "key",
+    "load_problem",
+    "non_negative",
+    "positive",
+    "problem_html",
+]

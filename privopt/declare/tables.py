@@ -1,0 +1,266 @@
+"""Reading the tables and arrays that a problem file names, with every fault named by row and column.
+
+Rows are counted as an editor counts lines of a plain file: the header is row 1.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import polars as pl
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.declare.schema import File
+from privopt.errors import Fault, InputError
+
+__all__ = ["Column", "Table", "check_ids", "duplicate_faults", "read_array", "read_lines", "read_table"]
+
+MOST_FAULTS: Final = 20
+"""Faults of one file that are listed; the rest are counted."""
+
+
+@frozen(kw_only=True)
+class Column:
+    """A column that a table must or may have.
+
+    Attributes:
+        name: in the header.
+        kind: ``"id"`` (text, not empty), ``"number"`` (finite double) or ``"count"`` (whole number, int64).
+        optional: whether it may be missing from the header.
+        least: smallest value allowed, for numbers.
+        unit: shown in faults.
+    """
+
+    name: str
+    kind: Literal["id", "number", "count"] = "number"
+    optional: bool = False
+    least: float = -math.inf
+    unit: str = ""
+
+
+Table = dict[str, NDArray[Any]]
+"""Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
+
+
+def _limited(faults: Sequence[Fault], file: str) -> list[Fault]:
+    if len(faults) <= MOST_FAULTS:
+        return list(faults)
+    more = len(faults) - MOST_FAULTS
+    return [*faults[:MOST_FAULTS], Fault(file, "", f"{more} more faults of these kinds", "none")]
+
+
+def _text(file: File) -> bytes:
+    try:
+        raw = file.here.read_bytes()
+    except OSError as error:
+        raise InputError([Fault(file.name, "", f"a file that cannot be read ({error.strerror})", "a table")]) from None
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
+    raw = raw.removeprefix(b"\xef\xbb\xbf")
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        row = raw[: error.start].count(b"\n") + 1
+        raise InputError([Fault(file.name, f"row {row}", f"byte 0x{raw[error.start]:02x}", "text in UTF-8")]) from None
+    if b"\0" in raw:
+        row = raw[: raw.index(b"\0")].count(b"\n") + 1
+        raise InputError([Fault(file.name, f"row {row}", "a zero byte", "text")])
+    return raw
+
+
+def _frame(file: File, raw: bytes) -> pl.DataFrame:
+    if not raw.strip():
+        raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
+    try:
+        return pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
+    except pl.exceptions.PolarsError as error:
+        raise InputError([_ragged(file, raw, str(error))]) from None
+
+
+def _ragged(file: File, raw: bytes, reason: str) -> Fault:
+    rows = csv.reader(io.StringIO(raw.decode("utf-8")))
+    width = len(next(rows))
+    for number, row in enumerate(rows, start=2):
+        if row and len(row) != width:
+            return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
+    return Fault(file.name, "", f"text that is no table ({reason.splitlines()[0]})", "comma-separated values")
+
+
+def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:
+    """Read a CSV file with a header (UTF-8, with or without BOM, LF or CRLF).
+
+    Args:
+        file: as the problem names it.
+        columns: wanted; others in the file are left unread.
+        any_of: alternative sets of optional columns, of which exactly one must be there in full
+            (``[("lat", "lon"), ("x", "y")]``).
+
+    Returns:
+        The columns found, by name, each of shape (rows,). At least one row.
+
+    Raises:
+        InputError: with every fault found, up to twenty.
+    """
+    raw = _text(file)
+    frame = _frame(file, raw)
+    header = [name.strip() for name in frame.columns]
+    frame.columns = header if len(set(header)) == len(header) else frame.columns
+    faults = [
+        Fault(file.name, "header", "no column " + repr(c.name), f"columns {', '.join(c.name for c in columns)}")
+        for c in columns
+        if not c.optional and c.name not in header
+    ]
+    if any_of:
+        whole = [names for names in any_of if all(name in header for name in names)]
+        if len(whole) != 1:
+            choices = " or ".join(",".join(names) for names in any_of)
+            found = "columns " + ", ".join(header) if header else "no columns"
+            faults.append(Fault(file.name, "header", found, f"columns {choices}, one of these alone"))
+    if faults:
+        raise InputError(faults)
+    if frame.height == 0:
+        raise InputError([Fault(file.name, "", "a header alone", "at least one row")])
+    table: Table = {}
+    for column in columns:
+        if column.name in header:
+            table[column.name] = _column(file, frame[column.name], column, faults)
+    if faults:
+        raise InputError(_limited(faults, file.name))
+    return table
+
+
+def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) -> NDArray[Any]:
+    stripped = series.str.strip_chars()
+    if column.kind == "id":
+        _note(file, stripped, (stripped == "").to_numpy(), column, "an id", faults)
+        return np.asarray(stripped.to_numpy(), dtype=np.str_)
+    whole = column.kind == "count"
+    unit = f" ({column.unit})" if column.unit else ""
+    wanted = ("a whole number" if whole else "a finite number") + unit
+    values = stripped.cast(pl.Int64 if whole else pl.Float64, strict=False)
+    array: NDArray[Any] = values.fill_null(0).to_numpy()
+    bad = values.is_null().to_numpy()
+    if not whole:
+        bad = bad | ~np.isfinite(array)
+    _note(file, stripped, bad, column, wanted, faults)
+    if column.least > -math.inf:
+        _note(file, stripped, ~bad & (array < column.least), column, f"{wanted} of at least {column.least:g}", faults)
+    return array
+
+
+def _note(
+    file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: list[Fault]
+) -> None:
+    faults.extend(
+        Fault(file.name, f"row {row + 2}, column {column.name}", series[row] or "nothing", wanted)
+        for row in np.flatnonzero(bad)[: MOST_FAULTS + 1].tolist()
+    )
+
+
+def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:
+    """One fault for each id that stands twice."""
+    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
+    faults = [
+        Fault(file, f"row {row + 2}, column {column}", f"{ids[row]!s} again", "ids that differ")
+        for row in again.tolist()
+    ]
+    return _limited(faults, file)
+
+
+def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, what: str) -> NDArray[np.int64]:
+    """Positions of ``ids`` in ``known``.
+
+    Raises:
+        InputError: one fault for each id that is not known.
+    """
+    order = np.argsort(known, kind="stable")
+    place = np.searchsorted(known[order], ids)
+    place[place == len(known)] = 0
+    position = order[place]
+    unknown = np.flatnonzero(known[position] != ids)
+    if unknown.size:
+        faults = [Fault(file.name, f"row {r + 2}, column {column}", str(ids[r]), what) for r in unknown.tolist()]
+        raise InputError(_limited(faults, file.name))
+    return position.astype(np.int64)
+
+
+def read_lines(file: File) -> NDArray[Any]:
+    """Ids, one a line, none of them empty.
+
+    Raises:
+        InputError: a line is empty, or an id stands twice.
+    """
+    lines = [line.strip() for line in _text(file).decode("utf-8").splitlines()]
+    faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
+    if not lines:
+        faults.append(Fault(file.name, "", "an empty file", "ids, one a line"))
+    ids = np.asarray(lines, dtype=np.str_)
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if line and line in seen:
+            faults.append(Fault(file.name, f"row {number}", f"{line} again", "ids that differ"))
+        seen[line] = number
+    if faults:
+        raise InputError(_limited(faults, file.name))
+    return ids
+
+
+def read_array(
+    file: File,
+    shape: tuple[int | None, int | None],
+    *,
+    what: str,
+    least: float = -math.inf,
+    most: float = math.inf,
+    infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
+) -> NDArray[np.float64]:
+    """Read an ``.npy`` matrix of numbers.
+
+    Args:
+        file: as the problem names it.
+        shape: wanted; None for a side that may have any length.
+        what: the array in the field's words, for faults (``"distances (km)"``).
+        least: smallest value allowed.
+        most: largest size of a finite value allowed.
+        infinite: tells which infinities are allowed; none where left out. NaN never is.
+
+    Raises:
+        InputError: not an array of that shape, or values that will not do, by row and column from 0.
+    """
+    sides = " x ".join("any" if side is None else str(side) for side in shape)
+    wanted = f"{what}: an array of numbers, {sides}"
+    try:
+        with file.here.open("rb") as stream:
+            array = np.load(stream, allow_pickle=False)
+    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError([Fault(file.name, "", f"no .npy array ({reason})", wanted)]) from None
+    if not isinstance(array, np.ndarray):
+        raise InputError([Fault(file.name, "", "an archive of arrays", wanted)])
+    if array.dtype.kind not in "iuf":
+        raise InputError([Fault(file.name, "", f"values of type {array.dtype}", wanted)])
+    if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):
+        found = " x ".join(map(str, array.shape))
+        raise InputError([Fault(file.name, "", f"an array of shape {found or 'nothing'}", wanted)])
+    values = np.ascontiguousarray(array, dtype=np.float64)
+    bad = ~np.isfinite(values) | (values < least) | (np.abs(values) > most)
+    if infinite is not None:
+        bad &= ~infinite(values)
+    if bad.any():
+        bound = f" of at least {least:g}" if least > -math.inf else ""
+        bound += f" of at most {most:g} in size" if most < math.inf else ""
+        places = np.argwhere(bad)
+        faults = [
+            Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"{what}: finite numbers{bound}")
+            for r, c in places[: MOST_FAULTS + 1].tolist()
+        ]
+        raise InputError(_limited(faults, file.name))
+    values.setflags(write=False)
+    return values

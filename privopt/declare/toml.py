@@ -1,0 +1,284 @@
+"""Reading problem files: TOML into the attrs classes of :mod:`privopt.declare.schema`, every fault named."""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+
+import attrs
+from attrs import frozen
+from cattrs import Converter
+from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
+from cattrs.gen import make_dict_structure_fn, override
+
+from privopt.declare.schema import KEY, File, Key, Wanted
+from privopt.errors import Fault, InputError
+
+__all__ = ["load_problem"]
+
+T = TypeVar("T")
+
+
+@frozen
+class _Place:
+    base: Path
+    public: bool
+
+
+_place: ContextVar[_Place] = ContextVar("place")
+
+
+@contextmanager
+def _reading(base: Path, public: bool) -> Iterator[None]:
+    token = _place.set(_Place(base, public))
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+def _number(value: Any) -> Decimal | int:
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+        raise Wanted(value, "a number")
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise Wanted(value, "a finite number")
+    return value
+
+
+def _float(value: Any, _: type) -> float:
+    number = _number(value)
+    try:
+        result = float(number)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise Wanted(value, "a number that a double can hold")
+    return result
+
+
+def _fraction(value: Any, _: type) -> Fraction:
+    number = _number(value)
+    if isinstance(number, Decimal) and number and abs(number.adjusted()) > 300:
+        raise Wanted(value, "a number between 1e-300 and 1e300")
+    return Fraction(number)
+
+
+def _int(value: Any, _: type) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Wanted(value, "a whole number")
+    return value
+
+
+def _bool(value: Any, _: type) -> bool:
+    if not isinstance(value, bool):
+        raise Wanted(value, "true or false")
+    return value
+
+
+def _text(value: Any, _: type) -> str:
+    if not isinstance(value, str):
+        raise Wanted(value, "text in quotes")
+    return value
+
+
+def _literal(value: Any, type_: Any) -> Any:
+    choices = get_args(type_)
+    if value not in choices or isinstance(value, bool):
+        raise Wanted(value, "one of " + ", ".join(map(str, choices)))
+    return value
+
+
+def _file(value: Any, _: type) -> File:
+    name = _text(value, str)
+    path = _place.get().base / name
+    wanted = "a file, its path relative to the problem file"
+    try:
+        if not name or path.is_dir():
+            raise Wanted(value, "the name of a file")
+        if not path.is_file():
+            raise Wanted(value, wanted, words=f"{name!r}, which does not exist")
+    except OSError as error:
+        raise Wanted(value, wanted, words=f"{name!r} ({error.strerror})") from None
+    return File(name=name, path=path)
+
+
+def _secret_file(value: Any) -> File:
+    name = _text(value, str)
+    if _place.get().public and not os.path.isfile(_place.get().base / name):
+        return File(name=name, path=None, secret=True)
+    return attrs.evolve(_file(value, File), secret=True)
+
+
+def _origin(type_: Any) -> Any:
+    return get_origin(type_)
+
+
+def _is_optional(type_: Any) -> bool:
+    return get_origin(type_) in (Union, UnionType) and NoneType in get_args(type_)
+
+
+def _union(value: Any, type_: Any) -> Any:
+    """Structure a union: the first member that takes the value; TOML has no null."""
+    members = [member for member in get_args(type_) if member is not NoneType]
+    if len(members) == 1:
+        return _converter().structure(value, members[0])
+    wanted = []
+    for member in members:
+        try:
+            return _converter().structure(value, member)
+        except Wanted as error:
+            wanted.append(error.wanted)
+        except (ClassValidationError, IterableValidationError):
+            if isinstance(value, Mapping) == attrs.has(member):
+                raise
+    raise Wanted(value, " or ".join(wanted) or "another form")
+
+
+def _table(cls: type) -> Callable[[Any, Any], Any]:
+    attrs.resolve_types(cls)
+    overrides: dict[str, Any] = {}
+    for attribute in attrs.fields(cls):
+        declared: Key | None = attribute.metadata.get(KEY)
+        if declared is None:
+            overrides[attribute.name] = override(omit=True)
+            continue
+        overrides[attribute.name] = override(rename=declared.name or attribute.name, struct_hook=_checked(declared))
+    structure = make_dict_structure_fn(
+        cls, _converter(), _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=True, **overrides
+    )
+
+    def hook(value: Any, type_: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise Wanted(value, "a table")
+        return structure(value, type_)
+
+    return hook
+
+
+def _checked(declared: Key) -> Callable[[Any, Any], Any]:
+    def hook(value: Any, type_: Any) -> Any:
+        is_file = type_ is File or (_is_optional(type_) and File in get_args(type_))
+        result = _secret_file(value) if declared.secret and is_file else _converter().structure(value, type_)
+        wanted = declared.check(result) if declared.check is not None else None
+        if wanted:
+            raise Wanted(value, wanted + (f" ({declared.unit})" if declared.unit else ""))
+        return result
+
+    return hook
+
+
+def _sequence(value: Any, type_: Any) -> Any:
+    if not isinstance(value, list):
+        raise Wanted(value, "a list in brackets")
+    member = get_args(type_)[0]
+    results, faults = [], []
+    for position, item in enumerate(value):
+        try:
+            results.append(_converter().structure(item, member))
+        except Wanted as error:
+            faults.append(f"{error.found} at position {position} where {error.wanted} was wanted")
+    if faults:
+        raise Wanted(value, "a list of such values alone", words="; ".join(faults[:3]))
+    return tuple(results)
+
+
+@cache
+def _converter() -> Converter:
+    converter = Converter(detailed_validation=True, forbid_extra_keys=True)
+    converter.register_structure_hook_factory(attrs.has, _table)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) is tuple, _sequence)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) in (Union, UnionType), _union)
+    converter.register_structure_hook_func(lambda type_: _origin(type_) is Literal, _literal)
+    for type_, hook in ((float, _float), (int, _int), (bool, _bool), (str, _text), (Fraction, _fraction)):
+        converter.register_structure_hook(type_, hook)
+    converter.register_structure_hook(File, _file)
+    return converter
+
+
+def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]:
+    """Walk what cattrs gathered and name each fault by its key in the file."""
+    if isinstance(error, ClassValidationError):
+        noted, loose = error.group_exceptions()
+        names = {a.name: (a.metadata[KEY].name or a.name) for a in attrs.fields(error.cl) if KEY in a.metadata}
+        for inner, note in noted:
+            where = f"{path}.{names.get(note.name, note.name)}".lstrip(".")
+            if isinstance(inner, KeyError):
+                declared: Key = attrs.fields_dict(error.cl)[note.name].metadata[KEY]
+                yield Fault(file, where, "nothing", declared.help + (f" ({declared.unit})" if declared.unit else ""))
+            else:
+                yield from _faults(inner, note.type, where, file)
+        for inner in loose:
+            yield from _faults(inner, error.cl, path, file)
+    elif isinstance(error, ForbiddenExtraKeysError):
+        known = ", ".join((a.metadata[KEY].name or a.name) for a in attrs.fields(error.cl) if KEY in a.metadata)
+        for extra in sorted(error.extra_fields):
+            yield Fault(file, f"{path}.{extra}".lstrip("."), "an unknown key", f"one of {known}")
+    elif isinstance(error, IterableValidationError):
+        for inner in error.exceptions:
+            yield from _faults(inner, None, path, file)
+    elif isinstance(error, Wanted):
+        yield Fault(file, path, error.found, error.wanted)
+    elif isinstance(error, InputError):
+        for fault in error.faults:
+            inner_path = f"{path}.{fault.where}".strip(".") if fault.file == "problem" else fault.where
+            yield Fault(file if fault.file == "problem" else fault.file, inner_path, fault.found, fault.wanted)
+    else:
+        raise error
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    def refuse(found: str, wanted: str) -> NoReturn:
+        raise InputError([Fault(path.name, "", found, wanted)])
+
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        refuse("no such file", "a problem file in TOML")
+    except OSError as error:
+        refuse(f"a file that cannot be read ({error.strerror})", "a problem file in TOML")
+    try:
+        text = raw.decode("utf-8-sig")
+        return tomllib.loads(text, parse_float=Decimal)
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
+    except RecursionError:
+        refuse("lists or tables nested too deeply", "TOML 1.0 of a few levels")
+    except (ValueError, ArithmeticError) as error:  # TOMLDecodeError, or a number of thousands of digits
+        refuse(f"text that is not TOML: {error}", "TOML 1.0")
+
+
+def load_problem(cls: type[T], path: Path, *, public: bool = False, ignore: Collection[str] = ()) -> T:
+    """Read a problem file.
+
+    Args:
+        cls: attrs class declared with :func:`key`. Where it has a method ``prepare(self, file: str)`` that is
+            called last, to load and check what the files hold.
+        path: of the TOML file.
+        public: read a published copy, from which secret files may be absent.
+        ignore: tables of other mechanisms, which one file may hold beside this one's.
+
+    Raises:
+        InputError: every fault found in the file, one line each.
+    """
+    own = {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}  # type: ignore[arg-type]
+    data = {name: value for name, value in _toml(path).items() if name in own or name not in ignore}
+    with _reading(path.resolve().parent, public):
+        try:
+            problem: T = _converter().structure(data, cls)
+        except (ClassValidationError, InputError, Wanted) as error:
+            raise InputError(_faults(error, cls, "", path.name)) from None
+    prepare = getattr(problem, "prepare", None)
+    if prepare is not None:
+        prepare(path.name)
+    return problem

@@ -1,0 +1,86 @@
+"""The optimal mechanism as its linear program, said once in the modelling language."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from privopt.interfaces import PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.metric.mechanism import Matrix, multipliers_of
+from privopt.metric.privacy import both_ways
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+    from privopt.metric.data import MetricData
+
+__all__ = ["multipliers_of", "optimal_model", "solve_full", "solve_structured"]
+
+
+def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: UtilityLoss) -> Model:
+    """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
+
+    Pairs that others imply exactly are left out of the model (mathematics: the shortest paths over the
+    others are no longer); the release is certified over all of them.
+    """
+    from privopt.dsl import Eq, Index, IndexSet, Model, total
+
+    m = Model("optimal")
+    X, Y = IndexSet("X", data.records.ids), IndexSet("Y", data.outputs.ids)
+    i, j, k = Index("i", X), Index("j", X), Index("k", Y)
+    z = m.variable("z", X, Y, lower=0)
+    d = m.param("d", data.metric.between)
+    c = m.param("c", data.weighted)
+    utility.emit(m, z=z, i=i, k=k, c=c)
+    m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+    privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=both_ways(data.pairs[data.needed]))
+    return m
+
+
+def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, context: SolveContext) -> Matrix:
+    """The whole LP by CBC or HiGHS.
+
+    Raises:
+        StoppedError: the time limit came before anything feasible.
+        SolverError: the solver died or lied.
+    """
+    data = problem.data
+    model = optimal_model(data, privacy, utility)
+    context.check()
+    context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
+    solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
+    return Matrix.of(solution, data, context)
+
+
+def solve_structured(problem: Any, context: SolveContext) -> Matrix:
+    """One of the structured solvers, or the fastest for the problem at hand (``auto``).
+
+    Raises:
+        SolverError: the method asked for does not apply, or failed.
+        StoppedError: no method gave a mechanism in time.
+    """
+    from privopt import __version__
+    from privopt.metric.optimal.auto import solve
+    from privopt.metric.optimal.instance import Instance
+
+    data = problem.data
+    instance = Instance(
+        cost=data.weighted,
+        pairs=data.pairs[data.needed],
+        distances=data.distances[data.needed],
+        epsilon=float(data.epsilon),
+        coordinates=data.records.coordinates,
+    )
+    found = solve(
+        instance,
+        method=context.method,
+        gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
+        deadline=context.deadline,
+        progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
+    )
+    return Matrix(
+        z=found.z,
+        multipliers=None if found.multipliers is None else found.multipliers.blocks(),
+        over=data.needed,
+        solver={"name": found.method, "version": __version__, "iterations": found.iterations},
+        details={"solve": found.details, "trajectory": found.trajectory},
+        stopped=found.status == "stopped",
+    )

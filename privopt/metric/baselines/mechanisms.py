@@ -1,0 +1,76 @@
+"""The baselines as mechanisms over the metric problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from privopt.declare import key
+from privopt.errors import Fault, InputError
+from privopt.interfaces import SolveContext
+from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.problem import ConstOpt, MetricProblem
+
+__all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "OptimalLP", "PlanarLaplace"]
+
+
+class OptimalLP(MetricMechanism):
+    """The least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """By the whole LP, or by one of the structured solvers."""
+        from privopt.metric.baselines.lp import solve_full, solve_structured
+
+        if context.method == "full":
+            return solve_full(problem, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+        return solve_structured(problem, context)
+
+
+class Exponential(MetricMechanism):
+    """Probabilities proportional to exp(-epsilon d / 2)."""
+
+    kit = "privopt.testing.baselines:EXPONENTIAL"
+
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """Closed form."""
+        from privopt.metric.baselines.exponential import exponential
+
+        data = problem.data
+        return Matrix(z=exponential(data.to_outputs, float(data.epsilon)), solver={"name": "closed form"})
+
+
+class PlanarLaplace(MetricMechanism):
+    """Planar Laplace noise, remapped to the nearest output (Andrés et al., CCS 2013)."""
+
+    kit = "privopt.testing.baselines:PLANAR"
+
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """Integrated over the outputs' Voronoi cells."""
+        from privopt.metric.baselines.planar_laplace import planar_laplace
+
+        data = problem.data
+        if data.records.kind not in ("planar", "geographic") or problem.distance.kind not in ("euclidean", "haversine"):
+            fault = Fault(data.file, "distance.kind", problem.distance.kind, "euclidean or haversine over points")
+            raise InputError([fault])
+        return Matrix(z=planar_laplace(data.records, data.outputs, float(data.epsilon)), solver={"name": "integration"})
+
+
+@frozen(kw_only=True)
+class ConstOptProblem(MetricProblem):
+    """A metric problem and const-opt's radius."""
+
+    const_opt: ConstOpt = key(help="options of const-opt", name="const-opt")
+
+
+class ConstOptimal(MetricMechanism):
+    """LP near the record, exponential form beyond a radius (Imola et al., UAI 2022)."""
+
+    problem_class = ConstOptProblem
+    kit = "privopt.testing.baselines:CONST_OPT"
+
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """The LP through the modelling language."""
+        from privopt.metric.baselines.const_opt import solve_const_opt
+
+        return solve_const_opt(problem, context)

@@ -1,0 +1,227 @@
+"""Figures of a metric release, each a function that takes a release and returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, SOFT, axes_of, themed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
+    from privopt.metric.space.geometry import Space
+
+__all__ = ["Layout", "beside", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
+
+Floats = NDArray[np.float64]
+
+EARTH_KM: Final = 6371.0
+WORK: Final = 3e8
+"""Ratios of probabilities that a figure may compute: pairs times outputs."""
+
+
+@frozen(kw_only=True, eq=False)
+class Layout:
+    """Where things are drawn.
+
+    Attributes:
+        places: (N, 2) positions.
+        axes: what the two axes are; empty where they mean nothing.
+        unit: ``"km"`` where lengths on the drawing are lengths on the ground.
+    """
+
+    places: Floats
+    axes: tuple[str, str]
+    unit: str = ""
+
+
+def layout(*spaces: Space) -> list[Layout]:
+    """Positions in one plane for each space.
+
+    Geographic places are drawn in km from their south-west corner, longitudes shrunk by the cosine of the mean
+    latitude; vectors by their first two principal components; records without coordinates in a circle, in their order.
+    """
+    coordinates = [space.coordinates for space in spaces]
+    counts = [len(space) for space in spaces]
+    known = [values for values in coordinates if values is not None]
+    if len(known) < len(spaces):
+        angle = 2 * np.pi * np.arange(sum(counts)) / sum(counts)
+        placed, axes, unit = np.column_stack([np.sin(angle), np.cos(angle)]), ("", ""), ""
+    else:
+        placed, axes, unit = _plane(np.concatenate(known), spaces[0].kind)
+    ends = np.cumsum(counts)[:-1]
+    return [Layout(places=part, axes=axes, unit=unit) for part in np.split(placed, ends)]
+
+
+def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
+    if kind == "geographic":
+        south, west = values.min(axis=0)
+        degree = np.radians(1.0) * EARTH_KM
+        shrink = np.cos(np.radians(values[:, 0].mean()))
+        placed = np.column_stack([(values[:, 1] - west) * degree * shrink, (values[:, 0] - south) * degree])
+        return placed, (f"km east of {west:.5g}°", f"km north of {south:.5g}°"), "km"
+    if values.shape[1] == 2:
+        unit = "km" if kind == "planar" else ""
+        return np.asarray(values), ("x (km)", "y (km)") if unit else ("x", "y"), unit
+    centred = values - values.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    places = centred @ axes[:2].T
+    if places.shape[1] < 2:
+        places = np.column_stack([places[:, 0], np.zeros(len(places))])
+    return places, ("first principal component", "second principal component"), ""
+
+
+def _dot_size(places: Floats, width: float) -> float:
+    """Area in points squared that fills a grid without overlap, on axes ``width`` inches wide."""
+    some = places[:: max(1, len(places) // 300)]
+    away = np.linalg.norm(some[:, None] - places[None], axis=2)
+    away[away == 0] = np.inf
+    span = max(float(np.ptp(places, axis=0).max()), 1e-300)
+    near = float(np.median(away.min(axis=1))) if len(places) > 1 else span
+    return float(np.clip((0.85 * min(near, span) / span * width * 72) ** 2, 8, 420))
+
+
+def _map(where: Layout, values: Floats, label: str, *, least: float | None = None, most: float | None = None) -> Figure:
+    figure, axes = axes_of(5.6, 4.3)
+    size = _dot_size(where.places, 3.4)
+    x, y = where.places.T
+    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=least, vmax=most, edgecolors="none")
+    drawn.set_rasterized(len(x) > MANY)
+    figure.colorbar(drawn, ax=axes, label=label)
+    axes.set_xlabel(where.axes[0])
+    axes.set_ylabel(where.axes[1])
+    axes.set_aspect("equal")
+    if not where.axes[0]:
+        axes.set_axis_off()
+    return figure
+
+
+def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
+    """(N,) expected loss of each record."""
+    return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
+
+
+def spent_by_pair(release: MatrixRelease, chosen: NDArray[np.int64]) -> Floats:
+    """Greatest |log ratio| over the outputs of some required pairs, by their numbers."""
+    z = release.probabilities
+    with np.errstate(divide="ignore"):
+        logs = np.log(z)
+    i, j = release.pairs[chosen].T
+    worst = np.zeros(len(chosen))
+    step = max(1, 2_000_000 // max(1, z.shape[1]))
+    for start in range(0, len(chosen), step):
+        part = slice(start, start + step)
+        with np.errstate(invalid="ignore"):
+            ratio = np.abs(logs[i[part]] - logs[j[part]])
+        worst[part] = np.nan_to_num(ratio, nan=0.0, posinf=np.inf).max(axis=1)
+    return worst
+
+
+def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
+    """Numbers of the required pairs that a figure looks at: all, or as many of each record's nearest as it bears."""
+    apart = np.flatnonzero(release.distances > 0)
+    most = max(len(release.records), int(WORK / max(1, len(release.outputs))))
+    if apart.size <= most:
+        return apart
+    each = max(1, most // len(release.records))
+    ends = np.concatenate([release.pairs[apart, 0], release.pairs[apart, 1]])
+    twice = np.concatenate([apart, apart])
+    order = np.lexsort([release.distances[twice], ends])
+    ends, twice = ends[order], twice[order]
+    first = np.searchsorted(ends, np.arange(len(release.records)))
+    rank = np.arange(len(ends)) - first[ends]
+    return np.unique(twice[rank < each])
+
+
+def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
+    """(N,) share of epsilon that each record uses: its worst log ratio / (epsilon d), over :func:`nearest_pairs`."""
+    chosen = nearest_pairs(release)
+    share = spent_by_pair(release, chosen) / (epsilon * release.distances[chosen])
+    found = np.zeros(len(release.records))
+    for end in release.pairs[chosen].T:
+        np.maximum.at(found, end, share)
+    return found
+
+
+@themed
+def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
+    """Expected loss of each record, over the map."""
+    return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", least=0.0)
+
+
+@themed
+def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
+    """Share of epsilon that each record uses against its neighbours, over the map; 1 is all that is allowed."""
+    spent = spent_of_records(release, float(data.epsilon))
+    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", least=0.0, most=1.0)
+
+
+@themed
+def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
+    """Where the release of one record falls: probability of each output, over the map.
+
+    Raises:
+        ValueError: no record has that id.
+    """
+    row = release.records.tolist().index(record)
+    return _map(layout(data.outputs)[0], release.probabilities[row], f"probability of release from {record}")
+
+
+@themed
+def spent_by_distance(release: MatrixRelease, data: MetricData, *, most: int = 2_000) -> Figure:
+    """Greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
+    figure, axes = axes_of(5.6, 4.3)
+    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // most))]
+    worst, distance = spent_by_pair(release, chosen), release.distances[chosen]
+    end = float(distance.max()) if len(distance) else 1.0
+    axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
+    axes.scatter(distance, worst, s=14, alpha=0.45, color=MARK, edgecolors="none", label="a required pair", zorder=3)
+    axes.set_xlabel(f"distance d ({data.unit})")
+    axes.set_ylabel("greatest log ratio")
+    axes.legend(loc="upper left")
+    return figure
+
+
+@themed
+def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
+    """Bound and loss over time; ``trajectory`` holds (seconds, lower, upper), of which unknown ones are left out."""
+    figure, axes = axes_of(7.6, 3.4)
+    values = np.array(
+        [[float(value) if isinstance(value, (int, float)) else np.nan for value in row] for row in trajectory]
+    )
+    values[~np.isfinite(values)] = np.nan
+    seconds, lower, upper = values.T
+    both = np.isfinite(lower) & np.isfinite(upper)
+    axes.fill_between(seconds[both], lower[both], upper[both], step="post", color=LINE, alpha=0.5, label="open")
+    axes.step(seconds, upper, where="post", label="best mechanism", color=MARK)
+    axes.step(seconds, lower, where="post", label="proved bound", color=BAD)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel(unit)
+    axes.legend()
+    return figure
+
+
+@themed
+def beside(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
+    """Losses of mechanisms as bars, the first one's own, with the proved bound as a line."""
+    figure, axes = axes_of(7.6, 0.9 + 0.42 * len(rows))
+    names = [name for name, _ in rows]
+    values = [value for _, value in rows]
+    colours = [MARK] + [SOFT] * (len(rows) - 1)
+    drawn = axes.barh(names, values, color=colours, height=0.62)
+    axes.bar_label(drawn, labels=[f"{value:.4g}" for value in values], padding=4, color=INK)
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    axes.set_xlabel(unit)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    if bound is not None and np.isfinite(bound):
+        axes.axvline(bound, color=BAD, linewidth=1.5, linestyle="--", label="proved bound")
+        figure.legend(loc="outside upper right")
+    return figure

@@ -1,0 +1,185 @@
+"""The release of metric mechanisms: an obfuscation matrix in integers.
+
+The released probability IS weight / 2**63: what is certified, written, read back and sampled are the
+same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.declare.notebook import card, grid
+from privopt.errors import Fault, InputError, UnknownNameError
+from privopt.exact.sample import draw
+from privopt.exact.weights import Repaired, repair
+from privopt.interfaces import Release, SolveContext
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+
+__all__ = ["ARTEFACT", "UNIT", "MatrixRelease"]
+
+ARTEFACT: Final = "mechanism.npz"
+UNIT: Final = 2**63
+"""Sum of every row of weights."""
+
+SAID: Final = 5
+"""Records that a notebook shows."""
+
+
+def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
+    view = np.asarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+@frozen(kw_only=True, eq=False)
+class MatrixRelease(Release):
+    """An obfuscation matrix: row i is the distribution of what record i releases.
+
+    Attributes:
+        weights: (N, K) uint64, every row summing to 2**63.
+        records: (N,) ids of the secrets.
+        outputs: (K,) ids of what may be released.
+        pairs: (P, 2) int64, the required pairs, i < j, by row.
+        distances: (P,) float64, their distances; each double means the rational that it is.
+        repaired: what the repair did, where this release came from one.
+    """
+
+    weights: NDArray[np.uint64] = field(converter=_frozen_array)
+    records: NDArray[np.str_] = field(converter=_frozen_array)
+    outputs: NDArray[np.str_] = field(converter=_frozen_array)
+    pairs: NDArray[np.int64] = field(converter=_frozen_array)
+    distances: NDArray[np.float64] = field(converter=_frozen_array)
+    repaired: Repaired | None = None
+
+    @classmethod
+    def from_matrix(cls, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
+        """Repair any near-feasible matrix of probabilities (N, K) into a release.
+
+        Raises:
+            CertificationError: no repair was found that certifies.
+        """
+        with context.timed("repair"):
+            repaired = repair(
+                z,
+                data.pairs,
+                data.distances,
+                data.epsilon,
+                loss=data.weighted,
+                gap=context.gap,
+                executor=context.executor,
+            )
+        return cls(
+            weights=repaired.weights,
+            records=np.asarray(data.records.ids, dtype=np.str_),
+            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+            pairs=data.pairs,
+            distances=data.distances,
+            repaired=repaired,
+        )
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
+        return self.weights.astype(np.float64) / float(UNIT)
+
+    def write(self, folder: Path) -> None:
+        """Write mechanism.npz."""
+        np.savez(
+            folder / ARTEFACT,
+            weights=self.weights,
+            records=self.records,
+            outputs=self.outputs,
+            pairs=self.pairs,
+            distances=self.distances,
+        )
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> MatrixRelease:
+        """Read mechanism.npz.
+
+        Raises:
+            InputError: it is missing or not of its form.
+        """
+        return cls.load(folder / ARTEFACT)
+
+    @classmethod
+    def load(cls, path: Path) -> MatrixRelease:
+        """Read a matrix from a file of mechanism.npz's form.
+
+        Raises:
+            InputError: it is missing or not of its form.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                parts = {name: archive[name] for name in ("weights", "records", "outputs", "pairs", "distances")}
+            for name in ("records", "outputs"):
+                parts[name].tolist()  # characters that are none raise here
+        except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
+            fault = Fault(path.name, "", f"no such archive ({error})", "weights, records, outputs, pairs, distances")
+            raise InputError([fault]) from None
+        single = [Fault(path.name, name, "a single value", "an array") for name, p in parts.items() if p.ndim == 0]
+        if single:
+            raise InputError(single)
+        count, width = len(parts["records"]), len(parts["outputs"])
+        pairs = parts["pairs"]
+        shapes = {"weights": (count, width), "pairs": (len(pairs), 2), "distances": (len(pairs),)}
+        shapes |= {"records": (count,), "outputs": (width,)}
+        kinds = {"weights": "u8", "records": "U", "outputs": "U", "pairs": "i8", "distances": "f8"}
+        faults = [
+            Fault(path.name, name, f"shape {parts[name].shape}", f"shape {shape}")
+            for name, shape in shapes.items()
+            if parts[name].shape != shape
+        ]
+        faults += [
+            Fault(path.name, name, f"type {parts[name].dtype}", f"type {kind}")
+            for name, kind in kinds.items()
+            if parts[name].dtype.str[1:] != kind and not (kind == "U" and parts[name].dtype.kind == "U")
+        ]
+        if not faults and pairs.size and (pairs.min() < 0 or pairs.max() >= count):
+            faults.append(Fault(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}"))
+        if not faults and not (np.isfinite(parts["distances"]).all() and (parts["distances"] >= 0).all()):
+            faults.append(Fault(path.name, "distances", "a negative or infinite distance", "distances of at least 0"))
+        if faults:
+            raise InputError(faults)
+        return cls(**parts)
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw ``count`` outputs for one record, exactly as certified.
+
+        Raises:
+            UnknownNameError: no record has that id.
+        """
+        row = np.flatnonzero(self.records == input_id)
+        if row.size != 1:
+            raise UnknownNameError("record", input_id, self.records.tolist())
+        drawn: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
+        return drawn
+
+    def facts(self) -> Mapping[str, Any]:
+        """Its sizes."""
+        return {
+            "records": len(self.records),
+            "outputs": len(self.outputs),
+            "outputs in use": int(self.weights.any(axis=0).sum()),
+            "required pairs": len(self.pairs),
+        }
+
+    def _repr_html_(self) -> str:
+        chosen = range(min(SAID, len(self.records)))
+        best = [int(self.weights[row].argmax()) for row in chosen]
+        rows = [
+            (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / UNIT)
+            for row, k in zip(chosen, best, strict=True)
+        ]
+        more = grid(("record", "likeliest output", "its probability"), rows)
+        if len(self.records) > SAID:
+            more += f"<p>and {len(self.records) - SAID:,} more</p>"
+        return card(f"Release: {type(self).__name__}", self.facts(), more=more)

@@ -1,0 +1,293 @@
+"""Base of the mechanisms that release an obfuscation matrix: a subclass says only how it finds one.
+
+::
+
+    class Acme(MetricMechanism):
+        def matrix(self, problem, context):
+            z = acme(problem.data.distances, ...)  # (N, K), rows near 1, near-feasible
+            return Matrix(z=z, solver={"name": "acme"})
+
+Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``audit`` follow.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.errors import ModelError
+from privopt.exact.bound import Block, Multipliers, lower_bound
+from privopt.exact.sample import draw
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.metric.losses import ExpectedLoss
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.privacy import MetricDP
+from privopt.metric.problem import MetricProblem
+from privopt.metric.space.pairs import not_implied
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.dsl import Solution
+    from privopt.metric.data import MetricData
+    from privopt.run.report.geo import Layer
+    from privopt.run.report.page import Section
+
+__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of"]
+
+CONFIDENCE: Final = 0.999
+DRAWS: Final = 100_000
+"""Draws for each of the two records that the statistical attack compares."""
+
+SEARCHED: Final = 20_000
+"""Required pairs that the attack chooses from, at most."""
+
+NEAR: Final = 1e-9
+"""Relative difference allowed between a stored distance and the same distance computed again."""
+
+
+@frozen(kw_only=True, eq=False)
+class Matrix:
+    """What :meth:`MetricMechanism.matrix` returns.
+
+    Attributes:
+        z: (N, K) near-feasible probabilities.
+        multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound. They may come
+            as column blocks, for problems too large for two (P, K) arrays.
+        over: (P,) the required pairs that the multipliers belong to; all where None.
+        solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
+    """
+
+    z: NDArray[np.float64]
+    multipliers: Multipliers | Iterable[Block] | None = None
+    over: NDArray[np.bool_] | None = None
+    solver: Mapping[str, Any] = field(factory=dict)
+    details: Mapping[str, Any] = field(factory=dict)
+    stopped: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        solution: Solution,
+        data: MetricData,
+        context: SolveContext,
+        *,
+        variable: str = "z",
+        family: str = "geo-ind",
+        details: Mapping[str, Any] | None = None,
+    ) -> Matrix:
+        """What a solved model says: its matrix, the multipliers for the bound, and how it was found.
+
+        Args:
+            solution: of a model to which :meth:`privopt.metric.privacy.MetricDP.emit` added rows over ``data.needed``,
+                both ways.
+            data: the problem's.
+            context: as it was solved.
+            variable: name of the (N, K) variable.
+            family: name of the privacy rows.
+            details: further ones.
+        """
+        return cls(
+            z=solution.value(variable),
+            multipliers=multipliers_of(solution, data, family),
+            over=data.needed,
+            solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
+            details={"rows": solution.form.shape[0], "columns": solution.form.shape[1], **(details or {})},
+            stopped=solution.status != "optimal",
+        )
+
+
+def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
+    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without.
+
+    Raises:
+        ModelError: the family's rows are not those of ``data.needed``, both ways, for every output.
+    """
+    if solution.duals is None:
+        return None
+    shape = (2, int(data.needed.sum()), len(data.outputs))
+    duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
+    if duals.size != math.prod(shape):
+        raise ModelError(
+            f"family {family} has {duals.size} rows, wanted {math.prod(shape)}: both ways of the {shape[1]} pairs of "
+            f"data.needed, for {shape[2]} outputs"
+        )
+    forward, backward = duals.reshape(shape)
+    return Multipliers(forward=forward, backward=backward)
+
+
+class MetricMechanism(Mechanism):
+    """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`."""
+
+    problem_class = MetricProblem
+    release_class = MatrixRelease
+    scope = (
+        "epsilon-metric DP: for every two records at distance d (all pairs, or those within "
+        "privacy.neighbours_within) and every output, the probabilities differ by a factor of at most "
+        "exp(epsilon d). Holds against whoever sees the output, whatever else they know."
+    )
+
+    @abstractmethod
+    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+        """Find a matrix; it is repaired and certified by the caller.
+
+        Raises:
+            InfeasibleError: there is none.
+            StoppedError: a limit came first.
+        """
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        """Metric DP over the problem's required pairs."""
+        return MetricDP.of(problem.data)
+
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        """Expected loss under the prior."""
+        return ExpectedLoss.of(problem.data)
+
+    def solve(self, problem: Any, context: SolveContext) -> Outcome:
+        """Find a matrix, repair it into integers, bound what any other could reach."""
+        data = problem.data
+        with context.timed("build"):
+            data.required, data.weighted  # noqa: B018  (loaded here, so that building is timed as such)
+        with context.timed("solve"):
+            found = self.matrix(problem, context)
+        context.report("repair")
+        release = MatrixRelease.from_matrix(found.z, data, context)
+        bound = None
+        if found.multipliers is not None:
+            context.report("bound")
+            with context.timed("verify"):
+                over = slice(None) if found.over is None else found.over
+                bound = lower_bound(
+                    data.weighted,
+                    data.pairs[over],
+                    data.distances[over],
+                    data.epsilon,
+                    found.multipliers,
+                    executor=context.executor,
+                )
+        return Outcome(
+            release=release,
+            lower_bound=bound,
+            solver=found.solver,
+            details={**found.details, **_repair_details(release)},
+            stopped=found.stopped,
+        )
+
+    def verify(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
+        """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
+        data = problem.data
+        lines = []
+        for name, stored, wanted in (
+            ("records", release.records, data.records.ids),
+            ("outputs", release.outputs, data.outputs.ids),
+        ):
+            if stored.tolist() != list(wanted):
+                lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
+        return lines or _pairs_cover(release, data)
+
+    def audit(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
+        return audit_matrix(release, problem.data)
+
+    def report(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+        """A map to explore, losses, worst pairs, baselines, convergence."""
+        from privopt.metric.pages import metric_sections
+
+        return metric_sections(release, problem.data, result)
+
+    def figures(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """Loss over the map, privacy spent, one record's spread, convergence."""
+        from privopt.metric.pages import metric_figures
+
+        return metric_figures(release, problem.data, result)
+
+    def geo(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Layer | None:
+        """Records with their losses, and outputs with how often they are released."""
+        from privopt.metric.pages import metric_layer
+
+        return metric_layer(release, problem.data)
+
+
+def audit_matrix(release: MatrixRelease, data: MetricData) -> dict[str, Any]:
+    """What an attacker gets from a matrix.
+
+    ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
+    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs.
+    """
+    from privopt.metric import attack
+
+    z, prior = release.probabilities, data.prior
+    every = attack.pair_blocks(len(release.records), data.metric.between)
+    achieved = attack.achieved_epsilon(z, every)
+    found = attack.violations(z, [(release.pairs, release.distances)], float(data.epsilon))
+    return {
+        "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
+        "gv": {"ratio": found.ratio, "error": found.error},
+        "bayes_error": attack.bayes_error(z, prior),
+        "expected_loss": attack.expected_loss(z, data.cost, prior),
+        "entropy_bits": attack.entropy_bits(z, prior),
+        "statistical": _sampled(release),
+    }
+
+
+def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
+    """A lower bound on epsilon from draws alone, for the required pair whose rows differ most for their distance."""
+    from privopt.metric.attack import epsilon_lower
+
+    apart = np.flatnonzero(release.distances > 0)
+    if not apart.size:
+        return None
+    z = release.probabilities
+    chosen = apart[:: max(1, apart.size // SEARCHED)]
+    i, j = release.pairs[chosen].T
+    spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
+    worst = chosen[int(spread.argmax())]
+    i, j = release.pairs[worst].tolist()
+    bound = epsilon_lower(draw(release.weights[i], DRAWS), draw(release.weights[j], DRAWS), CONFIDENCE)
+    return {
+        "epsilon_lower": bound / float(release.distances[worst]),
+        "confidence": CONFIDENCE,
+        "draws": 2 * DRAWS,
+        "records": [str(release.records[i]), str(release.records[j])],
+    }
+
+
+def _repair_details(release: MatrixRelease) -> dict[str, Any]:
+    repaired = release.repaired
+    if repaired is None:
+        return {}
+    return {
+        "repair": {
+            "tau": repaired.tau,
+            "loss_before": repaired.loss_before,
+            "loss_after": repaired.loss_after,
+            "merged_records": repaired.merged,
+        }
+    }
+
+
+def _pairs_cover(release: MatrixRelease, data: Any) -> list[str]:
+    """The stored pairs must be at their true distances, and be, or imply, every required pair."""
+    pairs, distances = release.pairs, release.distances
+    again = data.metric.between(pairs[:, 0], pairs[:, 1])
+    off = np.flatnonzero(~(np.abs(again - distances) <= NEAR * np.maximum(again, distances)))
+    lines = [
+        f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
+        for row in off[:5].tolist()
+    ]
+    if lines:
+        return lines
+    if np.array_equal(pairs, data.pairs):
+        return []
+    missing = not_implied(pairs, distances, data.pairs, data.distances, slack=NEAR)
+    return [
+        f"mechanism.npz: pairs: the required pair {data.pairs[row].tolist()} is not there and not implied"
+        for row in missing[:5].tolist()
+    ]

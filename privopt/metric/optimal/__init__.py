@@ -1,0 +1,8 @@
+"""Exact solvers for the optimal mechanism of metric differential privacy."""
+
+from __future__ import annotations
+
+from privopt.metric.optimal.auto import solve
+from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution, dual_bound
+
+__all__ = ["Array", "Instance", "Multipliers", "Progress", "Solution", "dual_bound", "solve"]

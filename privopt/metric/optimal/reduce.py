@@ -1,0 +1,298 @@
+"""Make an instance smaller without changing its optimum, and lift the answer back.
+
+Records at distance 0 are merged, implied pairs dropped (mathematics: Theorem 3.1 of the bounded
+metric-DP paper), connected components solved one by one (Property 3.1 there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+from numba import njit
+from numpy.typing import NDArray
+
+from privopt.metric.optimal.instance import Array, Instance, Multipliers, Solution
+
+__all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
+
+MERGE_BELOW = 1e-9
+"""Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
+
+INSIDE, SKIPPED = -1, -2
+
+Solver = Callable[[Instance], Solution]
+Index = NDArray[np.int64]
+
+
+def adjacency(instance: Instance) -> tuple[Index, Index, Array, Index]:
+    """Required-pairs graph in CSR form: row starts, neighbours, log-ratios, pair of each entry."""
+    i, j = instance.pairs.T
+    number = np.arange(len(i))
+    source, target = np.concatenate([i, j]), np.concatenate([j, i])
+    order = np.lexsort((target, source))
+    start = np.zeros(instance.records + 1, dtype=np.int64)
+    np.cumsum(np.bincount(source, minlength=instance.records), out=start[1:])
+    pair = np.concatenate([number, number])[order]
+    return start, target[order], instance.lengths[pair], pair
+
+
+def _labels(records: int, pairs: Index) -> Index:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(records, records))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+@frozen(kw_only=True, eq=False)
+class Merged:
+    """An instance whose records at distance 0 are merged.
+
+    Attributes:
+        original: the instance before.
+        instance: the instance after.
+        group: ``(N,)`` merged record of each original record.
+        pair: for each original pair its pair after; `INSIDE` a group, `SKIPPED` where a shorter pair
+            stands between the same two groups.
+        flipped: whether that pair runs the other way.
+    """
+
+    original: Instance
+    instance: Instance
+    group: Index
+    pair: Index
+    flipped: NDArray[np.bool_]
+
+    def lift(self, solution: Solution) -> Solution:
+        """Answer for the original instance."""
+        z = solution.z[self.group]
+        multipliers = solution.multipliers
+        lifted = None if multipliers is None else Multipliers(blocks=lambda: self._lift_blocks(multipliers))
+        return evolve(solution, z=z, objective=self.original.loss(z), multipliers=lifted)
+
+    def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Array, Array]]:
+        tree = _spanning_trees(self)
+        i, j = self.original.pairs.T
+        # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
+        growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
+        kept = np.flatnonzero(self.pair >= 0)
+        number, turned = self.pair[kept], self.flipped[kept][:, None]
+        for k0, k1, forward, backward in multipliers.blocks():
+            f = np.zeros((len(i), k1 - k0))
+            b = np.zeros_like(f)
+            f[kept] = np.where(turned, backward[number], forward[number])
+            b[kept] = np.where(turned, forward[number], backward[number])
+            reduced = self.original.cost[:, k0:k1].copy()
+            np.add.at(reduced, i, f - growth * b)
+            np.add.at(reduced, j, b - growth * f)
+            for child, parent, p in tree:  # leaves first: all reduced cost moves to the group's first record
+                surplus = reduced[child]
+                up, down = np.maximum(-surplus, 0), np.maximum(surplus, 0) / growth[p]
+                own, other = (f, b) if i[p] == child else (b, f)
+                own[p] += up
+                other[p] += down
+                reduced[parent] += down - growth[p] * up
+                reduced[child] = 0
+            yield k0, k1, f, b
+
+
+def _spanning_trees(merged: Merged) -> list[tuple[int, int, int]]:
+    """Edges (child, parent, pair) of a spanning tree of each group, leaves first."""
+    neighbours: dict[int, list[tuple[int, int]]] = {}
+    for p in map(int, np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))):
+        a, b = map(int, merged.original.pairs[p])
+        neighbours.setdefault(a, []).append((b, p))
+        neighbours.setdefault(b, []).append((a, p))
+    seen: set[int] = set()
+    edges: list[tuple[int, int, int]] = []
+    for root in sorted(neighbours):
+        if root in seen:
+            continue
+        seen.add(root)
+        queue = [root]
+        for node in queue:
+            for other, p in neighbours[node]:
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+                    edges.append((other, node, p))
+    return edges[::-1]
+
+
+def merge_records(instance: Instance) -> Merged | None:
+    """Merge records at distance 0 (log-ratio up to `MERGE_BELOW`); None where there are none."""
+    near = instance.lengths <= MERGE_BELOW
+    if not near.any():
+        return None
+    label = _labels(instance.records, instance.pairs[near])
+    groups = int(label.max()) + 1
+    cost = np.zeros((groups, instance.outputs))
+    np.add.at(cost, label, instance.cost)
+    a, b = label[instance.pairs[:, 0]], label[instance.pairs[:, 1]]
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    across = np.flatnonzero(low != high)
+    key = low[across] * groups + high[across]
+    order = np.lexsort((instance.distances[across], key))
+    unique, first = np.unique(key[order], return_index=True)
+    pair = np.where(low == high, INSIDE, SKIPPED)
+    chosen = across[order][first]  # only the shortest pair between two groups matters
+    pair[chosen] = np.arange(len(unique))
+    coordinates = None
+    if instance.coordinates is not None:
+        coordinates = instance.coordinates[np.unique(label, return_index=True)[1]]
+    small = Instance(
+        cost=cost,
+        pairs=np.stack([unique // groups, unique % groups], axis=1),
+        distances=instance.distances[chosen],
+        epsilon=instance.epsilon,
+        coordinates=coordinates,
+    )
+    return Merged(original=instance, instance=small, group=label, pair=pair, flipped=a > b)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _implied(pairs: Any, length: Any, start: Any, other: Any, weight: Any, slack: float) -> Any:
+    records = len(start) - 1
+    dropped = np.zeros(len(pairs), dtype=np.bool_)
+    row = np.full(records, np.inf)
+    p = 0
+    for i in range(records):
+        if p >= len(pairs) or pairs[p, 0] != i:
+            continue
+        for e in range(start[i], start[i + 1]):
+            row[other[e]] = weight[e]
+        while p < len(pairs) and pairs[p, 0] == i:
+            j = pairs[p, 1]
+            limit = length[p] * (1 + slack)
+            for e in range(start[j], start[j + 1]):
+                if row[other[e]] + weight[e] <= limit and row[other[e]] > 0 and weight[e] > 0:
+                    dropped[p] = True
+                    break
+            p += 1
+        for e in range(start[i], start[i + 1]):
+            row[other[e]] = np.inf
+    return dropped
+
+
+def drop_implied_pairs(instance: Instance, *, slack: float = 1e-13) -> tuple[Instance, Index]:
+    """Drop pairs that two shorter required pairs imply, up to rounding errors of `slack`.
+
+    In doubles many collinear sums exceed the distance by an ulp; the dropped pair is then kept only up
+    to that, and whoever certifies still certifies it. Any bound for the smaller problem is a bound for
+    the whole one.
+
+    Returns:
+        The smaller instance and the numbers of the pairs that are left.
+    """
+    start, other, weight, _ = adjacency(instance)
+    dropped = _implied(instance.pairs, instance.lengths, start, other, weight, slack)
+    kept = np.flatnonzero(~dropped)
+    if len(kept) == len(dropped):
+        return instance, kept
+    return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept]), kept
+
+
+def _scatter(multipliers: Multipliers, rows: Index, pairs: int) -> Multipliers:
+    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+        for k0, k1, forward, backward in multipliers.blocks():
+            f = np.zeros((pairs, k1 - k0))
+            b = np.zeros_like(f)
+            f[rows], b[rows] = forward, backward
+            yield k0, k1, f, b
+
+    return Multipliers(blocks=blocks)
+
+
+def _shared_best(instance: Instance) -> Solution | None:
+    """The answer where one output is the cheapest for every record: it alone, and the proof needs no row."""
+    least = instance.cost.min(axis=1)
+    best = int(instance.cost.sum(axis=0).argmin())
+    if (instance.cost[:, best] > least).any():
+        return None
+    z = np.zeros(instance.cost.shape)
+    z[:, best] = 1
+
+    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+        step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
+        for k0 in range(0, instance.outputs, step):
+            zero = np.zeros((len(instance.pairs), min(step, instance.outputs - k0)))
+            yield k0, k0 + zero.shape[1], zero, zero
+
+    loss = float(least.sum())
+    return Solution(z=z, objective=loss, lower_bound=loss, multipliers=Multipliers(blocks=blocks), method="constant")
+
+
+def _join(instance: Instance, label: Index, rows: list[Index], parts: list[Solution]) -> Solution:
+    z = np.zeros((instance.records, instance.outputs))
+    for c, part in enumerate(parts):
+        z[label == c] = part.z
+
+    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+        sources = [part.multipliers.arrays(instance_of(c)) for c, part in enumerate(parts) if part.multipliers]
+        step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
+        for k0 in range(0, instance.outputs, step):
+            k1 = min(instance.outputs, k0 + step)
+            f = np.zeros((len(instance.pairs), k1 - k0))
+            b = np.zeros_like(f)
+            for number, (forward, backward) in zip(rows, sources, strict=True):
+                f[number], b[number] = forward[:, k0:k1], backward[:, k0:k1]
+            yield k0, k1, f, b
+
+    def instance_of(c: int) -> Instance:
+        return _component(instance, label, c)[0]
+
+    order = {"optimal": 0, "feasible": 1, "stopped": 2}
+    largest = max(parts, key=lambda part: len(part.z))
+    known = all(part.multipliers is not None for part in parts)
+    return Solution(
+        z=z,
+        objective=instance.loss(z),
+        lower_bound=sum(part.lower_bound for part in parts),
+        multipliers=Multipliers(blocks=blocks) if known else None,
+        method=largest.method,
+        iterations=max(part.iterations for part in parts),
+        trajectory=largest.trajectory if len(parts) == 1 else (),
+        status=max((part.status for part in parts), key=order.__getitem__),
+        details={**largest.details, "components": len(parts)},
+    )
+
+
+def _component(instance: Instance, label: Index, c: int) -> tuple[Instance, Index]:
+    members = np.flatnonzero(label == c)
+    rows = np.flatnonzero(label[instance.pairs[:, 0]] == c) if len(instance.pairs) else np.zeros(0, dtype=np.int64)
+    place = np.zeros(instance.records, dtype=np.int64)
+    place[members] = np.arange(len(members))
+    small = Instance(
+        cost=instance.cost[members],
+        pairs=place[instance.pairs[rows]],
+        distances=instance.distances[rows],
+        epsilon=instance.epsilon,
+        coordinates=None if instance.coordinates is None else instance.coordinates[members],
+    )
+    return small, rows
+
+
+def solve_by_component(instance: Instance, solver: Solver) -> Solution:
+    """Reduce `instance`, give each connected part to `solver`, put together.
+
+    What `solver` sees is connected, has no implied pair, no pair at distance 0, and no output that is the
+    cheapest for every record (so at least two records and two outputs).
+    """
+    merged = merge_records(instance)
+    if merged is not None:
+        return merged.lift(solve_by_component(merged.instance, solver))
+    kept, rows = drop_implied_pairs(instance)
+    label = _labels(kept.records, kept.pairs)
+    components = int(label.max()) + 1
+    if components == 1:
+        answer = _shared_best(kept) or solver(kept)
+    else:
+        parts = [_component(kept, label, c) for c in range(components)]
+        answers = [_shared_best(part) or solver(part) for part, _ in parts]
+        answer = _join(kept, label, [number for _, number in parts], answers)
+    if answer.multipliers is not None and len(rows) < len(instance.pairs):
+        answer = evolve(answer, multipliers=_scatter(answer.multipliers, rows, len(instance.pairs)))
+    return answer

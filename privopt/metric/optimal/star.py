@@ -1,0 +1,304 @@
+"""The star mechanism: columns are scaled shortest-path kernels, in closed form.
+
+``Z = W diag(x)``, ``W_is = exp(-eps D_is)``, ``W x = 1``. Its columns are extreme rays of the cone and
+its weights depend on the geometry alone. Column ``s`` serves the output that is cheapest for it; with
+``b_s = min_k (W' cost)_sk`` the prices are ``y = W^-T b``. It is a mechanism when ``x >= 0``, and the
+optimal one when pricing at ``y`` finds no ray of negative value; where every column of ``cost - y``
+has at most one negative entry the shortest-path tree proves that without a pivot.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.errors import SolverError, StoppedError
+from privopt.metric.optimal.flows import tree_multipliers
+from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution
+from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
+from privopt.metric.optimal.pricing import Priced, Trees, price
+from privopt.metric.optimal.reduce import solve_by_component
+from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
+
+__all__ = ["Star", "anchored_bound", "kernel_of", "make_star", "price_all", "proof", "solve_star", "star_trees"]
+
+
+BETWEEN_LOOKS = 1
+"""Outputs priced between two looks at the clock."""
+
+DEEPEST = 230.0
+"""Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
+
+
+@frozen(kw_only=True, eq=False)
+class Star:
+    """Kernel, weights, services and prices of the star mechanism of a connected instance.
+
+    Attributes:
+        graph: required-pairs graph.
+        kernel: ``(N, N)`` the matrix W transposed: row s is column s of W. Symmetric up to the graph's
+            random shrinking, every row inside the cone.
+        weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that there is no star.
+        serves: ``(N,)`` output that column s serves.
+        prices: ``(N,)`` the dual candidate y.
+        anchors: ``(R,)`` record whose column comes nearest to pricing out for each representative output.
+    """
+
+    graph: Graph
+    kernel: Array
+    weights: Array
+    serves: NDArray[np.int64]
+    prices: Array
+    anchors: NDArray[np.int64]
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the weights make a mechanism."""
+        return bool(self.weights.min() >= 0)
+
+    def mechanism(self, outputs: int) -> Array:
+        """The matrix ``(N, K)``."""
+        z = np.zeros((len(self.weights), outputs))
+        if len(np.unique(self.serves)) == len(self.serves):
+            z[:, self.serves] = self.kernel.T * self.weights
+        else:
+            for s, k in enumerate(self.serves):
+                z[:, k] += self.kernel[s] * self.weights[s]
+        return z
+
+
+def _threads() -> int:
+    return min(8, os.cpu_count() or 1)
+
+
+def _parallel(function: Callable[[NDArray[np.int64]], Any], number: int) -> list[Any]:
+    """Run a function that leaves the interpreter lock over slices of ``range(number)``."""
+    parts = np.array_split(np.arange(number), max(1, min(number, 4 * _threads())))
+    if number < 64 or _threads() == 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(_threads()) as pool:
+        return list(pool.map(function, parts))
+
+
+def kernel_of(graph: Graph, symmetry: Symmetry) -> Array:
+    """Rows ``exp(-eps D(s, .))``, each one ray of the cone."""
+    rows = np.unique(symmetry.records.min(axis=0))
+
+    def rays(part: NDArray[np.int64]) -> Array:
+        length = shortest_paths(graph, rows[part])[0]
+        return np.asarray(np.exp(-np.minimum(length, DEEPEST)))
+
+    few: Array = np.concatenate(_parallel(rays, len(rows)))
+    if symmetry.order == 1:
+        return few
+    kernel = np.empty((graph.records, graph.records))
+    for image in symmetry.records:
+        kernel[np.ix_(image[rows], image)] = few
+    return kernel
+
+
+def _solver(kernel: Array) -> Callable[[Array], Array]:
+    """Approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve, lu_factor, lu_solve
+
+    def gradients(right: Array) -> Array | None:
+        x, r = np.zeros_like(right), right.copy()
+        p, rr = r.copy(), float(r @ r)
+        goal = 1e-24 * rr
+        for _ in range(60):
+            q = kernel @ p
+            curvature = float(p @ q)
+            if curvature <= 0:
+                return None
+            step = rr / curvature
+            x, r = x + step * p, r - step * q
+            new = float(r @ r)
+            if new <= goal:
+                return x
+            p, rr = r + (new / rr) * p, new
+        return None
+
+    if gradients(np.ones(len(kernel))) is not None:
+
+        def iterative(right: Array) -> Array:
+            answer = gradients(right)
+            return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
+
+        return iterative
+    try:
+        factor = cho_factor(kernel, lower=True, check_finite=False)
+        return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
+    except LinAlgError:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # singularity shows in the residual
+            mixed = lu_factor(kernel, check_finite=False)
+        return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
+
+
+def make_star(instance: Instance, symmetry: Symmetry) -> Star:
+    """Build the star of a connected instance.
+
+    Raises:
+        SolverError: the kernel is singular (it can be for graph metrics).
+    """
+    graph = make_graph(instance)
+    kernel = kernel_of(graph, symmetry)
+    solve = _solver(kernel)
+    one = np.ones(instance.records)
+    with np.errstate(all="ignore"):
+        weights = solve(one)
+        for _ in range(3):
+            residual = one - weights @ kernel
+            if np.abs(residual).max() < 1e-14:
+                break
+            weights = weights + solve(residual)
+        if not (np.abs(one - weights @ kernel).max() < 1e-11):
+            raise SolverError("the star's kernel is singular here; take interior-point or column-generation")
+        best, serves, anchors = _serve(instance, symmetry, kernel)
+        prices = solve(best)
+        prices = prices + solve(best - kernel @ prices)
+    return Star(graph=graph, kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
+
+
+def _serve(instance: Instance, symmetry: Symmetry, kernel: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Cheapest cost and output of each column, and the anchors; one column of each orbit is looked at."""
+    rows = np.unique(symmetry.records.min(axis=0))
+    number = np.arange(instance.outputs)
+    least, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
+    best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
+    step = max(1, 40_000_000 // instance.outputs)
+    for a in range(0, len(rows), step):
+        here = rows[a : a + step]
+        part = kernel[here] @ instance.cost
+        serves[here], best[here] = part.argmin(axis=1), part.min(axis=1)
+        part -= best[here, None]
+        at = part.argmin(axis=0)
+        value = part[at, number]
+        closer = value < least
+        least[closer], nearest[closer] = value[closer], here[at[closer]]
+    for records, outputs in zip(symmetry.records, symmetry.outputs, strict=True):
+        best[records[rows]] = best[rows]
+        serves[records[rows]] = outputs[serves[rows]]
+    place, member = symmetry.origin()
+    order = np.lexsort((least, place))
+    first = order[np.unique(place[order], return_index=True)[1]]
+    back = np.argsort(symmetry.records[member[first]], axis=1)
+    anchors = np.take_along_axis(back, nearest[first][:, None], axis=1)[:, 0]
+    return best, serves, anchors
+
+
+def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
+    """Shortest-path trees, one for each output, rooted at its anchor."""
+    parts = _parallel(lambda rows: shortest_paths(graph, anchors[rows], trees=True)[1:], len(anchors))
+    parent = np.concatenate([part[0] for part in parts])
+    entry = np.concatenate([part[1] for part in parts])
+    return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
+
+
+def price_all(
+    graph: Graph, instance: Instance, y: Array, trees: Trees, *, most: int = 1_000_000, deadline: float | None = None
+) -> Priced:
+    """Price every output of an instance, in threads; at most so many pivots an output.
+
+    Raises:
+        StoppedError: the deadline (of `time.monotonic`) came first.
+    """
+
+    def one(columns: NDArray[np.int64]) -> list[Priced]:
+        step = len(columns) if deadline is None else BETWEEN_LOOKS
+        found = []
+        for a in range(int(columns[0]), int(columns[-1]) + 1, step):
+            if deadline is not None and time.monotonic() >= deadline:
+                raise StoppedError("the time limit came before all outputs were priced")
+            b = min(a + step, int(columns[-1]) + 1)
+            part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
+            found.append(price(graph, instance.cost[:, a:b], y, part, most=most))
+        return found
+
+    parts = [part for found in _parallel(one, instance.outputs) for part in found]
+    return Priced(
+        value=np.concatenate([part.value for part in parts]),
+        deficit=np.max([part.deficit for part in parts], axis=0),
+        ray=np.concatenate([part.ray for part in parts]),
+        optimal=all(part.optimal for part in parts),
+        pivots=sum(part.pivots for part in parts),
+    )
+
+
+def proof(instance: Instance, symmetry: Symmetry, y: Array, trees: Trees) -> Multipliers:
+    """Multipliers from trees as they are and priced once more at the true log-ratios, whichever prove more.
+
+    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible,
+    so ties do no harm here.
+    """
+    few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
+    again = Trees(parent=trees.parent.copy(), entry=trees.entry.copy(), side=trees.side.copy())
+    price_all(exact, few, y, again, most=4 * instance.records)
+    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
+
+
+def anchored_bound(symmetry: Symmetry, y: Array, priced: Priced) -> float:
+    """Lagrangian bound: a row sums to one, so each record loses at most the most that any output lacks there.
+
+    A share of 1e-12 is taken off for rounding errors.
+    """
+    most = np.zeros(len(symmetry.size))
+    np.maximum.at(most, symmetry.orbit, priced.deficit)
+    return float(y.sum() - most @ symmetry.size - 1e-12 * np.abs(y).sum())
+
+
+def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
+    began = time.monotonic()
+    symmetry = find_symmetry(instance)
+    star = make_star(instance, symmetry)
+    if not star.feasible:
+        raise SolverError(
+            f"the star has {int((star.weights < 0).sum())} negative weights here: it is no mechanism; "
+            "take interior-point or column-generation"
+        )
+    z = star.mechanism(instance.outputs)
+    objective = instance.loss(z)
+    few = symmetry.reduced(instance)
+    y = symmetry.average(star.prices)
+    trees = star_trees(star.graph, star.anchors)
+    priced = price_all(star.graph, few, y, trees)
+    bound = anchored_bound(symmetry, y, priced)
+    if progress is not None:
+        progress(bound, objective, 1, "star")
+    late = deadline is not None and time.monotonic() >= deadline
+    reached = instance.reached(objective, bound, gap)
+    return Solution(
+        z=z,
+        objective=objective,
+        lower_bound=bound,
+        multipliers=proof(instance, symmetry, y, trees),
+        method="star",
+        iterations=1,
+        trajectory=((time.monotonic() - began, bound, objective),),
+        status="optimal" if reached else "stopped" if late else "feasible",
+        details={
+            "pivots": priced.pivots,
+            "least_weight": float(star.weights.min()),
+            "symmetries": symmetry.order,
+        },
+    )
+
+
+def solve_star(
+    instance: Instance, *, gap: float = 1e-6, deadline: float | None = None, progress: Progress | None = None
+) -> Solution:
+    """Build the star mechanism and prove its gap by pricing.
+
+    Raises:
+        SolverError: singular kernel or negative weights: the star is no mechanism here.
+    """
+    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress))

@@ -1,0 +1,182 @@
+"""Body of a metric mechanism's report: a map to explore, losses, worst pairs, baselines, convergence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privopt.metric import figures
+from privopt.metric.explorer import Explored, explorer, fits
+from privopt.run.report.geo import Layer, point_features
+from privopt.run.report.page import Section, drawing, figure_section, pair_section, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
+
+__all__ = ["losses_beside", "metric_figures", "metric_layer", "metric_sections", "trajectory_of"]
+
+
+def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
+    """Rounds in which something is known, from ``details.trajectory``."""
+    rounds = result.get("details", {}).get("trajectory") or []
+    return [row for row in rounds if any(isinstance(value, (int, float)) for value in row[1:])]
+
+
+def losses_beside(data: MetricData, result: Mapping[str, Any]) -> list[tuple[str, float, str]]:
+    """Losses of this release and of mechanisms that need no solver: name, loss, remark."""
+    rows = [(f"this release ({result['mechanism']})", float(result["objective"]["value"]), "")]
+    if data.crossed and data.cost.size <= 4_000_000 and result["mechanism"] != "exponential":
+        crossed = data.to_outputs
+        scores = np.exp(-float(data.epsilon) / 2 * (crossed - crossed.min(axis=1, keepdims=True)))
+        plain = float((data.weighted * scores / scores.sum(axis=1, keepdims=True)).sum())
+        rows.append(("exponential mechanism", plain, "probabilities proportional to exp(-epsilon d / 2)"))
+    best = float((data.prior @ data.cost).min())
+    rows.append(("one output for all", best, "no information released at all"))
+    return rows
+
+
+def metric_figures(release: MatrixRelease, data: MetricData, result: Mapping[str, Any]) -> dict[str, Figure]:
+    """The report's figures by file name."""
+    beside = [(name, loss) for name, loss, _ in losses_beside(data, result)]
+    bound = result["objective"]["lower_bound"]
+    made = {
+        "loss-map": figures.loss_map(release, data),
+        "privacy-map": figures.privacy_map(release, data),
+        "privacy-spent": figures.spent_by_distance(release, data),
+        "release-from-one-record": figures.spread_from(release, data, str(release.records[len(release.records) // 2])),
+        "loss-beside-baselines": figures.beside(beside, f"expected loss ({data.loss_unit})", bound),
+    }
+    trajectory = trajectory_of(result)
+    if len(trajectory) > 1:
+        made["convergence"] = figures.convergence(trajectory, f"loss ({data.loss_unit})")
+    return made
+
+
+def metric_sections(release: MatrixRelease, data: MetricData, result: Mapping[str, Any]) -> list[Section]:
+    """The body of the report."""
+    made = metric_figures(release, data, result)
+    sections = []
+    if fits(release.probabilities):
+        lead = "Choose a record, by the list or by a click on the map, to see where its release falls."
+        sections.append(explorer(_explored(release, data), lead))
+    else:
+        lead = f"One of {len(release.records):,} records; too many for a map to explore."
+        sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))
+    sections.append(_beside(data, result, made["loss-beside-baselines"]))
+    lead = (
+        "On the left what each place's own people lose on average. On the right how much of epsilon is used where: 1 "
+        "is all that is allowed, and more than 1 cannot be, which is what the certificate proves."
+    )
+    drawings = [
+        drawing("Loss over the map", made["loss-map"], "Expected loss of each record."),
+        drawing("Achieved epsilon over the map", made["privacy-map"], "Worst of each record's required pairs."),
+    ]
+    sections.append(pair_section("Loss and privacy over the map", drawings, lead))
+    sections.append(_pairs(release, data, made["privacy-spent"]))
+    if "convergence" in made:
+        lead = "While it was solved: no mechanism with this guarantee can be below the lower line."
+        sections.append(figure_section("Convergence of the bounds", made["convergence"], lead))
+    return sections
+
+
+def metric_layer(release: MatrixRelease, data: MetricData) -> Layer | None:
+    """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
+    if data.records.kind not in ("geographic", "planar"):
+        return None
+    z = release.probabilities
+    likeliest = z.argmax(axis=1)
+    often = data.prior @ z
+    own = data.outputs is data.records
+    records = point_features(
+        data.records,
+        {
+            "kind": ["record"] * len(data.records),
+            "prior": data.prior,
+            "expected_loss": figures.loss_of_records(release, data),
+            "share_of_epsilon": figures.spent_of_records(release, float(data.epsilon)),
+            "likeliest_output": release.outputs[likeliest],
+            "its_probability": z.max(axis=1),
+            "released": often if own else [None] * len(data.records),
+        },
+    )
+    if own:
+        return Layer(kind=data.records.kind, features=records)
+    empty = [None] * len(data.outputs)
+    names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
+    rest: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
+    outputs = point_features(data.outputs, rest | {"released": often})
+    return Layer(kind=data.records.kind, features=[*records, *outputs])
+
+
+def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
+    """How far pairs are apart for an attacker: all in a figure, the worst in a table."""
+    header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
+    lead = (
+        "Every point is a required pair; none lies above the line. The table has the pairs that are told apart best "
+        "for their distance. Advantage: how much more often than by chance an attacker is right who must choose "
+        "between the two; the last column is the most that the guarantee could allow at that distance."
+    )
+    worst = table("Pairs told apart best for their distance", header, _worst_pairs(release, data))
+    return pair_section("Worst pairs", [drawing("Privacy spent by distance", spent), worst], lead)
+
+
+def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
+    """Pairs that an attacker can tell apart best, by total variation over distance."""
+    z = release.probabilities
+    apart = np.flatnonzero(release.distances > 0)
+    chosen = apart[:: max(1, apart.size // 20_000)]
+    i, j = release.pairs[chosen].T
+    variation = np.concatenate(
+        [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(chosen), 512)]
+        or [np.zeros(0)]
+    )
+    order = np.argsort(-variation / np.maximum(release.distances[chosen], 1e-300))[:10]
+    return [
+        (
+            str(release.records[i[n]]),
+            str(release.records[j[n]]),
+            float(release.distances[chosen[n]]),
+            float(variation[n]),
+            float(math.tanh(float(data.epsilon) * release.distances[chosen[n]] / 2)),
+        )
+        for n in order.tolist()
+    ]
+
+
+def _beside(data: MetricData, result: Mapping[str, Any], drawn: Figure) -> Section:
+    """The loss beside the bound and mechanisms that need no solver."""
+    rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
+    if result["objective"]["lower_bound"] is not None:
+        bound = float(result["objective"]["lower_bound"])
+        rows.insert(1, ("proved bound", bound, "no mechanism with this guarantee is below"))
+    shown = table("Losses", ("mechanism", f"loss ({data.loss_unit})", "remark"), rows)
+    figure = drawing("Loss beside bound and baselines", drawn)
+    lead = "What the average person loses, under the problem's prior; shorter is better."
+    return Section(title="Loss beside bound and baselines", lead=lead, html=figure + shown)
+
+
+def _explored(release: MatrixRelease, data: MetricData) -> Explored:
+    spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
+    placed = figures.layout(*spaces)
+    loss, spent = "expected loss", "share of epsilon used"
+    return Explored(
+        rows=release.records.tolist(),
+        outputs=release.outputs.tolist(),
+        probabilities=release.probabilities,
+        places=placed[0].places,
+        output_places=placed[-1].places,
+        axes=placed[0].axes,
+        scale=placed[0].unit,
+        facts={
+            loss: figures.loss_of_records(release, data),
+            spent: figures.spent_of_records(release, float(data.epsilon)),
+            "share of people here": data.prior,
+        },
+        unit={loss: data.loss_unit},
+    )

@@ -1,0 +1,121 @@
+"""Metric differential privacy: Geo-indistinguishability and its relatives.
+
+For each required pair (i, j) and every output k: ``z_ik <= exp(epsilon d_ij) z_jk``, both ways
+(Andrés et al., CCS 2013; Chatzikokolakis et al., PETS 2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.exact.certify import Measured, certify
+from privopt.execution import Executor
+from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt.metric.matrix import MatrixRelease
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model
+    from privopt.metric.data import MetricData
+
+__all__ = ["MetricDP", "both_ways"]
+
+_SCOPES = {
+    "all-pairs": "every two records, in proportion to their distance",
+    "neighbours": "every two records within the given distance of each other, in proportion to it",
+    "own-matrix": "the records of one user's own matrix",
+}
+
+
+@frozen(kw_only=True)
+class MetricDP(PrivacyConstraint):
+    """epsilon-metric DP over the required pairs of a release.
+
+    Attributes:
+        epsilon: exact, per unit of distance.
+        unit: of epsilon, e.g. ``"per km"``.
+        scope: ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
+        within: greatest distance of a required pair where the scope is neighbours.
+        statement: what is promised, in words; made from the scope where left out.
+    """
+
+    epsilon: Fraction
+    unit: str
+    scope: str
+    within: float | None = None
+    statement: str = ""
+    extra: dict[str, Any] = field(factory=dict)
+
+    @classmethod
+    def of(cls, data: MetricData) -> MetricDP:
+        """The notion that a metric problem asks for."""
+        scope = "all-pairs" if data.within is None else "neighbours"
+        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What a release that keeps it may claim."""
+        statement = self.statement or (
+            f"Whoever sees the output, and whatever else they know, learns almost the same from {_SCOPES[self.scope]}: "
+            f"the odds between two records at distance d change by at most exp({float(self.epsilon):g} d)."
+        )
+        extra = dict(self.extra) if self.within is None else {"neighbours_within": self.within, **self.extra}
+        return Guarantee(
+            kind="metric-dp", epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=statement, extra=extra
+        )
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Add the family ``geo-ind`` to a model.
+
+        Args:
+            model: with a variable over records and outputs.
+            symbols: ``z``, ``i``, ``j``, ``k`` (variable and indices), ``d`` (parameter over pairs of records) and
+                ``pairs`` ((P, 2), both ways).
+        """
+        from privopt.dsl import Le, exp
+
+        z, i, j, k, d, pairs = (symbols[name] for name in ("z", "i", "j", "k", "d", "pairs"))
+        if len(pairs):
+            model.require(
+                "geo-ind", Le(z[i, k], exp(float(self.epsilon) * d[i, j]) * z[j, k]), forall=(i, j, k), where=pairs
+            )
+
+    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
+        """Certify a release over its own pairs and distances, in exact arithmetic."""
+        measured = certify(release.weights, release.pairs, release.distances, self.epsilon, executor=executor)
+        return self.stated(measured, release.weights, release.records, release.outputs)
+
+    def stated(
+        self,
+        measured: Measured,
+        weights: Any,
+        records: Sequence[str] | NDArray[np.str_],
+        outputs: Sequence[str] | NDArray[np.str_],
+        notes: Mapping[str, Any] | None = None,
+    ) -> Certificate:
+        """What `certify` measured of integer weights (N, K), in the words of a certificate."""
+        failures = tuple(
+            f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
+            f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
+            for f in measured.failures
+        )
+        return Certificate(
+            holds=measured.holds,
+            kind="metric-dp",
+            worst=measured.worst,
+            allowed=float(self.epsilon),
+            checked=measured.checked,
+            arithmetic=measured.arithmetic,
+            notes=notes or {},
+            failures=failures,
+        )
+
+
+def both_ways(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each pair and its reverse, (2 P, 2)."""
+    return np.concatenate([pairs, pairs[:, ::-1]])

@@ -1,0 +1,145 @@
+"""The problem of metric DP, shared by every mechanism that releases an obfuscation matrix.
+
+:class:`MetricProblem` mirrors the problem file; what the files hold is loaded once, checked, and offered
+as :class:`MetricData`: records, outputs, distances, required pairs, cost and prior, as read-only arrays.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final, Literal
+
+from attrs import field, frozen
+
+from privopt.declare.schema import File, key, positive
+from privopt.declare.show import problem_html
+from privopt.errors import Fault, InputError
+from privopt.metric.data import MetricData, load
+
+__all__ = ["Distance", "Grid", "MetricProblem", "Places", "Privacy", "Utility"]
+
+
+def _corner(value: tuple[float, ...]) -> str | None:
+    if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
+        return None
+    return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
+
+
+MOST: Final = 10_000_000
+"""Records or outputs, at most: beyond it not even their ids fit."""
+
+
+def _how_many(value: int) -> str | None:
+    return None if 1 <= value <= MOST else f"a whole number from 1 to {MOST:,}"
+
+
+@frozen(kw_only=True)
+class Grid:
+    """A rectangle of equal cells; ids "r-c", row 0 in the south, row-major."""
+
+    rows: int = key(help="rows of cells, south to north", check=_how_many)
+    cols: int = key(help="columns of cells, west to east", check=_how_many)
+    cell_km: float = key(help="side of a cell", unit="km", check=positive)
+    south_west: tuple[float, ...] | None = key(
+        None, help="[lat, lon] of the centre of cell 0-0; left out: a plane", unit="degrees", check=_corner
+    )
+
+
+@frozen(kw_only=True)
+class Places:
+    """Records or outputs: one of grid, points, vectors, count."""
+
+    grid: Grid | None = key(None, help="even cells")
+    points: File | None = key(None, help="CSV: id,lat,lon (degrees) or id,x,y (km), or id alone")
+    vectors: File | None = key(None, help=".npy of shape (N, dim)")
+    ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
+    count: int | None = key(None, help="that many, ids 0, 1, ...; with distance.kind matrix", check=_how_many)
+
+
+@frozen(kw_only=True)
+class Distance:
+    """How far records are from one another."""
+
+    kind: Literal["euclidean", "haversine", "graph", "matrix"] = key(
+        help="euclidean, haversine (km, R = 6371.0), graph (shortest path over edges) or matrix"
+    )
+    edges: File | None = key(None, help="CSV: from,to,km; undirected, for kind graph")
+    matrix: File | None = key(None, help=".npy (N, N), symmetric, zero diagonal, for kind matrix")
+    output_matrix: File | None = key(None, help=".npy (N, K), for kind matrix with [outputs]")
+
+
+@frozen(kw_only=True)
+class Privacy:
+    """The privacy asked for."""
+
+    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
+    neighbours_within: float | None = key(
+        None,
+        help="greatest distance of a required pair; left out: every pair",
+        unit="units of distance",
+        check=positive,
+    )
+
+
+@frozen(kw_only=True)
+class Utility:
+    """What a release costs its user."""
+
+    kind: Literal["distance", "travel-cost", "matrix"] = key(help="distance, travel-cost or matrix")
+    cost: File | None = key(None, help=".npy (N, K): loss of releasing output k for record i, for kind matrix")
+    edges: File | None = key(None, help="CSV: from,to,km for travel-cost; left out: the distance of [distance]")
+    directed: bool = key(False, help="whether utility.edges are one-way")
+    targets: File | None = key(None, help="CSV: id,weight; left out: every record, equally")
+    prior: File | None = key(None, help="CSV: id,p; left out: uniform")
+
+
+def _whole(value: Places) -> str | None:
+    given = [name for name in ("grid", "points", "vectors", "count") if getattr(value, name) is not None]
+    if len(given) != 1:
+        return "exactly one of grid, points, vectors, count"
+    if value.grid is not None and value.grid.rows * value.grid.cols > MOST:
+        return f"a grid of at most {MOST:,} cells"
+    if value.ids is not None and value.vectors is None:
+        return "ids only beside vectors"
+    return None
+
+
+@frozen(kw_only=True)
+class ConstOpt:
+    """Options of const-opt."""
+
+    radius: float = key(help="beyond it the exponential form", unit="units of distance", check=positive)
+
+
+@frozen(kw_only=True)
+class MetricProblem:
+    """A problem of metric DP; see :attr:`data` for its arrays."""
+
+    records: Places = key(help="the secrets", check=_whole)
+    outputs: Places | None = key(None, help="what may be released; left out: the records themselves", check=_whole)
+    distance: Distance = key(help="the metric")
+    privacy: Privacy = key(help="the privacy asked for")
+    utility: Utility = key(help="the loss")
+    _loaded: MetricData | None = field(init=False, default=None, eq=False, repr=False)
+
+    def prepare(self, file: str) -> None:
+        """Load and check what the problem's files hold.
+
+        Raises:
+            InputError: every fault found.
+        """
+        object.__setattr__(self, "_loaded", load(self, file))
+
+    @property
+    def data(self) -> MetricData:
+        """Records, distances, pairs, costs and prior as arrays."""
+        if self._loaded is None:
+            self.prepare("problem")
+        if self._loaded is None:
+            raise InputError([Fault("problem", "", "nothing loaded", "files that can be read")])
+        return self._loaded
+
+    def _repr_html_(self) -> str:
+        loaded = self._loaded
+        facts = {} if loaded is None else {"number of records": loaded.shape[0], "number of outputs": loaded.shape[1]}
+        return problem_html(self, facts)

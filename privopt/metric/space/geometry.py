@@ -1,0 +1,357 @@
+"""Distances between records, and from records to outputs.
+
+A distance is one double, whichever way, in whichever block and on whichever machine it is computed
+(`privopt.metric.space.places` has the formulas), so certificates, pairs and tables stand on the same
+doubles, bit for bit. `privopt.metric.space.roads` has the metric of shortest paths.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.errors import Fault, InputError
+from privopt.metric.space.places import (
+    EARTH_RADIUS_KM,
+    LARGEST,
+    FloatArray,
+    IntArray,
+    Space,
+    cosine_of_latitude,
+    euclidean,
+    great_circle,
+    grid_points,
+    haversine,
+    limited,
+    read_only,
+)
+
+__all__ = [
+    "EARTH_RADIUS_KM",
+    "EuclideanMetric",
+    "FloatArray",
+    "HaversineMetric",
+    "IntArray",
+    "MatrixMetric",
+    "Metric",
+    "Space",
+    "euclidean",
+    "grid_points",
+    "haversine",
+]
+
+_CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
+_BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
+_TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
+_NAMED = 20  # faults of one kind that are named one by one
+
+
+class Metric(ABC):
+    """Distances between N records, and from records to K outputs.
+
+    `between(i, j)` and `between(j, i)` are the same double, and every other method returns that
+    double for the pair. Distances need not obey the triangle inequality (a matrix may not).
+    """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """N, the number of records."""
+
+    @property
+    @abstractmethod
+    def output_size(self) -> int:
+        """K, the number of outputs."""
+
+    @property
+    @abstractmethod
+    def own_outputs(self) -> bool:
+        """Whether the outputs are the records themselves."""
+
+    @abstractmethod
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+        """Distances between records i and j (index arrays that broadcast), in the metric's unit."""
+
+    @abstractmethod
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+        """(B, K) distances from the records i (all where left out) to every output."""
+
+    def rows(self, i: npt.ArrayLike) -> FloatArray:
+        """(B, N) distances from the records i to every record."""
+        return self.between(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.size)[None, :])
+
+    def table(self) -> FloatArray:
+        """(N, N) distances between all records; 8 N^2 bytes."""
+        return self.rows(np.arange(self.size))
+
+    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+        """Pairs i < j with a distance of at most `within`, and those distances.
+
+        Returns:
+            (P, 2) in lexicographic order, and (P,) the doubles that `between` gives; `<=` is decided on
+            them. Memory goes with P and N, not with N^2.
+        """
+        found = []
+        step = max(1, _BLOCK // self.size)
+        for start in range(0, self.size, step):
+            stop = min(start + step, self.size)
+            row, col = np.nonzero(self.rows(np.arange(start, stop)) <= within)
+            upper = col > row + start
+            found.append(np.column_stack([row[upper] + start, col[upper]]))
+        pairs = np.concatenate(found).astype(np.int64)
+        return pairs, self.between(pairs[:, 0], pairs[:, 1])
+
+    def implying(self, within: float | None = None) -> tuple[IntArray, FloatArray] | None:
+        """Few pairs that are known to imply every pair (or all within a distance), where the metric has such."""
+        return None
+
+
+class _PointMetric(Metric):
+    """Distances from coordinates, computed where they are asked for."""
+
+    _kinds: tuple[str, ...] = ()
+    _name = ""
+
+    def __init__(self, records: Space, outputs: Space | None = None) -> None:
+        self.records = records
+        self.outputs = records if outputs is None else outputs
+        self._own = outputs is None
+        wanted = " or ".join(self._kinds)
+        faults = [
+            Fault(space.source, "", f"{space.kind} places", f"{wanted} ones for {self._name} distance")
+            for space in dict.fromkeys((self.records, self.outputs))
+            if space.kind not in self._kinds
+        ]
+        if not faults and (self.records.kind, _width(self.records)) != (self.outputs.kind, _width(self.outputs)):
+            found = f"{self.outputs.kind} outputs of {_width(self.outputs)} coordinates"
+            wanted = f"{self.records.kind} ones of {_width(self.records)}, as the records"
+            faults.append(Fault(self.outputs.source, "", found, wanted))
+        if faults:
+            raise InputError(faults)
+
+    @property
+    def size(self) -> int:
+        """N, the number of records."""
+        return len(self.records)
+
+    @property
+    def output_size(self) -> int:
+        """K, the number of outputs."""
+        return len(self.outputs)
+
+    @property
+    def own_outputs(self) -> bool:
+        """Whether the outputs are the records themselves."""
+        return self._own
+
+    @property
+    def points(self) -> FloatArray:
+        """(N, dim) coordinates of the records."""
+        return cast(FloatArray, self.records.coordinates)
+
+    @abstractmethod
+    def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+        """Distances from records i to records (or outputs) j."""
+
+    def _chunked(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+        i, j = np.broadcast_arrays(i, j)
+        if i.size <= _CHUNK:
+            return self._measure(i, j, outputs)
+        if i.ndim == 1:
+            steps = range(0, i.size, _CHUNK)
+            return np.concatenate([self._measure(i[s : s + _CHUNK], j[s : s + _CHUNK], outputs) for s in steps])
+        result = np.empty(i.shape)
+        step = max(1, _CHUNK // (i.size // len(i)))
+        for s in range(0, len(i), step):
+            result[s : s + step] = (
+                self._measure(i[s : s + step], j[s : s + step], outputs)
+                if step > 1
+                else self._chunked(i[s], j[s], outputs)
+            )
+        return result
+
+    @abstractmethod
+    def _tree(self, within: float) -> tuple[FloatArray, float]:
+        """Points in a Euclidean space, and a radius that misses no pair."""
+
+    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+        """Pairs i < j with a distance of at most `within`, found by a k-d tree, and those distances."""
+        points, radius = self._tree(within)
+        if points.shape[1] > _TREE_WIDTH:
+            return super().neighbours(within)
+        from scipy.spatial import cKDTree
+
+        pairs = cKDTree(points).query_pairs(radius, output_type="ndarray").astype(np.int64)
+        pairs.sort(axis=1)
+        distances = self.between(pairs[:, 0], pairs[:, 1])
+        pairs, distances = pairs[distances <= within], distances[distances <= within]
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+        return pairs[order], distances[order]
+
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+        """Distances between records i and j."""
+        return self._chunked(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64), False)
+
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+        """(B, K) distances from the records i to every output."""
+        chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
+        return self._chunked(chosen[:, None], np.arange(self.output_size)[None, :], not self._own)
+
+
+class EuclideanMetric(_PointMetric):
+    """Euclidean distance between planar points (km) or vectors (their own unit).
+
+    Raises:
+        InputError: geographic or plain records, or outputs of another kind or width.
+    """
+
+    _kinds = ("planar", "vector")
+    _name = "euclidean"
+
+    def __init__(self, records: Space, outputs: Space | None = None) -> None:
+        super().__init__(records, outputs)
+        self._columns = [np.ascontiguousarray(self.points.T)]
+        self._columns.append(np.ascontiguousarray(cast(FloatArray, self.outputs.coordinates).T))
+
+    def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+        total = np.zeros(i.shape)
+        for a, b in zip(self._columns[0], self._columns[1 if outputs else 0], strict=True):
+            step = a[i] - b[j]
+            total += step * step
+        return np.sqrt(total)
+
+    def _tree(self, within: float) -> tuple[FloatArray, float]:
+        return self.points, _a_little_more(within)
+
+
+class HaversineMetric(_PointMetric):
+    """Great-circle distance in km between geographic points, R = 6371.0 km.
+
+    Raises:
+        InputError: records or outputs that are not geographic.
+    """
+
+    _kinds = ("geographic",)
+    _name = "haversine"
+
+    def __init__(self, records: Space, outputs: Space | None = None) -> None:
+        super().__init__(records, outputs)
+        self._parts = [
+            (points[:, 0].copy(), points[:, 1].copy(), cosine_of_latitude(points[:, 0]))
+            for points in (self.points, cast(FloatArray, self.outputs.coordinates))
+        ]
+
+    def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+        lat_a, lon_a, cos_a = self._parts[0]
+        lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
+        return great_circle(lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j])
+
+    def _tree(self, within: float) -> tuple[FloatArray, float]:
+        lat, lon = np.radians(self.points).T
+        sphere = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+        chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
+        return sphere, _a_little_more(chord) + 1e-14  # the points themselves are rounded
+
+
+class MatrixMetric(Metric):
+    """Distances read from a table.
+
+    Args:
+        table: (N, N), non-negative, finite, symmetric (up to 1e-12 relative: the smaller of the two
+            is taken, which errs to privacy), zero diagonal.
+        output_table: (N, K) from records to outputs; left out: the outputs are the records.
+        source, output_source: names of the files that faults are reported against.
+
+    Raises:
+        InputError: any of that does not hold; entries are named by row and column, from 0.
+    """
+
+    def __init__(
+        self,
+        table: npt.ArrayLike,
+        output_table: npt.ArrayLike | None = None,
+        *,
+        source: str = "distance.matrix",
+        output_source: str = "distance.output_matrix",
+    ) -> None:
+        square = _numbers(table, source)
+        faults = _table_faults(square, source)
+        to_outputs = None if output_table is None else _numbers(output_table, output_source)
+        if to_outputs is not None:
+            if to_outputs.ndim != 2 or len(to_outputs) != len(square) or to_outputs.shape[1] < 1:
+                wanted = f"({len(square)}, K), one row a record"
+                faults.append(Fault(output_source, "", f"an array of shape {to_outputs.shape}", wanted))
+            else:
+                faults += _entry_faults(to_outputs, output_source)
+        if faults:
+            raise InputError(faults)
+        self._table = read_only(np.minimum(square, square.T))
+        self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
+        self._own = to_outputs is None
+
+    @property
+    def size(self) -> int:
+        """N, the number of records."""
+        return len(self._table)
+
+    @property
+    def output_size(self) -> int:
+        """K, the number of outputs."""
+        return int(self._to_outputs.shape[1])
+
+    @property
+    def own_outputs(self) -> bool:
+        """Whether the outputs are the records themselves."""
+        return self._own
+
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+        """Distances between records i and j."""
+        return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
+
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+        """(B, K) distances from the records i to every output."""
+        return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
+
+    def table(self) -> FloatArray:
+        """(N, N) distances between all records."""
+        return self._table
+
+
+def _table_faults(table: FloatArray, source: str) -> list[Fault]:
+    if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
+        return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
+    faults = _entry_faults(table, source)
+    for r in np.flatnonzero(np.diagonal(table) != 0)[:_NAMED].tolist():
+        faults.append(Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal"))
+    uneven = np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T) if not faults else np.zeros((1, 1), bool)
+    for r, c in np.argwhere(np.triu(uneven))[:_NAMED].tolist():
+        wanted = f"{float(table[c, r])!r}, as in row {c}, column {r}"
+        faults.append(Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted))
+    return limited(faults)
+
+
+def _entry_faults(table: FloatArray, source: str) -> list[Fault]:
+    bad = ~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))
+    return [
+        Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), "a finite number of at least 0")
+        for r, c in np.argwhere(bad)[:_NAMED].tolist()
+    ]
+
+
+def _numbers(values: npt.ArrayLike, source: str) -> FloatArray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
+    return array.astype(np.float64)
+
+
+def _a_little_more(radius: float) -> float:
+    return radius * (1.0 + 1e-9) + 1e-300
+
+
+def _width(space: Space) -> int:
+    return 0 if space.coordinates is None else space.coordinates.shape[1]

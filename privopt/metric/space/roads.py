@@ -1,0 +1,295 @@
+"""Roads: shortest paths between places, as a metric and as travel to targets.
+
+Shortest paths come from scipy.sparse.csgraph: all of rome99 (3,353 nodes) in 4.7 s, Rome's 1,331 cells in
+0.9 s; networkx needs 141 s and 38 s, a compiled search with Python's heap twice scipy's time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.errors import Fault, InputError
+from privopt.metric.space.geometry import Metric
+from privopt.metric.space.places import FloatArray, IntArray, Space, limited
+
+__all__ = ["RoadMetric", "Roads"]
+
+_BLOCK = 1 << 22  # lengths held at once
+_CLOSE = 1e-9  # relative error that snapping may cause in any edge
+
+
+class Roads:
+    """A road network: nodes named by text, edges with lengths in km.
+
+    >>> roads = Roads(["a", "b", "a"], ["b", "c", "c"], [1.0, 2.0, 4.0])
+    >>> roads.travel(["a"], ["c", "b"]).tolist()
+    [[3.0, 1.0]]
+
+    Undirected lengths are cut down to a common grid, the finest on which every path's length is a double
+    (2^-46 km for a city: 0.01 nm), unless that would change an edge by more than 1e-9. Sums along paths
+    are then exact: they do not depend on the end one starts from nor on the order, and the pairs
+    between neighbouring records imply all others to the last bit. Cutting down errs to privacy.
+
+    Args:
+        tails, heads: (E,) node ids.
+        km: (E,) lengths, finite and at least 0. Of parallel edges the shortest counts.
+        directed: whether edges lead from tail to head only.
+        source: name of the file that faults are reported against.
+        first_row: row of the first edge in that file.
+
+    Attributes:
+        nodes: ids, in the order in which they first occur in tails, then heads.
+        exact: whether sums along paths are exact.
+
+    Raises:
+        InputError: arrays of different lengths, no edge at all, or lengths that will not do, by row.
+    """
+
+    def __init__(
+        self,
+        tails: Sequence[Any] | npt.NDArray[Any],
+        heads: Sequence[Any] | npt.NDArray[Any],
+        km: npt.ArrayLike,
+        *,
+        directed: bool = False,
+        source: str = "edges",
+        first_row: int = 2,
+    ) -> None:
+        lengths = np.asarray(km, dtype=np.float64).reshape(-1)
+        if not len(tails) == len(heads) == len(lengths) or not len(lengths):
+            found = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
+            raise InputError([Fault(source, "", found, "as many of each, at least one")])
+        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)))
+        if bad.size:
+            wanted = "a finite number of km, at least 0"
+            rows = [(r + first_row, float(lengths[r])) for r in bad[:100].tolist()]
+            raise InputError(limited([Fault(source, f"row {row}, column km", repr(v), wanted) for row, v in rows]))
+        number: dict[str, int] = {}
+        ends = [number.setdefault(str(name), len(number)) for side in (tails, heads) for name in side]
+        self.nodes = tuple(number)
+        self.directed = directed
+        self.source = source
+        self._number = number
+        both = np.array(ends, dtype=np.int64).reshape(2, -1)
+        self._graph, self.exact = _graph(both[0], both[1], lengths, len(number), directed)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> IntArray:
+        """Node numbers of ids.
+
+        Raises:
+            InputError: ids that no edge names, one fault each, against `source`.
+        """
+        found = [self._number.get(str(name), -1) for name in ids]
+        lost = [str(name) for name, place in zip(ids, found, strict=True) if place < 0]
+        if lost:
+            wanted = f"the id of a node in {self.source}"
+            raise InputError(limited([Fault(source, f"id {name!r}", "no such node", wanted) for name in lost]))
+        return np.array(found, dtype=np.int64)
+
+    def lengths(
+        self, starts: IntArray, *, limit: float = math.inf, backwards: bool = False
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """Shortest-path lengths from nodes to every node, by blocks of starts.
+
+        Args:
+            starts: (S,) node numbers.
+            limit: longer paths are not looked for.
+            backwards: go against the edges: lengths from every node to the starts.
+
+        Yields:
+            The block's part of `starts`, and (B, nodes) km, infinite where there is no way.
+        """
+        from scipy.sparse.csgraph import dijkstra
+
+        graph = self._reversed if backwards and self.directed else self._graph
+        step = max(1, _BLOCK // len(self.nodes))
+        for begin in range(0, len(starts), step):
+            part = slice(begin, min(begin + step, len(starts)))
+            yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
+
+    def travel(
+        self,
+        ids: Sequence[Any] | npt.NDArray[Any],
+        targets: Sequence[Any] | npt.NDArray[Any],
+        *,
+        sources: str = "records",
+        targets_source: str = "utility.targets",
+    ) -> FloatArray:
+        """(N, T) km from each id to each target along the roads (one-way ones where directed).
+
+        Args:
+            ids, targets: names of nodes.
+            sources, targets_source: what unknown ids are reported against.
+
+        Raises:
+            InputError: ids that are no nodes. Targets out of reach are infinite.
+        """
+        here, there = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
+        result = np.empty((len(here), len(there)))
+        if self.exact and len(here) < len(there):  # either end gives the same doubles: start from the fewer
+            for part, block in self.lengths(here):
+                result[part] = block[:, there]
+        else:
+            for part, block in self.lengths(there, backwards=True):
+                result[:, part] = block[:, here].T
+        return result
+
+    def between_records(self, places: IntArray, limit: float) -> tuple[IntArray, FloatArray]:
+        """Pairs of places joined by a path through no third place, and the least length of such paths."""
+        from privopt.metric.space.exact_paths import contract
+
+        record = np.full(len(self.nodes), -1, dtype=np.int64)
+        record[places] = np.arange(len(places))
+        graph = self._graph
+        start, node = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
+        i, j, lengths = contract(start, node, graph.data, record, places, limit)
+        return np.column_stack([i, j]), lengths
+
+    @cached_property
+    def _reversed(self) -> Any:
+        return self._graph.T.tocsr()
+
+
+class RoadMetric(Metric):
+    """Shortest-path distance over undirected roads, in km; infinite where no road leads.
+
+    Args:
+        roads: undirected; nodes that are no records are used.
+        records, outputs: their ids are nodes (their coordinates play no part); outputs left out: the records.
+
+    Raises:
+        InputError: ids that no edge names, or one-way roads.
+    """
+
+    def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
+        if roads.directed:
+            raise InputError([Fault(roads.source, "", "one-way roads", "undirected ones for a distance")])
+        faults: list[Fault] = []
+        places = []
+        for space in (records,) if outputs is None else (records, outputs):
+            try:
+                places.append(roads.positions(space.ids, source=space.source))
+            except InputError as error:
+                faults.extend(error.faults)
+        if faults:
+            raise InputError(faults)
+        self.roads = roads
+        self._places = places[0]
+        self._outputs = places[-1]
+        self._own = outputs is None
+
+    @property
+    def size(self) -> int:
+        """N, the number of records."""
+        return len(self._places)
+
+    @property
+    def output_size(self) -> int:
+        """K, the number of outputs."""
+        return len(self._outputs)
+
+    @property
+    def own_outputs(self) -> bool:
+        """Whether the outputs are the records themselves."""
+        return self._own
+
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+        """Distances between records i and j: one search for each record that is the lower of some pair."""
+        first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
+        low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
+        starts, group = np.unique(low, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
+        result = np.empty(len(low))
+        for part, block in self.roads.lengths(self._places[starts]):
+            rows = order[bounds[part.start] : bounds[part.stop]]
+            result[rows] = block[group[rows] - part.start, self._places[high[rows]]]
+        return result.reshape(first.shape)
+
+    def rows(self, i: npt.ArrayLike) -> FloatArray:
+        """(B, N) distances from the records i to every record."""
+        chosen = np.asarray(i, dtype=np.int64)
+        if not self.roads.exact:
+            return super().rows(chosen)
+        return self._from(chosen, self._places)
+
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+        """(B, K) distances from the records i to every output."""
+        chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
+        return self.rows(chosen) if self._own else self._from(chosen, self._outputs)
+
+    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+        """Pairs i < j with a distance of at most `within`, by searches that stop there."""
+        pairs, distances = [], []
+        for part, block in self.roads.lengths(self._places, limit=within):
+            lengths = block[:, self._places]
+            row, col = np.nonzero(lengths <= within)
+            upper = col > row + part.start
+            row, col = row[upper], col[upper]
+            pairs.append(np.column_stack([row + part.start, col]))
+            distances.append(lengths[row, col])
+        return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
+
+    def implying(self, within: float | None = None) -> tuple[IntArray, FloatArray] | None:
+        """Pairs whose paths pass no third record: they imply all pairs, or all those within a distance.
+
+        Exactly so where the roads are exact; None where they are not.
+        """
+        if not self.roads.exact:
+            return None
+        pairs, lengths = self.roads.between_records(self._places, math.inf if within is None else within)
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+        return pairs[order], lengths[order]
+
+    def _from(self, i: IntArray, ends: IntArray) -> FloatArray:
+        result = np.empty((len(i), len(ends)))
+        for part, block in self.roads.lengths(self._places[i]):
+            result[part] = block[:, ends]
+        return result
+
+
+def _graph(tails: IntArray, heads: IntArray, lengths: FloatArray, n: int, directed: bool) -> tuple[Any, bool]:
+    """The shortest of parallel edges as a sparse matrix, and whether path lengths in it are exact."""
+    from scipy.sparse import csr_array
+
+    if not directed:
+        tails, heads, lengths = (
+            np.concatenate([tails, heads]),
+            np.concatenate([heads, tails]),
+            np.concatenate([lengths, lengths]),
+        )
+    order = np.lexsort((lengths, heads, tails))
+    tails, heads, lengths = tails[order], heads[order], lengths[order]
+    fresh = np.ones(len(order), dtype=np.bool_)
+    fresh[1:] = (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
+    fresh &= tails != heads
+    starts = np.concatenate([[0], np.cumsum(np.bincount(tails[fresh], minlength=n))])
+    graph = csr_array((lengths[fresh], heads[fresh], starts), shape=(n, n))
+    if directed:
+        return graph, False
+    grid = _grid(graph)
+    positive = graph.data[graph.data > 0]
+    if positive.size and not positive.min() * _CLOSE >= grid:
+        return graph, False
+    graph.data = np.floor(graph.data / grid) * grid
+    return graph, True
+
+
+def _grid(graph: Any) -> float:
+    """The least power of two such that all path lengths, as its multiples, stay below 2^53 of them."""
+    from scipy.sparse.csgraph import connected_components, dijkstra
+
+    labels = connected_components(graph, directed=False)[1]
+    centres = np.unique(labels, return_index=True)[1]
+    reach = dijkstra(graph, directed=True, indices=centres, min_only=True)
+    longest = 2.0 * float(reach.max()) * (1.0 + 1e-6)
+    return math.ldexp(1.0, math.frexp(longest)[1] - 53)

@@ -1,0 +1,59 @@
+"""``privopt audit``: what an attacker gets from a release, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from privopt.run.solve import load_release
+
+__all__ = ["audit", "table"]
+
+KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
+
+
+def audit(folder: Path) -> dict[str, Any]:
+    """Measure a DIR; a key is None where it does not apply to its mechanism.
+
+    Raises:
+        InputError: DIR cannot be read.
+    """
+    _, mechanism, problem, release, result = load_release(folder)
+    claimed = result.get("guarantee", {}).get("epsilon")
+    blank: dict[str, Any] = dict.fromkeys(KEYS)
+    blank["epsilon"] = {"claimed": claimed, "achieved": None}
+    return {**blank, **mechanism.audit(problem, release, result)}
+
+
+_WORDS: Final = {
+    "epsilon": "epsilon",
+    "gv": "violated inequalities",
+    "bayes_error": "error of the best guess",
+    "expected_loss": "expected loss",
+    "entropy_bits": "entropy of the output (bits)",
+    "statistical": "attack on samples",
+}
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The audit as lines of text; keys of the mechanism's own come last."""
+    lines = []
+    for name, value in found.items():
+        title = _WORDS.get(name, name.replace("_", " "))
+        if isinstance(value, Mapping):
+            text = ", ".join(f"{inner.replace('_', ' ')} {_shown(what)}" for inner, what in value.items())
+        else:
+            text = _shown(value)
+        lines.append(f"{title:<30}{text}")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "does not apply"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        return " and ".join(map(str, value))
+    return str(value)

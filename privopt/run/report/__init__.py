@@ -1,0 +1,17 @@
+"""What reports are made of: the frame of the page, sections, figures, and the body of metric mechanisms."""
+
+from privopt.run.report.page import Section, drawing, figure_section, page, pair_section, shown, table, table_section
+from privopt.run.report.theme import svg, themed
+
+__all__ = [
+    "Section",
+    "drawing",
+    "figure_section",
+    "page",
+    "pair_section",
+    "shown",
+    "svg",
+    "table",
+    "table_section",
+    "themed",
+]

@@ -1,0 +1,92 @@
+"""``privopt report``: one page from a DIR, and its figures as files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from privopt.declare import files_of
+from privopt.errors import Fault, InputError, UsageError
+from privopt.run.folder import PRIVATE, REPORT, jsonable
+from privopt.run.report import Section, page
+from privopt.run.report.geo import write_layer
+from privopt.run.report.theme import save
+from privopt.run.solve import load_release
+
+__all__ = ["write_figures", "write_geo", "write_report"]
+
+
+def write_report(folder: Path, *, truth: bool = False) -> Path:
+    """Write DIR/report.html, or DIR/private/report.html where it compares with the secrets.
+
+    Raises:
+        InputError: DIR cannot be read.
+        UsageError: ``truth`` without ``private/``, or the mechanism has nothing to compare.
+    """
+    registered, mechanism, problem, release, result = load_release(folder)
+    compared: list[Section] = []
+    target = folder / REPORT
+    if truth:
+        private = folder / PRIVATE
+        if not private.is_dir():
+            raise UsageError(f"--truth: {folder} has no private/ to compare with")
+        compared = list(mechanism.report_truth(problem, release, result, private))
+        if not compared:
+            raise UsageError(f"--truth: {registered.spec.name} has no secrets to compare its release with")
+        target = private / REPORT
+    sections = [*compared, *mechanism.report(problem, release, result)]
+    absent = sorted({file.name for file in files_of(problem) if file.secret})
+    _replace(target, page(jsonable(result), sections, truth=truth, absent=absent))
+    return target
+
+
+def write_figures(folder: Path, target: Path) -> list[Path]:
+    """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing.
+
+    Raises:
+        InputError: DIR cannot be read.
+        UsageError: the mechanism draws no figures.
+    """
+    _, mechanism, problem, release, result = load_release(folder)
+    figures: dict[str, Any] = dict(mechanism.figures(problem, release, result))
+    if not figures:
+        raise UsageError(f"--figures: {result['mechanism']} draws none")
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError([Fault(str(target), "", error.strerror or "an error", "a folder for the figures")]) from None
+    written = []
+    for name, figure in figures.items():
+        for ending, options in ((".svg", {"metadata": {"Date": None}}), (".png", {"dpi": 144})):
+            path = target / f"{name}{ending}"
+            save(figure, path, **options)
+            written.append(path)
+    return written
+
+
+def write_geo(folder: Path, target: Path) -> Path:
+    """Write what a map shows of the release as GeoJSON or GeoParquet, by the ending of ``target``.
+
+    Raises:
+        InputError: DIR cannot be read, or the target cannot be written.
+        UsageError: the release has no places, or the ending is of neither format.
+    """
+    _, mechanism, problem, release, result = load_release(folder)
+    layer = mechanism.geo(problem, release, result)
+    if layer is None:
+        raise UsageError(f"--geo: {result['mechanism']} has no coordinates on a map here")
+    try:
+        write_layer(layer, target)
+    except OSError as error:
+        raise InputError([Fault(str(target), "", error.strerror or "an error", "a file that can be written")]) from None
+    return target
+
+
+def _replace(target: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".report-")
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    Path(name).chmod(0o644)
+    Path(name).replace(target)
