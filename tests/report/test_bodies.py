@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from examples import EXAMPLES
 
-from privopt.run.report import figures, svg
+from privopt.metric import figures
+from privopt.run.report import svg
 from privopt.run.report.claim import claim
 from privopt.run.report.make import write_figures, write_report
 from privopt.run.report.theme import INK, NAMES
