@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from attrs import Factory, define, evolve, field, frozen
+from attrs.validators import in_
 
 from privopt.declare.notebook import card
 from privopt.errors import ModelError, StoppedError, UsageError
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate",
     "Decomposer",
+    "Evidence",
     "Guarantee",
     "Mechanism",
     "Objective",
@@ -46,6 +48,10 @@ __all__ = [
 
 Progress = Callable[[str, int, float | None, float | None], None]
 """``progress(phase, round, lower, upper)``: bounds in the objective's unit, None where unknown."""
+
+Evidence = Literal["proved", "declared", "none"]
+"""What a claim rests on: measured on the release itself; noise whose scale and sensitivity were checked, while that it
+was drawn is its maker's word; or no guarantee at all."""
 
 
 @frozen(kw_only=True)
@@ -94,10 +100,13 @@ class Guarantee:
 
 @frozen(kw_only=True)
 class Certificate:
-    """What was measured on a release, in exact arithmetic.
+    """What was checked of a release, in exact arithmetic.
 
     Attributes:
         holds: whether the release keeps the guarantee; None where nothing is claimed.
+        evidence: ``"proved"`` where the release itself was measured, ``"declared"`` where noise is its maker's word,
+            ``"none"`` where nothing is claimed.
+        rests_on: where the evidence is ``"declared"``, what nobody can check from the release, in words.
         kind: guarantee kind it was measured for.
         worst: greatest value found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
         allowed: the greatest value permitted, same unit.
@@ -108,11 +117,13 @@ class Certificate:
     """
 
     holds: bool | None
+    evidence: Evidence = field(validator=in_(get_args(Evidence)))
     kind: str
     worst: float | None
     allowed: float | None
     checked: int
     arithmetic: str
+    rests_on: str = ""
     notes: Mapping[str, Any] = field(factory=dict)
     failures: tuple[str, ...] = ()
 
@@ -120,11 +131,13 @@ class Certificate:
         """The ``certificate`` object of result.json."""
         return {
             "holds": self.holds,
+            "evidence": self.evidence,
             "kind": self.kind,
             "worst": self.worst,
             "allowed": self.allowed,
             "checked": self.checked,
             "arithmetic": self.arithmetic,
+            **({"rests_on": self.rests_on} if self.rests_on else {}),
             **self.notes,
         }
 
@@ -401,6 +414,13 @@ class Mechanism(ABC):
     def verify(self, problem: Any, release: Any, result: Mapping[str, Any]) -> list[str]:
         """Further conditions that a written release must meet; one line for each that fails."""
         return []
+
+    def warnings(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Sequence[str]:
+        """What whoever uses the release must know though it holds: plain sentences, from public data alone.
+
+        ``solve`` prints each on standard error after ``warning:``, the report after ``Warning:``.
+        """
+        return ()
 
     def audit(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""

@@ -33,5 +33,11 @@ class NoGuarantee(PrivacyConstraint):
     def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
         """Nothing to measure: ``holds`` is None."""
         return Certificate(
-            holds=None, kind="none", worst=None, allowed=None, checked=0, arithmetic="nothing is claimed"
+            holds=None,
+            evidence="none",
+            kind="none",
+            worst=None,
+            allowed=None,
+            checked=0,
+            arithmetic="nothing is claimed",
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privopt.run.solve import verify
+from privopt.run.verify import verify
 
 SLOW = """
 [records]
@@ -87,4 +87,4 @@ def test_a_killed_program_never_leaves_half_a_folder(slow, tmp_path, how):
     _, err = process.communicate(timeout=120)
     assert process.returncode in ((-9,) if how == signal.SIGKILL else (4, 5)), err
     assert "Traceback" not in err
-    assert not (tmp_path / "out").exists() or verify(tmp_path / "out")[0] == []
+    assert not (tmp_path / "out").exists() or verify(tmp_path / "out").complaints == ()

@@ -17,7 +17,8 @@ from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.privacy import MetricDP
 from privopt.registry import Registered, discover, registry, using
-from privopt.run.solve import solve, verify
+from privopt.run.solve import solve
+from privopt.run.verify import verify
 from privopt.specs import MechanismSpec, MethodSpec
 
 
@@ -45,7 +46,8 @@ class NoUtility(Right):
 
 class Unmeasured(MetricDP):
     def measure(self, release, *, executor=None):
-        return Certificate(holds=None, kind="metric-dp", worst=None, allowed=None, checked=0, arithmetic="none")
+        blank = {"worst": None, "allowed": None, "checked": 0, "arithmetic": "none"}
+        return Certificate(holds=None, evidence="none", kind="metric-dp", **blank)
 
 
 class NeverMeasured(Right):
@@ -155,7 +157,7 @@ def test_a_claim_that_cannot_be_measured_does_not_verify(toy, tmp_path):
     with registered(Right):
         solve("under-trial", toy, tmp_path / "out")
     with registered(NeverMeasured):
-        assert any("cannot be measured" in line for line in verify(tmp_path / "out")[0])
+        assert any("cannot be measured" in line for line in verify(tmp_path / "out").complaints)
 
 
 def test_what_a_plugin_cannot_read_is_the_folders_fault(toy, tmp_path):
@@ -164,7 +166,7 @@ def test_what_a_plugin_cannot_read_is_the_folders_fault(toy, tmp_path):
     with registered(Unreadable), pytest.raises(InputError, match=r"cannot be read .KeyError: 'rows'"):
         verify(tmp_path / "out")
     with registered(OddDetails):
-        assert any("details: acme cannot check them" in line for line in verify(tmp_path / "out")[0])
+        assert any("details: acme cannot check them" in line for line in verify(tmp_path / "out").complaints)
 
 
 def test_a_plugins_own_error_is_code_5_and_keeps_its_traceback(toy, tmp_path):

@@ -9,7 +9,8 @@ from scipy.sparse import coo_array, csr_array
 
 from privopt.declare import load_problem
 from privopt.metric.problem import MetricProblem
-from privopt.run.solve import Options, solve, verify
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
 from privopt.testing.data import data_path
 
 CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
@@ -59,7 +60,7 @@ def test_eight_cells_give_the_published_loss(tmp_path, solver):
     solved = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver=solver))
     assert solved.result["objective"]["value"] == pytest.approx(0.618308503, abs=2e-9)
     assert solved.result["status"] == "optimal"
-    assert verify(tmp_path / "out")[0] == []
+    assert verify(tmp_path / "out").complaints == ()
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs", None])
@@ -72,7 +73,7 @@ def test_more_cells_equal_an_independent_solver(tmp_path, n, epsilon, solver):
     assert result["objective"]["value"] == pytest.approx(optimum, rel=1e-6)
     assert result["objective"]["lower_bound"] <= optimum * (1 + 1e-9)
     assert result["certificate"]["checked"] == n * (n - 1) // 2 * n
-    assert verify(tmp_path / "out")[0] == []
+    assert verify(tmp_path / "out").complaints == ()
 
 
 def test_travel_costs_over_the_published_cell_graph_equal_scipys(tmp_path):

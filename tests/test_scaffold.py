@@ -11,7 +11,8 @@ from privopt.command.cli import cli
 from privopt.command.new import new_plugin
 from privopt.errors import UsageError
 from privopt.registry import Registered, discover, registry, using
-from privopt.run.solve import Options, solve, verify
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
 from privopt.testing import run_check, subject
 from privopt.testing.efforts import EFFORTS
 
@@ -35,7 +36,7 @@ def test_a_new_plugin_solves_to_a_proved_optimum(acme, tmp_path):
     for solver in ("cbc", "highs"):
         result = solve("acme-mech", acme / "example.toml", tmp_path / solver, Options(solver=solver)).result
         assert result["status"] == "optimal"
-        assert verify(tmp_path / solver)[0] == []
+        assert verify(tmp_path / solver).complaints == ()
 
 
 @pytest.mark.parametrize("check", ["solves", "epsilon-achieved", "lower-bound", "bad-input", "round-trip"])

@@ -16,7 +16,8 @@ from toys import TOY, write_toy
 
 from privopt.errors import InfeasibleError, InputError, SolverError, UsageError
 from privopt.run.folder import check_sums, jsonable, new_folder, sums_text
-from privopt.run.solve import Options, solve, verify
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
 
 FULL = Options(method="full", solver="highs")
 
@@ -71,7 +72,7 @@ def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
     assert [sum(row) for row in archive["weights"].tolist()] == [2**63] * 5
     assert archive["pairs"].dtype == np.int64
     assert archive["distances"].dtype == np.float64
-    assert verify(solved_toy)[0] == []
+    assert verify(solved_toy).complaints == ()
 
 
 def test_sums_are_those_of_sha256sum(solved_toy):
@@ -91,7 +92,7 @@ def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
     place = data.draw(st.integers(0, len(raw) - 1), label="byte")
     raw[place] ^= data.draw(st.integers(1, 255), label="flip")
     path.write_bytes(raw)
-    complaints, _ = verify(folder)
+    complaints = verify(folder).complaints
     assert complaints
 
 
@@ -101,7 +102,7 @@ def test_files_added_or_taken_away_are_found(solved_toy, tmp_path):
     assert any("more.csv" in line for line in check_sums(folder))
     (folder / "problem" / "more.csv").unlink()
     (folder / "problem" / "prior.csv").unlink()
-    assert any("prior.csv: missing" in line for line in verify(folder)[0])
+    assert any("prior.csv: missing" in line for line in verify(folder).complaints)
     (folder / "report.html").write_text("a report is no part of what is proved")
     assert not any("report.html" in line for line in check_sums(folder))
 
@@ -130,7 +131,7 @@ def test_files_added_or_taken_away_are_found(solved_toy, tmp_path):
 def test_a_claim_that_was_edited_is_found_though_its_sum_was_mended(solved_toy, tmp_path, change, word):
     folder = copy(solved_toy, tmp_path / "out")
     edit(folder, change)
-    complaints, _ = verify(folder)
+    complaints = verify(folder).complaints
     assert any(word in line for line in complaints)
 
 
@@ -154,26 +155,26 @@ def swapped(weights):
 def test_weights_that_were_changed_are_found_though_the_sum_was_mended(solved_toy, tmp_path, fault):
     folder = copy(solved_toy, tmp_path / "out")
     rewrite(folder, weights=fault)
-    assert verify(folder)[0]
+    assert verify(folder).complaints
 
 
 def test_distances_and_pairs_are_computed_again(solved_toy, tmp_path):
     longer = copy(solved_toy, tmp_path / "longer")
     rewrite(longer, distances=lambda d: d * 2)
-    assert any("distances" in line for line in verify(longer)[0])
+    assert any("distances" in line for line in verify(longer).complaints)
     fewer = copy(solved_toy, tmp_path / "fewer")
     with np.load(fewer / "mechanism.npz") as archive:
         parts = dict(archive)
     parts["pairs"], parts["distances"] = parts["pairs"][1:], parts["distances"][1:]
     np.savez(fewer / "mechanism.npz", **parts)
     edit(fewer, lambda r: r["certificate"].update(checked=45))
-    assert any("not implied" in line for line in verify(fewer)[0])
+    assert any("not implied" in line for line in verify(fewer).complaints)
 
 
 def test_records_under_other_names_are_found(solved_toy, tmp_path):
     folder = copy(solved_toy, tmp_path / "out")
     rewrite(folder, records=lambda ids: ids[::-1])
-    assert any("records" in line for line in verify(folder)[0])
+    assert any("records" in line for line in verify(folder).complaints)
 
 
 def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
@@ -181,7 +182,7 @@ def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
     path = folder / "problem" / "problem.toml"
     path.write_text(path.read_text().replace("0.9", "0.8"))
     edit(folder, lambda r: r["guarantee"].update(epsilon=0.8))
-    assert any("certificate" in line for line in verify(folder)[0])
+    assert any("certificate" in line for line in verify(folder).complaints)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_to
 
     folder = copy(solved_toy, tmp_path / "out")
     edit(folder, change)
-    assert any(word in line for line in verify(folder)[0])
+    assert any(word in line for line in verify(folder).complaints)
     with pytest.raises(InputError, match=re.escape(word)):
         audit(folder)
 
@@ -258,7 +259,7 @@ def test_both_solvers_reach_the_same_loss_and_every_release_verifies(toy, tmp_pa
     for solver in ("cbc", "highs"):
         solved = solve("optimal-lp", toy, tmp_path / solver, Options(method="full", solver=solver))
         losses.append(solved.result["objective"]["value"])
-        assert verify(tmp_path / solver)[0] == []
+        assert verify(tmp_path / solver).complaints == ()
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
@@ -308,7 +309,7 @@ def test_paths_that_leave_the_problem_folder_are_stored_inside(tmp_path):
     solve("exponential", problem, tmp_path / "out")
     assert (tmp_path / "out" / "problem" / "external" / "points.csv").is_file()
     assert "external/points.csv" in (tmp_path / "out" / "problem" / "problem.toml").read_text()
-    assert verify(tmp_path / "out")[0] == []
+    assert verify(tmp_path / "out").complaints == ()
 
 
 def test_json_has_no_nan_and_no_infinity():
@@ -328,4 +329,4 @@ def test_a_coefficient_no_solver_bears_is_an_error_or_certified(tmp_path, toy):
         except (SolverError, InfeasibleError):
             assert not (tmp_path / solver).exists()
         else:
-            assert verify(tmp_path / solver)[0] == []
+            assert verify(tmp_path / solver).complaints == ()

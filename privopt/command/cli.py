@@ -28,6 +28,7 @@ DOES_NOT_HOLD: Final = 1
 BAD_USAGE: Final = 2
 STOPPED_FEASIBLE: Final = 4
 STOPPED_EMPTY: Final = 5
+NO_PRIVACY: Final = 6
 
 
 def complain(message: object) -> None:
@@ -187,7 +188,7 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
     with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, **options))
-    for line in solved.complaints:
+    for line in solved.warnings:
         complain(f"warning: {line}")
     if as_json:
         click.echo(dump_json(solved.result), nl=False)
@@ -199,26 +200,22 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
+@click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
 @guarded
-def verify(folder: Path, jobs: int) -> int:
-    """Check the certificate again from the files in DIR and nothing else."""
-    from privopt.run.solve import verify as run
+def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
+    """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
+    from privopt.run.folder import dump_json
+    from privopt.run.verify import verify as run
 
-    complaints, certificate = run(folder, jobs=jobs)
-    for line in complaints:
+    found = run(folder, jobs=jobs)
+    for line in found.complaints:
         complain(f"{folder}: {line}")
-    if complaints:
-        click.echo(f"{folder}: does not hold")
+    word = f"{found.verdict} " if found.holds else ""
+    click.echo(dump_json(found.to_json()) if as_json else f"{word}{folder}: {found.words()}", nl=not as_json)
+    if not found.holds:
         return DOES_NOT_HOLD
-    assert certificate is not None  # measured wherever nothing is complained of
-    if certificate.holds is None:
-        click.echo(f"{folder}: sums hold; no guarantee is claimed")
-    else:
-        click.echo(
-            f"{folder}: holds ({certificate.kind}: worst {certificate.worst:.9g} of {certificate.allowed:.9g} allowed; "
-            f"{certificate.checked:,} conditions; {certificate.arithmetic})"
-        )
-    return DONE
+    return NO_PRIVACY if found.verdict == "none" or (require and found.verdict != require) else DONE
 
 
 @cli.command()
@@ -229,11 +226,13 @@ def verify(folder: Path, jobs: int) -> int:
 def sample(folder: Path, input_id: str, count: int) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.interfaces import Release
-    from privopt.run.solve import load_release
+    from privopt.run.verify import load_release
 
-    _, _, _, release, result = load_release(folder)
+    opened = load_release(folder)
+    release = opened.release
     if type(release).sample is Release.sample:
-        raise UsageError(f"{result['mechanism']} has no distribution to sample: its release is one published result")
+        name = opened.registered.spec.name
+        raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     drawn = release.sample(input_id, count)
     step = 100_000
     for first in range(0, len(drawn), step):

@@ -106,6 +106,7 @@ class MetricDP(PrivacyConstraint):
         )
         return Certificate(
             holds=measured.holds,
+            evidence="proved",
             kind="metric-dp",
             worst=measured.worst,
             allowed=float(self.epsilon),

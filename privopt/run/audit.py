@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from privopt.run.solve import load_release
+from privopt.run.verify import load_release
 
 __all__ = ["audit", "table"]
 
@@ -19,11 +19,11 @@ def audit(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: DIR cannot be read.
     """
-    _, mechanism, problem, release, result = load_release(folder)
-    claimed = result.get("guarantee", {}).get("epsilon")
+    opened = load_release(folder)
+    claimed = opened.result["guarantee"]["epsilon"]
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": claimed, "achieved": None}
-    return {**blank, **mechanism.audit(problem, release, result)}
+    return {**blank, **opened.mechanism.audit(opened.problem, opened.release, opened.result)}
 
 
 _WORDS: Final = {

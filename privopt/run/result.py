@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from privopt.errors import Fault
+from privopt.interfaces import Evidence
 
 __all__ = ["claim_faults"]
 
@@ -69,6 +70,7 @@ SHAPE: Final[Mapping[str, tuple[Test, str]]] = {
     "objective.unit": TEXT,
     "certificate": TABLE,
     "certificate.holds": (_perhaps(_is(bool)), "true, false or null"),
+    "certificate.evidence": (lambda value: value in get_args(Evidence), "proved, declared or none"),
     "certificate.kind": TEXT,
     "certificate.worst": AT_LEAST_0,
     "certificate.allowed": AT_LEAST_0,

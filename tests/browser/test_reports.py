@@ -73,10 +73,10 @@ def test_choosing_a_record_changes_the_picture(name, report, watched):
 
 def test_the_map_says_what_the_release_holds(report, watched):
     """The likeliest output and its probability, as the matrix has them."""
-    from privopt.run.solve import load_release
+    from privopt.run.verify import load_release
 
     path = report("optimal-lp")
-    _, _, _, release, _ = load_release(path.parent)
+    release = load_release(path.parent).release
     page = watched().open(path)
     for row in (0, 20, len(release.records) - 1):
         page.select_option("#record", str(row))

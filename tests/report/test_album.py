@@ -8,7 +8,8 @@ import pytest
 from albums import write_album
 
 from privopt.run.report.make import write_figures, write_report
-from privopt.run.solve import load_release, solve, verify
+from privopt.run.solve import solve
+from privopt.run.verify import load_release, verify
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -28,7 +29,8 @@ def album(tmp_path_factory):
 def test_the_report_shows_every_photo_and_which_are_kept(album):
     text = write_report(album).read_text("utf-8")
     assert len(text) < 6e6
-    _, _, _, release, result = load_release(album)
+    opened = load_release(album)
+    release, result = opened.release, opened.result
     photos = re.findall(r'<li class="(kept|deleted)"><img alt="" src="data:image/jpeg;base64,([^"]+)">', text)
     assert [state == "kept" for state, _ in photos] == release.kept.tolist()
     assert sum(state == "deleted" for state, _ in photos) == result["objective"]["value"] > 0
@@ -49,12 +51,12 @@ def test_thumbnails_are_small_and_tell_nothing_else(album):
 
 
 def test_dir_stands_alone_and_its_sums_cover_the_thumbnails(album):
-    assert verify(album)[0] == []
+    assert verify(album).complaints == ()
     assert "thumbnails/0.jpg" in (album / "SHA256SUMS").read_text()
 
 
 def test_figures_name_the_true_rank(album, tmp_path):
     written = {path.name for path in write_figures(album, tmp_path)}
     assert {"before.svg", "after.png", "photos.svg"} <= written
-    _, _, _, _, result = load_release(album)
+    result = load_release(album).result
     assert f"rank {result['details']['rank_after']}" in (tmp_path / "after.svg").read_text()

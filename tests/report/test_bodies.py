@@ -10,11 +10,12 @@ import pytest
 from examples import EXAMPLES
 
 from privopt.metric import figures
-from privopt.run.report import svg
+from privopt.run.report import svg, theme
 from privopt.run.report.claim import claim
 from privopt.run.report.make import write_figures, write_report
 from privopt.run.report.theme import INK, NAMES
-from privopt.run.solve import Options, load_release, solve
+from privopt.run.solve import Options, solve
+from privopt.run.verify import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")
 
@@ -195,7 +196,8 @@ def test_the_parts_that_every_report_has(name, example, tmp_path):
 def test_figures_are_functions_of_a_release(example):
     from matplotlib.figure import Figure
 
-    _, _, problem, release, _ = load_release(example("optimal-lp"))
+    opened = load_release(example("optimal-lp"))
+    problem, release = opened.problem, opened.release
     made = [
         figures.loss_map(release, problem.data),
         figures.privacy_map(release, problem.data),
@@ -208,7 +210,8 @@ def test_figures_are_functions_of_a_release(example):
 
 
 def test_no_figure_shows_more_privacy_spent_than_there_is(example):
-    _, _, problem, release, _ = load_release(example("optimal-lp"))
+    opened = load_release(example("optimal-lp"))
+    problem, release = opened.problem, opened.release
     spent = figures.spent_of_records(release, float(problem.data.epsilon))
     assert spent.max() <= 1 + 1e-9
     assert spent.max() > 0.999  # the optimum spends all of it somewhere
@@ -217,7 +220,8 @@ def test_no_figure_shows_more_privacy_spent_than_there_is(example):
 
 
 def test_the_nearest_pairs_stand_for_all_where_there_are_too_many(example, monkeypatch):
-    _, _, problem, release, _ = load_release(example("words"))
+    opened = load_release(example("words"))
+    problem, release = opened.problem, opened.release
     every = figures.spent_of_records(release, float(problem.data.epsilon))
     monkeypatch.setattr(figures, "WORK", 36 * 36 * 4)
     few = figures.nearest_pairs(release)
@@ -228,11 +232,12 @@ def test_the_nearest_pairs_stand_for_all_where_there_are_too_many(example, monke
 
 
 def test_pictures_in_the_page_take_its_colours_and_files_their_own(example, tmp_path):
-    _, _, problem, release, _ = load_release(example("optimal-lp"))
+    opened = load_release(example("optimal-lp"))
+    problem, release = opened.problem, opened.release
     inline = svg(figures.spent_by_distance(release, problem.data), "A title & more")
     assert f"var(--ink,{INK})" in inline
     assert 'aria-label="A title &amp; more"' in inline
-    rules = Path(figures.__file__).with_name("report.css").read_text("utf-8")
+    rules = Path(theme.__file__).with_name("report.css").read_text("utf-8")
     for colour, name in NAMES.items():
         assert f"--{name}:{colour}" in rules.replace("#fff;", "#ffffff;")
     write_figures(example("optimal-lp"), tmp_path)

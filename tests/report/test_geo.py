@@ -9,7 +9,7 @@ import pytest
 
 from privopt.errors import InputError, UsageError
 from privopt.run.report.make import write_geo
-from privopt.run.solve import load_release
+from privopt.run.verify import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")
 
@@ -68,7 +68,8 @@ def test_kilometres_are_not_taken_for_degrees(example, tmp_path):
 def test_properties_are_those_of_the_release(example, tmp_path):
     folder = example("optimal-lp")
     flat, _, _ = both(folder, tmp_path)
-    _, _, problem, _, result = load_release(folder)
+    opened = load_release(folder)
+    problem, result = opened.problem, opened.result
     facts = [feature["properties"] for feature in flat["features"]]
     assert [fact["id"] for fact in facts] == list(problem.data.records.ids)
     mean = sum(fact["prior"] * fact["expected_loss"] for fact in facts)

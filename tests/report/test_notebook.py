@@ -10,7 +10,7 @@ from examples import EXAMPLES, SECRETIVE
 from privopt.declare import load_problem
 from privopt.declare.notebook import card
 from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
-from privopt.run.solve import load_release
+from privopt.run.verify import load_release
 
 pytestmark = pytest.mark.xdist_group("reports")
 
@@ -46,7 +46,8 @@ def words(markup):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_problem_release_guarantee_and_certificate(name, example):
-    _, mechanism, problem, release, result = load_release(example(name))
+    opened = load_release(example(name))
+    mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     privacy = mechanism.privacy(problem, result["method"])
     shown = words(problem._repr_html_())
     assert shown.startswith(f"Problem: {type(problem).__name__}")
@@ -59,7 +60,7 @@ def test_problem_release_guarantee_and_certificate(name, example):
 
 
 def test_a_matrix_shows_its_sizes_and_likeliest_outputs(example):
-    _, _, _, release, _ = load_release(example("optimal-lp"))
+    release = load_release(example("optimal-lp")).release
     shown = words(release._repr_html_())
     assert "records 56 outputs 56" in shown
     first = release.probabilities[0]
@@ -74,7 +75,7 @@ def test_secrets_are_named_and_not_shown(name, example, tmp_path):
     found = SECRETIVE[name]
     mechanism = registry().get(found.mechanism).load()
     owned = load_problem(mechanism.problem_class, found.write(tmp_path), public=False)
-    _, _, _, release, _ = load_release(example(name, secretive=True))
+    release = load_release(example(name, secretive=True)).release
     for value in (owned, release):
         markup = value._repr_html_()
         assert not [secret for secret in found.secrets if secret in re.sub(r"(?<=\d),(?=\d)", "", markup)]

@@ -11,7 +11,8 @@ import pytest
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.run.solve import Options, solve, verify
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
 
 TOML = """[locations]
 points = "locations.csv"
@@ -66,9 +67,9 @@ def test_solve_and_verify(problem, method, columns):
     assert result["certificate"]["worst"] <= result["certificate"]["allowed"] == 0.5
     assert result["status"] == "feasible"
     assert result["objective"]["lower_bound"] is None
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
     shutil.rmtree(out / "private")
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
     links, sizes = rows(out / "connections.csv"), dict(rows(out / "capacities.csv"))
     assert [r[0] for r in links] == [f"v{i}" for i in range(40)]
     assert {r[1] for r in links} == set(sizes)
@@ -87,20 +88,20 @@ def test_server_side_can_be_run_again_from_the_published_folder(problem):
     assert second["guarantee"]["kind"] == "local-dp"
     assert first["objective"] == second["objective"]
     assert not (again / "private" / "truth.json").exists()
-    assert verify(again)[0] == []
+    assert verify(again).complaints == ()
 
 
 def test_fractional_noisy_counts(problem, rng):
     path = problem(counts=(), noisy_clients=rng.normal(3, 20, 40), settings="delta = 0.2")
     out, result, _ = run(path)
     assert result["details"]["margin"]["noise"] == "continuous"
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
 
 
 def test_continuous_noise(problem):
     out, result, _ = run(problem(settings='noise = "continuous"\nmargin = "paper"'), "laplace")
     assert result["certificate"]["distribution"] == "continuous Laplace"
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
 
 
 def test_both_columns_tell_the_truth_in_private_alone(problem):
@@ -145,7 +146,7 @@ def test_matrix(problem, rng):
     path = problem(columns=None, matrix='matrix = "d.npy"')
     np.save(path.parent / "d.npy", np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)))
     out, _, _ = run(path)
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
     bad = np.ones((40, 40))
     np.save(path.parent / "d.npy", bad)
     with pytest.raises(InputError, match=r"d\.npy"):
@@ -161,7 +162,7 @@ def test_optimal_needs_consent_and_claims_nothing(problem):
     assert result["status"] == "optimal"
     assert result["objective"]["gap"] == 0.0
     assert "clients" not in (out / "problem" / "locations.csv").read_text()
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
     with pytest.raises(InputError, match="clients"):
         run(problem(counts=("noisy_clients",)), "optimal", allow_unsafe=True)
 
@@ -171,12 +172,12 @@ def test_opening_costs(problem, rng):
     path = problem(12, opening_cost=opening, settings="mean_clients = 4\ndelta = 0.0")
     out, result, _ = run(path, "optimal", allow_unsafe=True)
     assert result["status"] == "optimal"
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
     for method in ("laplace", "reconnection"):
         out, result, _ = run(path, method)
         assert result["details"]["opening"]["clients_assumed"] == 4.0
         assert "bounds" not in result["details"]
-        assert verify(out)[0] == []
+        assert verify(out).complaints == ()
     with pytest.raises(InputError, match="opening_cost"):
         run(problem(201, opening_cost=np.ones(201)))
 
@@ -192,7 +193,7 @@ def test_verify_notices(problem):
         import privopt.run.folder as files
 
         (copy / "SHA256SUMS").write_text(files.sums_text(copy))
-        return verify(copy)[0]
+        return verify(copy).complaints
 
     size = rows(out / "capacities.csv")[0][1]
     assert complaints("capacities.csv", lambda t: t.replace(size, str(float(size) - 5), 1))
@@ -232,15 +233,17 @@ def test_fractions_cannot_come_of_discrete_noise(problem):
 
 
 def test_audit(problem):
-    from privopt.run.solve import load_release
+    from privopt.run.verify import load_release
 
     out, result, _ = run(problem(settings="delta = 0.1", epsilon="1.0"))
-    _, mechanism, loaded, release, read = load_release(out)
+    opened = load_release(out)
+    mechanism, loaded, release, read = opened.mechanism, opened.problem, opened.release, opened.result
     found = mechanism.audit(loaded, release, read)
     assert found["epsilon"] == {"claimed": 1.0, "achieved": result["certificate"]["worst"]}
     assert 0.5 < found["statistical"]["epsilon_lower"] <= 1.0
     again, _, _ = run(out / "problem" / "problem.toml")
-    _, mechanism, loaded, release, read = load_release(again)
+    opened = load_release(again)
+    mechanism, loaded, release, read = opened.mechanism, opened.problem, opened.release, opened.result
     assert mechanism.audit(loaded, release, read)["statistical"] is None
 
 
@@ -266,14 +269,14 @@ def test_seeded_is_not_private(problem):
     out, two, _ = run(path, seed=3)
     assert one["guarantee"]["seeded"] is True
     assert one["objective"] == two["objective"]
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
 
 
 def test_epsilon_with_many_digits(problem):
     out, result, _ = run(problem(epsilon="0.12345678901234567890123"))
     assert result["certificate"]["worst"] <= result["certificate"]["allowed"]
     assert math.isclose(result["certificate"]["worst"], 0.12345678901234568, rel_tol=1e-9)
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
 
 
 def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch):
@@ -285,11 +288,11 @@ def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch):
     assert solved.stopped
     assert result["details"]["auto"]["radii_cut_short"] is True
     assert len(result["details"]["auto"]["radii"]) <= 4
-    assert verify(out)[0] == []
+    assert verify(out).complaints == ()
 
 
 def test_paper_margin_and_split(problem):
     for settings in ('margin = "paper"', 'split = "cost"', 'split = "cost"\ndelta = 0.1', "mean_clients = 3"):
         out, result, _ = run(problem(settings=settings))
-        assert verify(out)[0] == [], settings
+        assert verify(out).complaints == (), settings
         assert result["details"]["failure_probability"]["level"] <= 0.1

@@ -7,7 +7,8 @@ import csv
 import pytest
 
 from privopt.declare import load_problem
-from privopt.run.solve import Options, solve, verify
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_lr_geo.cities import Settings
 from privopt_lr_geo.osm import Network, largest_part, main, read_network, through, write
@@ -111,4 +112,4 @@ def test_helsinki(tmp_path, capsys):
     assert len(load_problem(LRGeoProblem, path, ignore=["const-opt"]).data.records) >= 500
     result = solve("lr-geo", path, tmp_path / "out", Options(method="benders")).result
     assert result["certificate"]["holds"]
-    assert verify(tmp_path / "out")[0] == []
+    assert verify(tmp_path / "out").complaints == ()

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from privopt.errors import InfeasibleError, InputError, StoppedError
-from privopt.run.solve import Options, solve, verify
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
 
 
 def album(rng, photos=10, places=8, true=2):
@@ -36,10 +37,8 @@ def problem(tmp_path):
 def test_solve_writes_what_verify_holds(problem, tmp_path, method, privacy):
     out = tmp_path / "out"
     solved = solve("photo-censor", problem(privacy=privacy), out, Options(method=method, solver="highs"))
-    complaints, certificate = verify(out)
-    assert complaints == []
-    assert certificate is not None
-    assert certificate.holds
+    found = verify(out)
+    assert found.verdict == "proved"
     result = json.loads((out / "result.json").read_text())
     details = result["details"]
     assert result["guarantee"]["kind"] == "top-k"
@@ -71,7 +70,7 @@ def test_probabilities_csv_and_npy_say_the_same(problem, tmp_path):
     assert len({r["objective"]["value"] for r in found[:3]}) == 1
     rows = (tmp_path / "out3" / "deletions.csv").read_text().splitlines()
     assert "IMG6.jpg,0" in rows
-    assert verify(tmp_path / "out3")[0] == []
+    assert verify(tmp_path / "out3").complaints == ()
 
 
 def test_probability_zero_is_minus_infinity(problem, tmp_path):
@@ -179,7 +178,7 @@ def test_a_time_limit_leaves_a_certified_result_with_its_bound(tmp_path, exposed
     assert solved.stopped
     assert solved.result["status"] == "feasible"
     assert solved.result["objective"]["lower_bound"] < solved.result["objective"]["value"]
-    assert verify(tmp_path / "out")[0] == []
+    assert verify(tmp_path / "out").complaints == ()
 
 
 def test_a_forged_list_is_found_out(problem, tmp_path):
@@ -189,9 +188,9 @@ def test_a_forged_list_is_found_out(problem, tmp_path):
     from privopt.run.folder import sums_text
 
     (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(tmp_path / "out"))
-    complaints, certificate = verify(tmp_path / "out")
-    assert certificate is not None
-    assert certificate.holds is False
+    found = verify(tmp_path / "out")
+    assert found.verdict is None
+    complaints = found.complaints
     assert any("protected k is 0, privacy.top_k = 3" in line for line in complaints)
 
 
@@ -229,4 +228,4 @@ def test_a_crash_of_cbc_is_an_error_and_not_the_end_of_the_process(problem, tmp_
     assert not (tmp_path / "out").exists()
     monkeypatch.undo()
     solve("photo-censor", problem(), tmp_path / "out", Options(method="milp", solver="cbc"))
-    assert verify(tmp_path / "out")[0] == []
+    assert verify(tmp_path / "out").complaints == ()

@@ -13,7 +13,7 @@ from privopt.run.folder import PRIVATE, REPORT, jsonable
 from privopt.run.report import Section, page
 from privopt.run.report.geo import write_layer
 from privopt.run.report.theme import save
-from privopt.run.solve import load_release
+from privopt.run.verify import load_release
 
 __all__ = ["write_figures", "write_geo", "write_report"]
 
@@ -25,7 +25,8 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
         InputError: DIR cannot be read.
         UsageError: ``truth`` without ``private/``, or the mechanism has nothing to compare.
     """
-    registered, mechanism, problem, release, result = load_release(folder)
+    opened = load_release(folder)
+    mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     compared: list[Section] = []
     target = folder / REPORT
     if truth:
@@ -34,11 +35,12 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
             raise UsageError(f"--truth: {folder} has no private/ to compare with")
         compared = list(mechanism.report_truth(problem, release, result, private))
         if not compared:
-            raise UsageError(f"--truth: {registered.spec.name} has no secrets to compare its release with")
+            raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
     sections = [*compared, *mechanism.report(problem, release, result)]
     absent = sorted({file.name for file in files_of(problem) if file.secret})
-    _replace(target, page(jsonable(result), sections, truth=truth, absent=absent))
+    warned = tuple(mechanism.warnings(problem, release, result))
+    _replace(target, page(jsonable(result), sections, truth=truth, absent=absent, warnings=warned))
     return target
 
 
@@ -49,10 +51,10 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
         InputError: DIR cannot be read.
         UsageError: the mechanism draws no figures.
     """
-    _, mechanism, problem, release, result = load_release(folder)
-    figures: dict[str, Any] = dict(mechanism.figures(problem, release, result))
+    opened = load_release(folder)
+    figures: dict[str, Any] = dict(opened.mechanism.figures(opened.problem, opened.release, opened.result))
     if not figures:
-        raise UsageError(f"--figures: {result['mechanism']} draws none")
+        raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,10 +75,10 @@ def write_geo(folder: Path, target: Path) -> Path:
         InputError: DIR cannot be read, or the target cannot be written.
         UsageError: the release has no places, or the ending is of neither format.
     """
-    _, mechanism, problem, release, result = load_release(folder)
-    layer = mechanism.geo(problem, release, result)
+    opened = load_release(folder)
+    layer = opened.mechanism.geo(opened.problem, opened.release, opened.result)
     if layer is None:
-        raise UsageError(f"--geo: {result['mechanism']} has no coordinates on a map here")
+        raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")
     try:
         write_layer(layer, target)
     except OSError as error:

@@ -103,7 +103,9 @@ def _verdict(result: Mapping[str, Any]) -> str:
         return '<span class="badge bad">seeded, not private</span>'
     if certificate["holds"] is None:
         return '<span class="badge bad">no privacy guarantee</span>'
-    return '<span class="badge good">certified</span>'
+    if certificate["evidence"] == "declared":
+        return '<span class="badge">declared by its maker</span>'
+    return '<span class="badge good">proved on the release</span>'
 
 
 def _certificate(result: Mapping[str, Any]) -> Section:
@@ -114,18 +116,19 @@ def _certificate(result: Mapping[str, Any]) -> Section:
         "epsilon": epsilon,
         "scope": shown(guarantee["scope"] or "see the statement above"),
         "holds": shown(certificate["holds"]),
+        "evidence": shown(certificate["evidence"]),
         "worst found": shown(certificate["worst"]),
         "allowed": shown(certificate["allowed"]),
         "conditions checked": shown(certificate["checked"]),
         "arithmetic": shown(certificate["arithmetic"]),
     }
-    known = {"holds", "kind", "worst", "allowed", "checked", "arithmetic"}
+    known = {"holds", "evidence", "kind", "worst", "allowed", "checked", "arithmetic"}
     rows |= {name.replace("_", " "): shown(value) for name, value in certificate.items() if name not in known}
     checked, unchecked = (
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
     )
     html = f'<div class="pair"><div><h3>Checked</h3>{checked}</div><div><h3>Not checked</h3>{unchecked}</div></div>'
-    lead = "What was measured on the release itself, after everything was rounded."
+    lead = "What was checked, in exact arithmetic, after everything was rounded."
     return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
 
 
@@ -179,7 +182,14 @@ def _provenance(result: Mapping[str, Any], absent: Sequence[str]) -> Section:
     return Section(title="Provenance", html=html)
 
 
-def page(result: Mapping[str, Any], body: Sequence[Section], *, truth: bool = False, absent: Sequence[str] = ()) -> str:
+def page(
+    result: Mapping[str, Any],
+    body: Sequence[Section],
+    *,
+    truth: bool = False,
+    absent: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+) -> str:
     """The whole report as one HTML document.
 
     Args:
@@ -187,6 +197,7 @@ def page(result: Mapping[str, Any], body: Sequence[Section], *, truth: bool = Fa
         body: the mechanism's sections.
         truth: whether they compare with the secrets.
         absent: names of secret files that stand in ``private/`` alone.
+        warnings: what whoever uses the release must know, a sentence each.
     """
     title = f"{result['mechanism']}: {result['guarantee']['kind']}"
     parts = []
@@ -197,6 +208,7 @@ def page(result: Mapping[str, Any], body: Sequence[Section], *, truth: bool = Fa
             f"{lead}{section.html}</section>"
         )
     note = '<p class="bad">This page compares with the secrets: keep it in private/.</p>' if truth else ""
+    note += "".join(f'<p class="bad">Warning: {escape(line)}</p>' for line in warnings)
     statement = escape(result["guarantee"].get("statement") or "No statement.")
     style = files("privopt.run.report").joinpath("report.css").read_text("utf-8")
     return (

@@ -13,7 +13,7 @@ import numpy as np
 from privopt.errors import PrivoptError
 from privopt.metric.matrix import ARTEFACT
 from privopt.run.folder import SUMS, sums_text
-from privopt.run.solve import load_release, verify
+from privopt.run.verify import load_release, verify
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.matrix import required
 from privopt.testing.under_trial import Run, Subject, told
@@ -29,7 +29,8 @@ def round_trip(trial: Trial) -> None:
     subject = trial.subject
     with subject.registered():
         try:
-            _, _, reread, release, _ = load_release(run.folder)
+            opened = load_release(run.folder)
+            reread, release = opened.problem, opened.release
         except PrivoptError as error:
             trial.fail(f"the release cannot be read back: {error}", problem)
         for line in fields_that_differ(run.release, release):
@@ -39,9 +40,9 @@ def round_trip(trial: Trial) -> None:
         if again is not None and (stated is None or abs(again - stated) > 1e-9 * max(1.0, abs(stated))):
             trial.fail(f"the objective was {stated!r}; of the release read back it is {again!r}", problem)
         try:
-            complaints, _ = verify(run.folder)
+            complaints = verify(run.folder).complaints
         except PrivoptError as error:
-            complaints = [told(error)]
+            complaints = (told(error),)
         if complaints:
             trial.fail(f"verify: {complaints[0]}", problem)
         copy = subject.new_folder()
@@ -110,7 +111,7 @@ def verify_catches(trial: Trial) -> None:
     (changed / SUMS).write_text(sums_text(changed), "utf-8")
     with trial.subject.registered():
         try:
-            complaints, _ = verify(changed)
+            complaints = verify(changed).complaints
         except PrivoptError:
             return
     if not complaints:

@@ -100,11 +100,13 @@ class Additive(PrivacyConstraint):
         measured = certify_additive(self.parts or [(1, 1 / self.epsilon)], self.epsilon)
         return Certificate(
             holds=measured.holds,
+            evidence="declared",
             kind=self.kind,
             worst=float(measured.spent),
             allowed=float(self.epsilon),
             checked=measured.checked,
             arithmetic=measured.arithmetic,
+            rests_on="that the noise was drawn",
         )
 
 

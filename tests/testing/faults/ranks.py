@@ -77,6 +77,7 @@ class TopK(PrivacyConstraint):
         rank = protected(self.problem.table, self.problem.place, kept) if kept else 0
         return Certificate(
             holds=rank >= self.problem.k,
+            evidence="proved",
             kind="top-k",
             worst=rank,
             allowed=self.problem.k,
@@ -153,6 +154,7 @@ class _OneTooMany(TopK):
         assert honest.worst is not None
         return Certificate(
             holds=whole and honest.worst + 1 >= self.problem.k,
+            evidence="proved",
             kind="top-k",
             worst=honest.worst + 1,
             allowed=self.problem.k,

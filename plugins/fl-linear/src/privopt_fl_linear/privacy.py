@@ -22,6 +22,10 @@ COVERED = (
 )
 
 
+_DRAWN = "that the noise was drawn, freshly and at that scale"
+_DECLARED = "that the locations drew noise at all, and at the epsilon stated"
+
+
 @frozen(kw_only=True)
 class LocalLaplace(PrivacyConstraint):
     """Each location's count with Laplace noise of scale 1 / epsilon: Theorems 1 and 5.
@@ -57,11 +61,13 @@ class LocalLaplace(PrivacyConstraint):
         drawn = release.drawn
         return Certificate(
             holds=loss <= self.epsilon,
+            evidence="declared",
             kind="local-dp",
             worst=float(loss),
             allowed=float(self.epsilon),
             checked=self.locations,
             arithmetic="declared" if drawn is None else f"rational: sensitivity over scale, drawn by {drawn}",
+            rests_on=_DECLARED if drawn is None else _DRAWN,
             notes={"scale": str(1 / loss), "sensitivity": 1, "distribution": f"{self.noise} Laplace"},
         )
 

@@ -78,15 +78,16 @@ class LevelNoise(PrivacyConstraint):
             failures.append(f"the levels spend {spent}, epsilon is {epsilon}")
         return Certificate(
             holds=not failures,
+            evidence="declared",
             kind="pure-dp",
             worst=_up(spent),
             allowed=float(epsilon),
             checked=sum(level.size for level in release.noisy),
             arithmetic="exact rationals: sum over levels of sensitivity / scale",
+            rests_on="that the noise was drawn, freshly and at those scales",
             notes={
                 "sensitivity": delta,
                 "scales": [str(scale) for scale in scales],
-                "rests_on": "scales derived from the problem; noise drawn by privopt.noise",
             },
             failures=tuple(failures),
         )
@@ -126,6 +127,7 @@ class PublishedChain(PrivacyConstraint):
         real = spent_on_a_neighbour("cumulative-chain-as-published", release.tree, budgets, most)
         return Certificate(
             holds=None,
+            evidence="none",
             kind="none",
             worst=None,
             allowed=None,

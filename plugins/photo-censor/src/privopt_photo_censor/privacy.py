@@ -66,6 +66,7 @@ class TopK(PrivacyConstraint):
                 failures.append(f"{worst} photos are deleted, privacy.deletion_budget = {allowed}")
         return Certificate(
             holds=not failures,
+            evidence="proved",
             kind="top-k",
             worst=float(worst),
             allowed=float(allowed),
