@@ -7,13 +7,13 @@ import csv
 import numpy as np
 import pytest
 
+from bd_mdp_paper import data as readers
+from bd_mdp_paper import sources
+from bd_mdp_paper.command import main
+from bd_mdp_paper.kinds import Kinds
+from bd_mdp_paper.losses import exponential
+from experiments.sheet import Sheet
 from privopt.errors import InputError, UnknownNameError, UsageError
-from privopt_bd_mdp import data as readers
-from privopt_bd_mdp import sources
-from privopt_bd_mdp.experiments import main
-from privopt_bd_mdp.experiments.kinds import Kinds
-from privopt_bd_mdp.experiments.losses import exponential
-from privopt_bd_mdp.experiments.sheet import Sheet
 
 
 def rows_of(file):
@@ -21,7 +21,8 @@ def rows_of(file):
         return list(csv.DictReader(stream))
 
 
-def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(tmp_path, capsys):
+def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("PRIVOPT_DATA", raising=False)
     main(["--quick", "--out", str(tmp_path), "--limit", "2"])
     first = capsys.readouterr().out
     assert "no source for text: left out" in first

@@ -10,6 +10,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bd_mdp_paper.sources import gaussian
 from privopt.backends import get
 from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
@@ -26,7 +27,6 @@ from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
 from privopt_bd_mdp.solver import decompose, partition_of
-from privopt_bd_mdp.sources import gaussian
 
 
 def check(instance, options, context, optimum):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_linear_paper.generate import matern, poisson
 from privopt.errors import InputError
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
-from privopt_fl_linear.generate import matern, poisson
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 
 lattice = st.integers(0, 12).map(lambda i: i / 10)

@@ -8,8 +8,8 @@ from importlib import import_module
 
 import pytest
 
+from fl_linear_paper.command import COLUMNS, main
 from privopt.testing.data import data_path
-from privopt_fl_linear.experiments import COLUMNS, main
 
 
 def table(path):
@@ -59,8 +59,11 @@ def test_same_seed_same_table(tmp_path):
     assert (tmp_path / "one" / "fig3b.csv").read_bytes() == (tmp_path / "two" / "fig3b.csv").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["generate", "location", "margins", "metric", "milp", "quantiles"])
+OWN = [f"privopt_fl_linear.{name}" for name in ("location", "margins", "metric", "milp", "quantiles")]
+
+
+@pytest.mark.parametrize("name", ["fl_linear_paper.generate", *OWN])
 def test_examples_in_docstrings(name):
-    found = doctest.testmod(import_module(f"privopt_fl_linear.{name}"))
+    found = doctest.testmod(import_module(name))
     assert found.attempted > 0
     assert found.failed == 0

@@ -10,9 +10,9 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_linear_paper.generate import matern
 from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import candidates, cheapest_at, failure_bound, grid, policy
-from privopt_fl_linear.generate import matern
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Plane
 from privopt_fl_linear.server import Plan, Site, capacities, serve

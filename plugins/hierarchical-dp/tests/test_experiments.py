@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from privopt_hierarchical_dp.experiments import main
-from privopt_hierarchical_dp.generate import census, taxi
+from hierarchical_dp_paper.command import main
+from hierarchical_dp_paper.generate import census, taxi
 
 
 def test_a_small_census_has_its_numbers_exactly():

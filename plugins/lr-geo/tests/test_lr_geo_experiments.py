@@ -6,15 +6,15 @@ import csv
 
 import numpy as np
 
+from lr_geo_paper.cities import AIR, Settings, rome
+from lr_geo_paper.command import main
+from lr_geo_paper.ledger import Ledger
+from lr_geo_paper.matching import matches
+from lr_geo_paper.trials import METHODS
 from privopt.declare import load_problem
 from privopt.interfaces import SolveContext
-from privopt_lr_geo.cities import AIR, Settings, rome
-from privopt_lr_geo.experiments import main
-from privopt_lr_geo.ledger import Ledger
-from privopt_lr_geo.matching import matches
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoProblem
-from privopt_lr_geo.trials import METHODS
 
 
 def rows_of(path):
@@ -42,7 +42,7 @@ def test_the_quick_form_makes_every_table_and_picture(tmp_path):
 
 def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
     """A row that is there is not run again; one that broke the limit on a smaller map is not tried on a larger one."""
-    from privopt_lr_geo import experiments
+    from lr_geo_paper import command
 
     asked = []
 
@@ -50,7 +50,7 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
         asked.append(name)
         return {"seconds": "> 1" if name == "LP" else 0.5, "cost": 1.0}
 
-    monkeypatch.setattr(experiments, "trial", found)
+    monkeypatch.setattr(command, "trial", found)
     assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
     assert asked.count("LP") == 1
     assert asked.count("LR-Geo") == 2

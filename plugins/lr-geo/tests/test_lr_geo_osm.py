@@ -6,11 +6,11 @@ import csv
 
 import pytest
 
+from lr_geo_paper.cities import Settings
 from privopt.declare import load_problem
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
-from privopt_lr_geo.cities import Settings
 from privopt_lr_geo.osm import Network, largest_part, main, read_network, through, write
 from privopt_lr_geo.problem import LRGeoProblem
 
@@ -108,7 +108,7 @@ def test_helsinki(tmp_path, capsys):
         exponential_beyond=0.06,
         obfuscation_radius=0.2,
     )
-    path = write(largest_part(read_network(file)), tmp_path / "cars", settings)
+    path = write(largest_part(read_network(file)), tmp_path / "cars", settings.tables())
     assert len(load_problem(LRGeoProblem, path, ignore=["const-opt"]).data.records) >= 500
     result = solve("lr-geo", path, tmp_path / "out", Options(method="benders")).result
     assert result["certificate"]["holds"]

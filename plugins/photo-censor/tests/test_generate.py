@@ -7,8 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from privopt_photo_censor.experiments import PAPER, main
-from privopt_photo_censor.generate import COLLECTIONS, collections, sizes
+from photo_censor_paper.command import PAPER, main
+from photo_censor_paper.generate import COLLECTIONS, collections, sizes
 from privopt_photo_censor.rank import protected_k
 
 COUNTS = {"single": 3000, "R-16": 500, "R-32": 150, "R-64": 60, "R-128": 30, "Albums": 600}

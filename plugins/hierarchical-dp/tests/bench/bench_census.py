@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from privopt_hierarchical_dp.generate import census, taxi
+from hierarchical_dp_paper.generate import census, taxi
 
 _RUN = """
 import json, resource, sys, time

@@ -21,7 +21,6 @@ from attrs import frozen
 
 from privopt.errors import Fault, InputError, PrivoptError, UsageError
 from privopt.metric.space.geometry import haversine
-from privopt_lr_geo.cities import Settings
 
 __all__ = ["Network", "largest_part", "main", "read_network", "through", "write"]
 
@@ -34,6 +33,21 @@ WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "c
 """Those that people on foot use, the roads of cars among them."""
 FORWARD: Final = frozenset(("yes", "true", "1"))
 ENDINGS: Final = (".osm.pbf", ".osm", ".osm.gz", ".osm.bz2", ".graphml")
+
+OPTIONS: Final = """\
+[privacy]
+epsilon = 1.0
+neighbours_within = 0.8
+[lr-geo]
+users = { random = 4 }
+radius = 3.0
+obfuscation_radius = 2.0
+exponential_beyond = 1.0
+exponent = 1.0
+[const-opt]
+radius = 1.0
+"""
+"""What the problem file starts with besides the map; radii in km."""
 
 Edges = list[tuple[str, str, float]]
 
@@ -178,8 +192,8 @@ def through(network: Network) -> Network:
     return Network(places=places, edges=[(a, b, km) for a, found in out.items() for b, km in found.items()])
 
 
-def write(network: Network, folder: Path, settings: Settings | None = None) -> Path:
-    """Write points.csv, roads.csv, streets.csv and problem.toml; returns the last."""
+def write(network: Network, folder: Path, options: str = OPTIONS) -> Path:
+    """Write points.csv, roads.csv, streets.csv and problem.toml, ``options`` behind the map in it; returns the last."""
     folder.mkdir(parents=True, exist_ok=True)
     _csv(folder / "points.csv", ("id", "lat", "lon"), ((name, *at) for name, at in network.places.items()))
     both: dict[tuple[str, str], float] = {}
@@ -190,7 +204,7 @@ def write(network: Network, folder: Path, settings: Settings | None = None) -> P
     _csv(folder / "streets.csv", ("from", "to", "km"), network.edges)
     (folder / "problem.toml").write_text(
         '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
-        '[utility]\nkind = "travel-cost"\n' + (settings or Settings()).tables()
+        '[utility]\nkind = "travel-cost"\n' + options
     )
     return folder / "problem.toml"
 

@@ -7,13 +7,17 @@ Processor seconds of each optimisation, after first ones that compile: median, l
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from privopt_photo_censor.generate import LOCATIONS, World
 from privopt_photo_censor.optimal import solve
 from privopt_photo_censor.scores import Album, Task
+
+sys.path.append(str(Path(__file__).parents[2] / "experiments"))
+from photo_censor_paper.generate import LOCATIONS, World
 
 SIZES = (16, 32, 64, 128, 250)
 LIMIT = 60.0

@@ -1,6 +1,6 @@
 """The paper's experiments (section 7, Figures 1 to 7) from one command, as CSV and pictures.
 
-    python -m privopt_fl_linear.experiments --out FOLDER [--quick] [--only fig2 fig7 ...] [--jobs N] [--data FILE]
+    python plugins/fl-linear/experiments --out FOLDER [--quick] [--only fig2 fig7 ...] [--jobs N] [--data FILE]
 
 Counts of instances and steps are the paper's; ``--quick`` cuts them and says so in every table (column ``quick``) and
 title. Each instance is priced at every step of its figure, so that curves differ by the method alone. Both margins are
@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from fl_linear_paper.generate import Instance, matern, poisson
+from fl_linear_paper.trials import KINDS, Setting, Trial, draw_noise
 from privopt.execution import Executor, from_url
-from privopt_fl_linear.generate import Instance, matern, poisson
 from privopt_fl_linear.metric import Plane
 from privopt_fl_linear.server import Site
-from privopt_fl_linear.trials import KINDS, Setting, Trial, draw_noise
 
 __all__ = ["main"]
 
@@ -357,7 +357,7 @@ def _lines(axis: Any, rows: Sequence[Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments; returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m privopt_fl_linear.experiments", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python plugins/fl-linear/experiments", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("fl-linear-experiments"), help="folder for CSV and pictures")
     parser.add_argument("--quick", action="store_true", help="fewer instances and steps; every table says so")
     parser.add_argument("--only", nargs="+", choices=list(FIGURES), help="these alone")

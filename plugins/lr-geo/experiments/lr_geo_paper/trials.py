@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import evolve, frozen
 
+from lr_geo_paper.cities import AIR, Settings
 from privopt.declare import load_problem
 from privopt.errors import ModelError, SolverError, StoppedError
 from privopt.interfaces import Mechanism, SolveContext
@@ -23,7 +24,6 @@ from privopt.metric.baselines.mechanisms import ConstOptProblem
 from privopt.metric.problem import MetricProblem
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
-from privopt_lr_geo.cities import AIR, Settings
 from privopt_lr_geo.mechanism import LRGeo, clients_of, costs_of
 from privopt_lr_geo.problem import LRGeoProblem
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from privopt_photo_censor.generate import World
+from photo_censor_paper.generate import World
 from privopt_photo_censor.scores import Album, Floats, Mask
 
 __all__ = ["draw_figure_1", "draw_figure_2", "draw_figure_3", "draw_table_3"]

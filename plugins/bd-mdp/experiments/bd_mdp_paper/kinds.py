@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from attrs import frozen
 
+from bd_mdp_paper import sources
+from bd_mdp_paper.data import read_road_graph, read_streets, read_vectors, train_vectors
+from bd_mdp_paper.sources import Source
 from privopt.errors import UsageError
-from privopt_bd_mdp import sources
-from privopt_bd_mdp.data import read_road_graph, read_streets, read_vectors, train_vectors
-from privopt_bd_mdp.sources import Source
 
 __all__ = ["PAPER", "Kinds"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from bd_mdp_paper.data import Graph, read_nodes
 from privopt.errors import UsageError
 from privopt.metric.optimal.instance import Instance
-from privopt_bd_mdp.data import Graph, read_nodes
 
 __all__ = ["Source", "gaussian", "grid", "nodes", "radius_for", "roads", "words"]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from privopt_bd_mdp.experiments.kinds import PAPER
-from privopt_bd_mdp.experiments.losses import Losses
-from privopt_bd_mdp.experiments.runs import METHODS, Cell, Runs
-from privopt_bd_mdp.experiments.sizes import Sizes
+from bd_mdp_paper.kinds import PAPER
+from bd_mdp_paper.losses import Losses
+from bd_mdp_paper.runs import METHODS, Cell, Runs
+from bd_mdp_paper.sizes import Sizes
 from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["blocks", "convergence", "growth", "losses", "maps", "races", "subsets"]

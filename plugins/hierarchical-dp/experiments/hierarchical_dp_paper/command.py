@@ -1,4 +1,4 @@
-"""The paper's experiments from one command: ``python -m privopt_hierarchical_dp.experiments --out results``.
+"""The paper's experiments from one command: ``python plugins/hierarchical-dp/experiments --out results``.
 
 Writes CSV files and pictures: Table 7 with Figs. 8 and 9 (errors, violations, runtime; census and
 taxi), Fig. 7 (runtime over N), and the split of the budget over the levels. ``--quick`` does all of
@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from hierarchical_dp_paper.generate import Census, census, taxi
+from hierarchical_dp_paper.trials import PAPER_TABLE_7, Trial, run_methods
 from privopt.errors import StoppedError
-from privopt_hierarchical_dp.generate import Census, census, taxi
 from privopt_hierarchical_dp.tree import Tree
-from privopt_hierarchical_dp.trials import PAPER_TABLE_7, Trial, run_methods
 
 __all__ = ["main"]
 
@@ -159,10 +159,10 @@ def splits(
 
 def _timed(method: str, sizes: int, seed: int, small: bool, limit: float) -> float:
     """Seconds that one method's post-processing takes on taxi data cut to N sizes."""
+    from hierarchical_dp_paper.trials import task_of
     from privopt_hierarchical_dp import qip
     from privopt_hierarchical_dp.fitting import fit
     from privopt_hierarchical_dp.tables import merge_by_optimisation, paper_domain, table_merge, tree_tables
-    from privopt_hierarchical_dp.trials import task_of
 
     data = _cut_taxi(sizes, seed, small)
     levels = data.levels
@@ -253,7 +253,7 @@ def _within(limit: float, method: str, size: int, seed: int, small: bool) -> flo
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m privopt_hierarchical_dp.experiments", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python plugins/hierarchical-dp/experiments", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("hierarchical-dp-results"), help="folder for CSV and pictures")
     parser.add_argument("--quick", action="store_true", help="small data and few runs: minutes, not hours")
     parser.add_argument("--full", action="store_true", help="Fig. 7 with the paper's time-out of 30 minutes")
@@ -282,7 +282,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = given.runs or (2 if given.quick else 30)
     out: Path = given.out
     out.mkdir(parents=True, exist_ok=True)
-    from privopt_hierarchical_dp.pictures import draw_errors, draw_runtimes, draw_sizes
+    from hierarchical_dp_paper.pictures import draw_errors, draw_runtimes, draw_sizes
 
     for name, data in _data(given):
         if name in parts:

@@ -1,4 +1,4 @@
-"""The paper's experiments on generated collections: ``python -m privopt_photo_censor.experiments --out FOLDER``.
+"""The paper's experiments on generated collections: ``python plugins/photo-censor/experiments --out FOLDER``.
 
 Tables 1 to 5 and Figures 1 to 3 as CSV and pictures, optimal beside greedy. As in the paper Table 2 and Figures 2 and
 3 average over the collections that were exposed in the first place, Table 3 over all.
@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from photo_censor_paper.generate import COLLECTIONS, LOCATIONS, World, collections
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_photo_censor.generate import COLLECTIONS, LOCATIONS, World, collections
 from privopt_photo_censor.greedy import greedy
 from privopt_photo_censor.optimal import Plan, solve
 from privopt_photo_censor.rank import protected_k
@@ -322,7 +322,7 @@ def figure_1(tables: Tables) -> tuple[World, Album, dict[str, Mask]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run everything."""
-    parser = argparse.ArgumentParser(prog="python -m privopt_photo_censor.experiments", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python plugins/photo-censor/experiments", description=main.__doc__)
     parser.add_argument("--out", type=Path, default=Path("photo-censor-experiments"), help="folder to write")
     parser.add_argument("--quick", action="store_true", help="a minute's worth, to see that it runs")
     parser.add_argument("--seed", type=int, default=0)
@@ -339,7 +339,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{time.monotonic() - start:7.1f} s  {line}", file=sys.stderr)
 
     tables = Tables(out=chosen.out, effort=effort, seed=chosen.seed, say=say)
-    from privopt_photo_censor.pictures import draw_figure_1, draw_figure_2, draw_figure_3, draw_table_3
+    from photo_censor_paper.pictures import draw_figure_1, draw_figure_2, draw_figure_3, draw_table_3
 
     table_1(tables)
     table_5(tables)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
+from bd_mdp_paper.kinds import Kinds
+from experiments.sheet import Sheet
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.metric.optimal.instance import Instance
-from privopt_bd_mdp.experiments.kinds import Kinds
-from privopt_bd_mdp.experiments.sheet import Sheet
 from privopt_bd_mdp.model import PMO
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.solver import decompose

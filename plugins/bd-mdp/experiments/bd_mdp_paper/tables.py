@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from privopt_bd_mdp.experiments.runs import Runs
-from privopt_bd_mdp.experiments.sheet import write_rows
-from privopt_bd_mdp.experiments.sizes import Sizes
+from bd_mdp_paper.runs import Runs
+from bd_mdp_paper.sizes import Sizes
+from experiments.sheet import write_rows
 from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["size_tables", "spread", "time_tables"]

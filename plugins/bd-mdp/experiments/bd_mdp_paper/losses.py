@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bd_mdp_paper.kinds import Kinds
+from experiments.sheet import Sheet
 from privopt.interfaces import SolveContext
-from privopt_bd_mdp.experiments.kinds import Kinds
-from privopt_bd_mdp.experiments.sheet import Sheet
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.solver import decompose
 

@@ -1,4 +1,4 @@
-"""The paper's experiments from one command: ``python -m privopt_lr_geo.experiments --out FOLDER``.
+"""The paper's experiments from one command: ``python plugins/lr-geo/experiments --out FOLDER``.
 
 Tables 1 and 2, Figures 6, 9a, 9b, 10a, 10b, 11, 12 and 13, and a table over Rome, as CSV and pictures. ``--rome`` names
 the folder of Rome's published cells; without it even grids take their place. Rows are written as they are found, and a
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from attrs import evolve, field, frozen
 
+from lr_geo_paper import matching, pictures
+from lr_geo_paper.cities import Settings, grid, rome
+from lr_geo_paper.ledger import Ledger
+from lr_geo_paper.trials import METHODS, Workshop, trial
 from privopt.errors import PrivoptError
-from privopt_lr_geo import matching, pictures
-from privopt_lr_geo.cities import Settings, grid, rome
-from privopt_lr_geo.ledger import Ledger
-from privopt_lr_geo.trials import METHODS, Workshop, trial
 
 __all__ = ["EXPERIMENTS", "Plan", "main"]
 
@@ -275,7 +275,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m privopt_lr_geo.experiments", description=(__doc__ or "").split("\n\n")[0]
+        prog="python plugins/lr-geo/experiments", description=(__doc__ or "").split("\n\n")[0]
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of CSV files and pictures; rows in it are kept")
     parser.add_argument("--rome", type=Path, help="folder of Rome's published cells; left out: even grids")

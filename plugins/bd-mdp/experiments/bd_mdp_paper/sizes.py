@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bd_mdp_paper.kinds import Kinds
+from bd_mdp_paper.sources import Source
+from experiments.sheet import Sheet, write_rows
 from privopt.decompose import boundary_of, make_partition
-from privopt_bd_mdp.experiments.kinds import Kinds
-from privopt_bd_mdp.experiments.sheet import Sheet, write_rows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS
-from privopt_bd_mdp.sources import Source
 
 __all__ = ["KEY", "Sizes", "plane"]
 

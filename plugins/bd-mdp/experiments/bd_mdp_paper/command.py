@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from attrs import evolve, field, frozen
 
+from bd_mdp_paper import pictures
+from bd_mdp_paper.kinds import PAPER, Kinds
+from bd_mdp_paper.losses import Losses
+from bd_mdp_paper.runs import METHODS, Cell, Runs
+from bd_mdp_paper.sizes import Sizes
+from bd_mdp_paper.tables import size_tables, time_tables
 from privopt.errors import UnknownNameError
-from privopt_bd_mdp.experiments import pictures
-from privopt_bd_mdp.experiments.kinds import PAPER, Kinds
-from privopt_bd_mdp.experiments.losses import Losses
-from privopt_bd_mdp.experiments.runs import METHODS, Cell, Runs
-from privopt_bd_mdp.experiments.sizes import Sizes
-from privopt_bd_mdp.experiments.tables import size_tables, time_tables
 from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["Plan", "main"]
@@ -187,7 +187,7 @@ class Experiments:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m privopt_bd_mdp.experiments", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python plugins/bd-mdp/experiments", description=main.__doc__)
     parser.add_argument("--out", type=Path, default=Path("bd-mdp-experiments"), help="folder for CSV and PNG files")
     named = os.environ.get("PRIVOPT_DATA")
     parser.add_argument(

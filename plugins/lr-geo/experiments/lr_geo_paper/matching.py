@@ -9,17 +9,17 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from lr_geo_paper.cities import Settings
+from lr_geo_paper.trials import Workshop
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server
-from privopt_lr_geo.cities import Settings
 from privopt_lr_geo.mechanism import clients_of
 from privopt_lr_geo.package import Terms
 from privopt_lr_geo.problem import LRGeoProblem
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
-from privopt_lr_geo.trials import Workshop
 
 if TYPE_CHECKING:
-    from privopt_lr_geo.experiments import Plan
+    from lr_geo_paper.command import Plan
 
 __all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
 

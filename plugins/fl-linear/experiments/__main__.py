@@ -1,0 +1,11 @@
+"""The paper's tables and figures: ``python plugins/fl-linear/experiments --out FOLDER``."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # where the runner that all plugins share is
+
+from fl_linear_paper.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""What travels in the plugins' wheels: the mechanism and nothing besides."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PLUGINS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
+IDS = [path.name for path in PLUGINS]
+
+
+def modules_of(package):
+    """Dotted name -> file of every module of a package."""
+    dotted = {
+        path: ".".join((package.name, *path.relative_to(package).with_suffix("").parts))
+        for path in package.rglob("*.py")
+    }
+    return {name.removesuffix(".__init__"): path for path, name in dotted.items()}
+
+
+def names_in(path):
+    """Whatever a file imports, and strings: targets such as ``"package.module:Thing"`` are loaded later."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.split(":")[0]
+
+
+def unused(package, commands=()):
+    """Modules that neither the package itself nor one of its commands reaches."""
+    modules = modules_of(package)
+    left, reached = [package.name, *commands], set()
+    while left:
+        name = left.pop()
+        if name in modules and name not in reached:
+            reached.add(name)
+            left += names_in(modules[name])
+    return sorted(set(modules) - reached)
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=IDS)
+def test_no_module_travels_that_the_mechanism_does_not_use(plugin):
+    """The paper's tables, and data made for them, belong into the folder experiments."""
+    (package,) = (path for path in (plugin / "src").iterdir() if (path / "__init__.py").is_file())
+    commands = re.findall(r"python -m ([\w.]+)", (plugin / "README.md").read_text("utf-8"))
+    assert unused(package, commands) == []
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=IDS)
+def test_a_wheel_holds_the_package_alone(plugin):
+    built = tomllib.loads((plugin / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert built == {"packages": [f"src/privopt_{plugin.name.replace('-', '_')}"]}
+
+
+def test_a_module_that_nothing_uses_is_found(tmp_path):
+    package = tmp_path / "toy"
+    package.mkdir()
+    (package / "__init__.py").write_text('TARGET = "toy.mechanism:Toy"\n')
+    (package / "mechanism.py").write_text("from toy import noise\n")
+    (package / "noise.py").write_text("")
+    (package / "tables.py").write_text("from toy.noise import draw\n")
+    assert unused(package) == ["toy.tables"]
+    assert unused(package, ["toy.tables"]) == []
