@@ -1,7 +1,7 @@
 """Solvers behind one small interface.
 
-Names are loaded when they are first asked for: no solver before it is used, and CBC's worker process, which lives
-in this package, loads numpy and CBC alone.
+Names are loaded when they are first asked for: no solver before it is used, and a worker process
+(:mod:`privopt.backends._worker`) loads the solver that it runs alone.
 """
 
 from __future__ import annotations
@@ -10,13 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privopt.backends.base import Backend, Capabilities, Outcome, Result
+    from privopt.backends.base import Backend, Capabilities, Interrupted, Outcome, Result
     from privopt.backends.choose import explain_infeasible, explain_unbounded, get, names
 
-__all__ = ["Backend", "Capabilities", "Outcome", "Result", "explain_infeasible", "explain_unbounded", "get", "names"]
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Interrupted",
+    "Outcome",
+    "Result",
+    "explain_infeasible",
+    "explain_unbounded",
+    "get",
+    "names",
+]
 
 _HOMES = {
-    "privopt.backends.base": ("Backend", "Capabilities", "Outcome", "Result"),
+    "privopt.backends.base": ("Backend", "Capabilities", "Interrupted", "Outcome", "Result"),
     "privopt.backends.choose": ("explain_infeasible", "explain_unbounded", "get", "names"),
 }
 

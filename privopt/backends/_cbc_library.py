@@ -7,13 +7,14 @@ Loaded in the worker process only.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import mip
 import numpy as np
 from mip import cbc
 
-__all__ = ["CbcModel"]
+__all__ = ["CbcModel", "answer"]
 
 _DECLARED = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
@@ -138,3 +139,41 @@ class CbcModel:
     def iterations(self) -> int:
         """Simplex iterations."""
         return int(cbc.cbclib.Cbc_getIterationCount(self.handle))
+
+
+def answer(problem: dict[str, Any], say: Any) -> dict[str, Any]:
+    """Solve a problem of arrays (see :mod:`privopt.backends._worker`); nothing is said meanwhile."""
+    started = time.monotonic()
+    made = CbcModel()
+    if "mps" in problem:
+        made.load_mps(str(problem["mps"]))
+    else:
+        made.load(problem)
+    loaded = time.monotonic() - started
+    if "load_only" in problem:
+        return {"status": "LOADED", "loaded": loaded}
+    status = made.optimise(problem)
+    found: dict[str, Any] = {"status": status, "loaded": loaded, "iterations": made.iterations()}
+    is_mip = made.integers() > 0
+    if status in ("OPTIMAL", "FEASIBLE"):
+        found["x"] = made.vector()
+        found["bound"] = made.bound() if is_mip else made.objective()
+        if not is_mip:
+            found["duals"], found["reduced"] = made.duals(), made.reduced()
+    elif status in ("INFEASIBLE", "INT_INFEASIBLE"):
+        found["status"] = _second_opinion(problem)
+    found["seconds"] = time.monotonic() - started
+    return found
+
+
+def _second_opinion(problem: dict[str, Any]) -> str:
+    """CBC calls unbounded models infeasible; without costs nothing is unbounded."""
+    again = CbcModel()
+    if "mps" in problem:
+        again.load_mps(str(problem["mps"]))
+        again.drop_costs()
+    elif np.any(problem["c"]):
+        again.load(problem | {"c": np.zeros_like(problem["c"])})
+    else:
+        return "INFEASIBLE"
+    return "UNBOUNDED" if again.optimise(problem) in ("OPTIMAL", "FEASIBLE") else "INFEASIBLE"

@@ -7,21 +7,28 @@ import time
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 
-from privopt.backends.base import Options, Outcome
+from privopt.backends.base import Outcome
+from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
+from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
 
 __all__ = [
     "BEARING",
     "TOLERANCE",
+    "Said",
+    "answer",
     "call",
     "highspy_module",
-    "infeasible_or_unbounded",
     "load",
     "new_solver",
     "outcome_of",
+    "problem_arrays",
     "run",
+    "settings_of",
+    "solve_arrays",
 ]
 
 BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
@@ -45,51 +52,64 @@ def call(status: Any, what: str) -> None:
         raise SolverError(f"highs refused to {what}")
 
 
-def new_solver(*, tolerance: float, threads: int, seed: int, method: str, gap: float | None = None) -> Any:
-    """A silent HiGHS instance."""
-    solver = highspy_module().Highs()
-    options: dict[str, Any] = {
+def settings_of(
+    *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
+) -> dict[str, Any]:
+    """Options of HiGHS by their names, without a time limit."""
+    settings: dict[str, Any] = {
         "output_flag": False,
         "log_to_console": False,
         "primal_feasibility_tolerance": tolerance,
         "dual_feasibility_tolerance": tolerance,
         "threads": threads,
         "random_seed": seed,
+        "time_limit": np.inf,
     }
-    if gap is not None:
-        options["mip_rel_gap"] = gap
-    if method != "auto":
-        options["solver"] = method
-    for name, value in options.items():
+    asked = {"mip_rel_gap": gap, "solver": None if method == "auto" else method, "presolve": presolve or None}
+    return settings | {name: value for name, value in asked.items() if value is not None}
+
+
+def new_solver(*, tolerance: float, threads: int, seed: int, method: str) -> Any:
+    """A silent HiGHS instance."""
+    solver = highspy_module().Highs()
+    for name, value in settings_of(tolerance=tolerance, threads=threads, seed=seed, method=method).items():
         call(solver.setOptionValue(name, value), f"set {name}")
     return solver
 
 
+def problem_arrays(conditioned: Conditioned, *, integers: bool = True) -> dict[str, Any]:
+    """A scaled form by rows, as :func:`load_arrays` takes it."""
+    form, matrix = conditioned.form, conditioned.A
+    return {
+        "start": matrix.indptr.astype(np.int32),
+        "index": matrix.indices.astype(np.int32),
+        "value": matrix.data,
+        "c": conditioned.c,
+        "col_lower": form.col_lower,
+        "col_upper": form.col_upper,
+        "row_lower": conditioned.row_lower,
+        "row_upper": conditioned.row_upper,
+        "integrality": form.integrality.astype(np.int32) if integers else np.zeros(form.shape[1], dtype=np.int32),
+    }
+
+
 def load(solver: Any, conditioned: Conditioned, *, integers: bool = True) -> None:
     """Hand a scaled form over in one call."""
-    form, matrix = conditioned.form, conditioned.A
-    m, n = form.shape
-    whole = form.integrality if integers else np.zeros(n, dtype=np.uint8)
-    status = solver.passModel(
-        n,
-        m,
-        matrix.nnz,
-        2,
-        1,
-        0.0,
-        conditioned.c,
-        form.col_lower,
-        form.col_upper,
-        conditioned.row_lower,
-        conditioned.row_upper,
-        matrix.indptr.astype(np.int32),
-        matrix.indices.astype(np.int32),
-        matrix.data,
-        whole.astype(np.int32),
-    )
-    call(status, "take the model")
-    if solver.getNumNz() != matrix.nnz:
-        raise SolverError(f"highs kept {solver.getNumNz()} of {matrix.nnz} coefficients")
+    load_arrays(solver, problem_arrays(conditioned, integers=integers))
+
+
+def load_arrays(solver: Any, arrays: dict[str, Any]) -> None:
+    """Hand a model over in one call.
+
+    Raises:
+        SolverError: HiGHS refused it, or dropped coefficients.
+    """
+    count = len(arrays["value"])
+    sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
+    order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
+    call(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
+    if solver.getNumNz() != count:
+        raise SolverError(f"highs kept {solver.getNumNz()} of {count} coefficients")
 
 
 def outcome_of(solver: Any) -> Outcome | None:
@@ -145,15 +165,129 @@ def run(solver: Any) -> None:
             channel.unsubscribe(asked)
 
 
-def infeasible_or_unbounded(conditioned: Conditioned, options: Options, started: float) -> Outcome | None:
-    """Infeasible, or unbounded: a solve without costs tells; None where it gives up."""
-    solver = new_solver(tolerance=TOLERANCE, threads=options.threads, seed=options.seed, method="auto")
-    load(solver, conditioned)
-    n = conditioned.form.shape[1]
-    call(solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n)), "drop the costs")
-    if options.time_limit is not None:
-        left = max(options.time_limit - (time.monotonic() - started), 0.0)
-        call(solver.setOptionValue("time_limit", left), "set time_limit")
+@frozen(eq=False, kw_only=True)
+class Said:
+    """What HiGHS says of a model, before anything is checked.
+
+    Attributes:
+        outcome: None where it gave up.
+        either: whether it calls the model infeasible or unbounded, and does not know which.
+        status: in its own words.
+        interrupted: whether an interrupt ended it.
+    """
+
+    outcome: Outcome | None
+    either: bool = False
+    status: str = ""
+    x: FloatArray | None = None
+    bound: float | None = None
+    duals: FloatArray | None = None
+    reduced: FloatArray | None = None
+    iterations: int = 0
+    interrupted: bool = False
+
+
+def said_by(solver: Any, *, is_mip: bool) -> Said:
+    """Read a solver that was run."""
+    status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
+    x = duals = reduced = None
+    bound = float(info.mip_dual_bound) if is_mip else None
+    if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+        solution = solver.getSolution()
+        x = np.array(solution.col_value, dtype=np.float64)
+        if solver.getNumCol() and not x.size:
+            raise SolverError("highs gives no vector")
+        if outcome is Outcome.OPTIMAL and not is_mip:
+            bound = float(info.objective_function_value)
+            duals = np.array(solution.row_dual, dtype=np.float64)
+            reduced = np.array(solution.col_dual, dtype=np.float64)
+    return Said(
+        outcome=outcome,
+        either=status == highspy_module().HighsModelStatus.kUnboundedOrInfeasible,
+        status=solver.modelStatusToString(status),
+        x=x,
+        bound=bound,
+        duals=duals,
+        reduced=reduced,
+        iterations=max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0),
+    )
+
+
+def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
+    """Solve a model: an LP here, one with integers in a process that can be ended.
+
+    HiGHS looks at its clock and at interrupts between the steps of its search, and some steps take minutes. Where the
+    process had to be ended, the best point that it had found stands, with the bound of that moment.
+
+    Args:
+        arrays: as of :func:`problem_arrays`.
+        settings: options of HiGHS by their names; ``time_limit`` among them, infinite for none.
+
+    Raises:
+        KeyboardInterrupt: an interrupt came, and there is no point yet.
+        SolverError: it refused the model, or died.
+    """
+    if not arrays["integrality"].any():
+        return _solve_here(arrays, settings)
+    limit = settings["time_limit"]
+    reply = ask("highs", {**arrays, **{f"set_{k}": v for k, v in settings.items()}}, limit if limit < np.inf else None)
+    if reply.answer is None:
+        best = reply.latest or {}
+        return Said(
+            outcome=Outcome.FEASIBLE if "x" in best else Outcome.STOPPED,
+            status="interrupted" if reply.interrupted else "killed at the time limit",
+            x=best.get("x"),
+            bound=float(best["bound"]) if best else None,
+            interrupted=reply.interrupted,
+        )
+    found = reply.answer
+    if "refused" in found:
+        raise SolverError(str(found["refused"]))
+    return Said(
+        outcome=Outcome(str(found["outcome"])) if "outcome" in found else None,
+        either=bool(found["either"]),
+        status=str(found["status"]),
+        x=found.get("x"),
+        bound=float(found["bound"]),
+        iterations=int(found["iterations"]),
+        interrupted=reply.interrupted,
+    )
+
+
+def _solve_here(arrays: dict[str, Any], settings: dict[str, Any], prepare: Any = None) -> Said:
+    started = time.monotonic()
+    solver = highspy_module().Highs()
+    for name, value in settings.items():
+        call(solver.setOptionValue(name, value), f"set {name}")
+    load_arrays(solver, arrays)
+    left = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
+    call(solver.setOptionValue("time_limit", left), "set time_limit")
+    if prepare is not None:
+        prepare(solver)
     run(solver)
-    found = outcome_of(solver)
-    return Outcome.UNBOUNDED if found is Outcome.OPTIMAL else found
+    return said_by(solver, is_mip=bool(arrays["integrality"].any()))
+
+
+def answer(problem: dict[str, Any], say: Any) -> dict[str, Any]:
+    """Solve a problem of arrays in a worker (:mod:`privopt.backends._worker`); says each better point and bound."""
+    settings = {name[4:]: value.item() for name, value in problem.items() if name.startswith("set_")}
+
+    def prepare(solver: Any) -> None:
+        def better(event: Any) -> None:
+            found = event.data_out
+            say({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
+
+        solver.cbMipImprovingSolution.subscribe(better)
+
+    try:
+        found = _solve_here(problem, settings, prepare)
+    except SolverError as error:
+        return {"refused": str(error)}
+    return {
+        "outcome": None if found.outcome is None else found.outcome.value,
+        "either": found.either,
+        "status": found.status,
+        "x": found.x,
+        "bound": found.bound,
+        "iterations": found.iterations,
+    }

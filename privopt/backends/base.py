@@ -13,7 +13,18 @@ from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, d
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.errors import SolverError, UsageError
 
-__all__ = ["Backend", "Capabilities", "Options", "Outcome", "Raw", "Result", "Unsound", "check_vector", "may_run_off"]
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Interrupted",
+    "Options",
+    "Outcome",
+    "Raw",
+    "Result",
+    "Unsound",
+    "check_vector",
+    "may_run_off",
+]
 
 ROW_TOLERANCE = 1e-6
 INTEGER_TOLERANCE = 1e-5
@@ -21,6 +32,14 @@ INTEGER_TOLERANCE = 1e-5
 
 class Unsound(SolverError):  # noqa: N818
     """A solver's answer does not hold; another attempt may do better."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt came when a solver had a feasible point: ``result`` has it, checked."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
 
 
 @frozen(kw_only=True)
@@ -77,6 +96,7 @@ class Raw:
     iterations: int = 0
     seconds: float = 0.0
     message: str = ""
+    interrupted: bool = False
 
 
 @frozen(eq=False, kw_only=True)
@@ -152,6 +172,7 @@ class Backend(ABC):
 
         Raises:
             SolverError: the solver died, refused the form, or its vector misses rows, bounds or integers.
+            Interrupted: an interrupt came, and a feasible point is known.
             UsageError: an option that cannot be meant so.
         """
         if time_limit is not None and not time_limit > 0:
@@ -167,11 +188,18 @@ class Backend(ABC):
                 if left <= 0:
                     break
                 options = evolve(options, time_limit=left)
+            raw = None
             try:
                 raw = self._solve(conditioned, options, attempt)
-                return self._finish(conditioned, raw, options, solver)
+                result = self._finish(conditioned, raw, options, solver)
             except Unsound as error:
+                if raw is not None and raw.interrupted:
+                    raise KeyboardInterrupt from error
                 failure = error
+                continue
+            if raw.interrupted:
+                raise Interrupted(result)
+            return result
         raise failure
 
     def _finish(self, conditioned: Conditioned, raw: Raw, options: Options, solver: str) -> Result:
@@ -190,7 +218,9 @@ class Backend(ABC):
                 col_upper=np.where(whole, fixed, form.col_upper),
                 integrality=np.zeros(len(whole), dtype=np.uint8),
             )
-            again = self._solve(evolve(conditioned, form=around), options, 0)
+            limit = options.time_limit
+            rest = None if limit is None else max(limit - raw.seconds, 0.1)
+            again = self._solve(evolve(conditioned, form=around), evolve(options, time_limit=rest), 0)
             if again.x is None or again.outcome is not Outcome.OPTIMAL:
                 raise
             return finish(conditioned, evolve(raw, x=again.x, seconds=raw.seconds + again.seconds), solver)

@@ -1,38 +1,23 @@
-"""CBC through python-mip, in a process of its own: it may crash, overrun its limit or print as it likes."""
+"""CBC through python-mip, in a process of its own."""
 
 from __future__ import annotations
 
-import atexit
-import io
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
 import time
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import privopt
-from privopt.backends._cbc_worker import read_frame, write_frame
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound
+from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
-from privopt.errors import SolverError
 
 __all__ = ["BEARING", "Cbc", "problem_arrays", "solve_mps"]
 
 BEARING = Bearing(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
 ENDLESS = 1e18
-REUSED, KEPT = 200, 2
-"""After so many solves a worker is replaced; so many wait for the next solve."""
-GRACE_SECONDS = 2.0
-"""What a solve may take beyond its limit, for loading and tear-down, before the worker is killed."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -68,12 +53,6 @@ def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
     }
 
 
-def _environment() -> dict[str, str]:
-    """The worker imports what this process can import."""
-    home = str(Path(privopt.__file__).parent.parent)
-    return os.environ | {"PYTHONPATH": os.pathsep.join([home, *(p for p in sys.path if p)]), "PYTHONSAFEPATH": "1"}
-
-
 class Cbc(Backend):
     """CBC. A dead worker is a ``SolverError``; a worker killed at the limit is a stopped solve."""
 
@@ -92,11 +71,10 @@ class Cbc(Backend):
             return Raw(outcome=Outcome.INFEASIBLE)
         if conditioned.form.shape[1] == 0:
             return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0))
-        answer = run_worker(
-            problem_arrays(conditioned) | solver_options(conditioned, options, attempt),
-            None if options.time_limit is None else options.time_limit + GRACE_SECONDS,
+        problem = problem_arrays(conditioned) | solver_options(conditioned, options, attempt)
+        raw = read_answer(
+            ask("cbc", problem, options.time_limit).answer, time.monotonic() - started, options.time_limit
         )
-        raw = read_answer(answer, time.monotonic() - started, options.time_limit)
         runaway = raw.x is not None and bool((np.abs(raw.x) >= ENDLESS).any())
         # CBC may call a point far out on an unbounded ray optimal
         return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if runaway else raw
@@ -140,8 +118,7 @@ def solve_mps(path: Path, *, time_limit: float | None = None) -> Raw:
         "seed": 0,
         "time_limit": _limit_told(time_limit),
     }
-    answer = run_worker(problem, None if time_limit is None else time_limit + GRACE_SECONDS)
-    return read_answer(answer, time.monotonic() - started, time_limit)
+    return read_answer(ask("cbc", problem, time_limit).answer, time.monotonic() - started, time_limit)
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:
@@ -165,132 +142,3 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
         duals=answer.get("duals") if optimal else None,
         reduced=answer.get("reduced") if optimal else None,
     )
-
-
-class _Worker:
-    """One worker process; it answers one problem after another until it is closed."""
-
-    def __init__(self) -> None:
-        if not sys.executable:
-            raise SolverError("cbc needs a Python interpreter to run in, and sys.executable is empty")
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "privopt.backends._cbc_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env=_environment(),
-        )
-        self.answered = 0
-
-    def ask(self, body: bytes, limit: float | None) -> bytes | None:
-        """Send a problem and wait; None where the limit came first, or the process died."""
-        answers: list[bytes | None] = []
-
-        def exchange() -> None:
-            assert self.process.stdin is not None
-            assert self.process.stdout is not None
-            with suppress(OSError, ValueError):
-                write_frame(self.process.stdin, body)
-                answers.append(read_frame(self.process.stdout))
-
-        thread = threading.Thread(target=exchange, daemon=True)
-        thread.start()
-        try:
-            thread.join(limit)
-        finally:
-            # also on an interrupt: no solver outlives the call
-            if thread.is_alive():
-                self.process.kill()
-                thread.join()
-        self.answered += 1
-        return answers[0] if answers else None
-
-    def alive(self) -> bool:
-        """Whether it can take another problem."""
-        return self.process.poll() is None
-
-    def death(self) -> str:
-        """How it died, after its end."""
-        code = self.process.wait()
-        self.errors.seek(0)
-        lines = [x for x in self.errors.read().decode(errors="replace").splitlines() if x.strip()]
-        names = {int(s): s.name for s in signal.Signals}
-        cause = f"with exit code {code}" if code >= 0 else f"by {names.get(-code, f'signal {-code}')}"
-        return f"{cause}{f': {lines[-1][:200]}' if lines else ''}"
-
-    def close(self) -> None:
-        """Stop it."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.errors):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
-
-
-class _Idle:
-    """Workers that wait for their next problem: starting one takes longer than most solves."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.workers: list[_Worker] = []
-
-    def take(self) -> _Worker:
-        with self.lock:
-            while self.workers:
-                worker = self.workers.pop()
-                if worker.alive():
-                    return worker
-                worker.close()
-        return _Worker()
-
-    def give(self, worker: _Worker) -> None:
-        with self.lock:
-            if worker.alive() and worker.answered < REUSED and len(self.workers) < KEPT:
-                self.workers.append(worker)
-                return
-        worker.close()
-
-    def close(self) -> None:
-        with self.lock:
-            for worker in self.workers:
-                worker.close()
-            self.workers.clear()
-
-    def forget(self) -> None:
-        """In a forked child: the workers are the parent's."""
-        self.lock = threading.Lock()
-        self.workers = []
-
-
-_idle = _Idle()
-atexit.register(_idle.close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_idle.forget)
-
-
-def run_worker(problem: dict[str, Any], hard_limit: float | None) -> dict[str, Any] | None:
-    """Solve in a worker process; None where it was killed at the limit.
-
-    Raises:
-        SolverError: the process died.
-    """
-    packed = io.BytesIO()
-    np.savez(packed, **problem)
-    worker = _idle.take()
-    started = time.monotonic()
-    try:
-        out = worker.ask(packed.getvalue(), hard_limit)
-        if out is None:
-            if hard_limit is not None and time.monotonic() - started >= hard_limit:
-                return None
-            raise SolverError(f"cbc died {worker.death()}")  # noqa: TRY301
-        with np.load(io.BytesIO(out), allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except BaseException:
-        worker.process.kill()
-        raise
-    finally:
-        _idle.give(worker)

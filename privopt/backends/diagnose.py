@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from privopt.backends._highs_calls import (
+    BEARING,
+    TOLERANCE,
+    load,
+    new_solver,
+    outcome_of,
+    problem_arrays,
+    run,
+    settings_of,
+    solve_arrays,
+)
 from privopt.backends.base import Outcome
-from privopt.backends.highs import BEARING, TOLERANCE, load, new_solver, outcome_of
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import StandardForm
 
@@ -76,14 +86,9 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
     """
     deadline = time.monotonic() + time_limit
     conditioned = condition(form, BEARING)
-    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
-    load(solver, conditioned)
-    n = form.shape[1]
-    if n:
-        solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
-    relaxed = found = _outcome(solver, deadline, integers=False, form=form)
+    relaxed = found = (probe := _Probe(conditioned, deadline)).outcome()
     if relaxed is Outcome.OPTIMAL and form.is_mip:
-        found = _outcome(solver, deadline, integers=True, form=form)
+        found = (probe := _WholeProbe(conditioned, deadline)).outcome()
     if found is not Outcome.INFEASIBLE:
         return Clash(
             families=tuple(b.name for b in form.families),
@@ -91,24 +96,62 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
             confirmed=False,
             contradicted=found in (Outcome.OPTIMAL, Outcome.FEASIBLE),
         )
-    kept, done = _reduce(solver, conditioned, deadline)
+    kept, done = _reduce(probe, conditioned, deadline)
     rows, bounds = _subsystem(conditioned, kept, deadline) if relaxed is Outcome.INFEASIBLE else ((), ())
     return Clash(families=tuple(kept), rows=rows, bounds=bounds, irreducible=done)
 
 
-def _outcome(solver: Any, deadline: float, *, integers: bool, form: StandardForm) -> Outcome | None:
-    """Outcome of the model as it stands in the solver, with or without its integers."""
-    n = form.shape[1]
-    if form.is_mip:
-        kinds = form.integrality if integers else np.zeros(n, np.uint8)
-        solver.changeColsIntegrality(n, np.arange(n, dtype=np.int32), kinds.astype(np.uint8))
-    left = max(deadline - time.monotonic(), 0.1)
-    solver.setOptionValue("time_limit", solver.getRunTime() + left)
-    solver.run()
-    return outcome_of(solver)
+class _Probe:
+    """The model's relaxation without costs, some of its rows lifted."""
+
+    def __init__(self, conditioned: Conditioned, deadline: float) -> None:
+        self.deadline = deadline
+        self.arrays = problem_arrays(conditioned)
+        self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
+        self.arrays["c"] = np.zeros_like(conditioned.c)
+        self.load(conditioned)
+
+    @property
+    def left(self) -> float:
+        """Seconds that the next question may take."""
+        return max(self.deadline - time.monotonic(), 0.1)
+
+    def load(self, conditioned: Conditioned) -> None:
+        """A solver that is changed and asked again."""
+        self.solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
+        load(self.solver, conditioned, integers=False)
+        n = conditioned.form.shape[1]
+        if n:
+            self.solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
+
+    def bound(self, rows: Any, lower: Any, upper: Any) -> None:
+        """New sides of rows."""
+        self.solver.changeRowsBounds(len(rows), rows, lower, upper)
+
+    def outcome(self) -> Outcome | None:
+        """What HiGHS says now."""
+        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.left)
+        run(self.solver)
+        return outcome_of(self.solver)
 
 
-def _reduce(solver: Any, conditioned: Conditioned, deadline: float) -> tuple[list[str], bool]:
+class _WholeProbe(_Probe):
+    """The same with its integers: each question is a solve from new, in a process that can be ended."""
+
+    def load(self, conditioned: Conditioned) -> None:
+        """Nothing is kept between questions."""
+
+    def bound(self, rows: Any, lower: Any, upper: Any) -> None:
+        """New sides of rows."""
+        self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
+
+    def outcome(self) -> Outcome | None:
+        """What HiGHS says now."""
+        settings = settings_of(tolerance=TOLERANCE, threads=1, seed=0) | {"time_limit": self.left}
+        return solve_arrays(self.arrays, settings).outcome
+
+
+def _reduce(probe: _Probe, conditioned: Conditioned, deadline: float) -> tuple[list[str], bool]:
     """Leave out each family that the clash does not need."""
     form = conditioned.form
     kept, done = [], True
@@ -121,13 +164,12 @@ def _reduce(solver: Any, conditioned: Conditioned, deadline: float) -> tuple[lis
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
-        solver.changeRowsBounds(len(rows), rows, -infinite, infinite)
-        solver.run()
-        if outcome_of(solver) is not Outcome.INFEASIBLE:
-            done = done and outcome_of(solver) is Outcome.OPTIMAL
+        probe.bound(rows, -infinite, infinite)
+        found = probe.outcome()
+        if found is not Outcome.INFEASIBLE:
+            done = done and found is Outcome.OPTIMAL
             kept.append(block.name)
-            lower, upper = conditioned.row_lower[rows], conditioned.row_upper[rows]
-            solver.changeRowsBounds(len(rows), rows, lower, upper)
+            probe.bound(rows, conditioned.row_lower[rows], conditioned.row_upper[rows])
     order = [b.name for b in form.families]
     return sorted(kept, key=order.index), done
 
@@ -162,7 +204,7 @@ def direction(form: StandardForm, *, time_limit: float = 20.0) -> Direction:
     for name, value in (("presolve", "off"), ("time_limit", time_limit)):
         solver.setOptionValue(name, value)
     load(solver, conditioned, integers=False)
-    solver.run()
+    run(solver)
     _, found, ray = solver.getPrimalRay()
     if not found:
         return Direction(moves=())

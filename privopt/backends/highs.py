@@ -13,11 +13,13 @@ from privopt.backends._highs_calls import (
     TOLERANCE,
     call,
     highspy_module,
-    infeasible_or_unbounded,
     load,
     new_solver,
     outcome_of,
+    problem_arrays,
     run,
+    settings_of,
+    solve_arrays,
 )
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound, may_run_off
 from privopt.dsl.condition import Conditioned, condition
@@ -29,7 +31,7 @@ __all__ = ["BEARING", "TOLERANCE", "Answer", "Highs", "Session", "load", "new_so
 
 
 class Highs(Backend):
-    """HiGHS, in this process."""
+    """HiGHS: LPs in this process, integer programs in one that can be ended (:mod:`privopt.backends.workers`)."""
 
     name = "highs"
     capabilities = Capabilities(rays=True, warm_start=True, bearing=BEARING)
@@ -42,44 +44,44 @@ class Highs(Backend):
     def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         started = time.monotonic()
         tolerance, presolve = ((TOLERANCE, "choose"), (TOLERANCE, "off"), (1e-7, "choose"))[attempt]
-        solver = new_solver(
-            tolerance=tolerance, threads=options.threads, seed=options.seed, method=options.method, gap=options.gap
+        settings = settings_of(
+            tolerance=tolerance,
+            threads=options.threads,
+            seed=options.seed,
+            method=options.method,
+            gap=options.gap,
+            presolve=presolve,
         )
-        call(solver.setOptionValue("presolve", presolve), "set presolve")
-        load(solver, conditioned)
-        if options.time_limit is not None:
-            left = max(options.time_limit - (time.monotonic() - started), 0.0)
-            call(solver.setOptionValue("time_limit", left), "set time_limit")
-        run(solver)
-        outcome = outcome_of(solver)
-        either = solver.getModelStatus() == highspy_module().HighsModelStatus.kUnboundedOrInfeasible
+        arrays = problem_arrays(conditioned)
+        said = solve_arrays(arrays, settings | {"time_limit": _limit_told(options.time_limit, started)})
+        outcome = said.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
             # presolve takes rows that rounding alone makes clash for a proof: the simplex is asked too
             raise Unsound("highs calls the model infeasible in presolve, and no time was left to ask its simplex")
-        if either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
-            # presolve calls some unbounded models infeasible
-            outcome = infeasible_or_unbounded(conditioned, options, started)
+        if said.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
+            # presolve calls some unbounded models infeasible: a solve without costs tells
+            free = settings_of(tolerance=TOLERANCE, threads=options.threads, seed=options.seed)
+            free["time_limit"] = _limit_told(options.time_limit, started)
+            outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"])}, free).outcome
+            outcome = Outcome.UNBOUNDED if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE) else outcome
         if outcome is None:
-            raise Unsound(f"highs gave up: {solver.modelStatusToString(solver.getModelStatus())}")
-        return _raw(solver, outcome, conditioned.form.is_mip, conditioned.form.shape[1], time.monotonic() - started)
+            raise Unsound(f"highs gave up: {said.status}")
+        return Raw(
+            outcome=outcome,
+            x=said.x,
+            bound=said.bound,
+            duals=said.duals,
+            reduced=said.reduced,
+            iterations=said.iterations,
+            seconds=time.monotonic() - started,
+            message=said.status if outcome in (Outcome.FEASIBLE, Outcome.STOPPED) else "",
+            interrupted=said.interrupted,
+        )
 
 
-def _raw(solver: Any, outcome: Outcome, is_mip: bool, n: int, seconds: float) -> Raw:
-    info = solver.getInfo()
-    iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
-    bound = info.mip_dual_bound if is_mip else None
-    if outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        return Raw(outcome=outcome, iterations=iterations, seconds=seconds, bound=bound)
-    solution = solver.getSolution()
-    x = np.array(solution.col_value, dtype=np.float64)
-    if n and not x.size:
-        raise SolverError("highs gives no vector")
-    duals = reduced = None
-    if outcome is Outcome.OPTIMAL and not is_mip:
-        bound = info.objective_function_value
-        duals = np.array(solution.row_dual, dtype=np.float64)
-        reduced = np.array(solution.col_dual, dtype=np.float64)
-    return Raw(outcome=outcome, x=x, bound=bound, duals=duals, reduced=reduced, iterations=iterations, seconds=seconds)
+def _limit_told(seconds: float | None, started: float) -> float:
+    """What of a limit is left for HiGHS; what holds for integer programs is the parent's own limit."""
+    return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
 @frozen(eq=False, kw_only=True)

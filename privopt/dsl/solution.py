@@ -26,7 +26,7 @@ class Solution:
 
     Attributes:
         form: the compiled model.
-        status: "optimal", or "feasible" where a limit came first.
+        status: "optimal", or "feasible" where a limit or an interrupt came first.
         x: the columns, shape (n,).
         objective: at x, in the objective's own units.
         bound: lower bound on the optimum (upper where maximised); None where none is known.
@@ -96,7 +96,10 @@ def solve_form(form: StandardForm, backend: Any = "cbc", *, name: str = "model",
     """
     backends = import_module(_BACKENDS)
     solver = backends.get(backend) if isinstance(backend, str) else backend
-    result = solver.solve(form, **options)
+    try:
+        result = solver.solve(form, **options)
+    except backends.Interrupted as interrupt:
+        result = interrupt.result
     outcome = result.outcome.value
     patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":

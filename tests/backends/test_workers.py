@@ -1,4 +1,4 @@
-"""CBC's process: killed, late, left behind, forked; nothing of it outlives or harms the program."""
+"""Solvers' processes: killed, late, left behind, forked; nothing of them outlives or harms the program."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from scipy import sparse
 from solver_forms import hard, tiny
 
-from privopt.backends import Outcome, get
-from privopt.backends.cbc import Cbc, _idle, run_worker
+from privopt.backends import Interrupted, Outcome, explain_infeasible, get
+from privopt.backends._worker import unpack
+from privopt.backends.cbc import Cbc
+from privopt.backends.highs import Highs
+from privopt.backends.workers import ask, idle
+from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError
 
 
@@ -46,7 +52,7 @@ def test_raw_huge_coefficients_kill_only_the_worker() -> None:
         "time_limit": 5.0,
     }
     try:
-        run_worker(problem, 10.0)
+        ask("cbc", problem, 10.0)
     except SolverError as error:
         assert "cbc died" in str(error)  # noqa: PT017
     assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
@@ -61,7 +67,7 @@ def _children() -> set[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the worker under /proc")
 def test_a_worker_killed_in_a_solve_is_a_solver_error() -> None:
-    _idle.close()
+    idle.close()
     before = _children()
 
     def kill() -> None:
@@ -83,7 +89,7 @@ def test_a_worker_killed_in_a_solve_is_a_solver_error() -> None:
 
 
 def test_a_worker_that_overruns_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privopt.backends.cbc.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("privopt.backends.workers.GRACE_SECONDS", 0.0)
     monkeypatch.setattr("privopt.backends.cbc._limit_told", lambda seconds: 1e9)
     started = time.monotonic()
     found = Cbc().solve(hard(), time_limit=2.0)
@@ -99,8 +105,8 @@ def test_no_worker_outlives_a_killed_program() -> None:
             sys.executable,
             "-c",
             textwrap.dedent("""
-        from privopt.backends.cbc import _idle, _Worker
-        worker = _Worker()
+        from privopt.backends.workers import Worker
+        worker = Worker()
         print(worker.process.pid, flush=True)
         import time
         time.sleep(60)
@@ -124,13 +130,77 @@ def test_no_worker_outlives_a_killed_program() -> None:
 
 def test_forked_children_use_workers_of_their_own() -> None:
     get("cbc").solve(tiny())
-    assert len(_idle.workers) >= 1
+    assert idle.workers["cbc"]
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(writer, str(len(_idle.workers)).encode())
+        os.write(writer, str(len(idle.workers)).encode())
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(reader, 10) == b"0"
     os.close(reader)
     os.close(writer)
+
+
+def test_highs_that_overruns_is_ended_and_its_best_point_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privopt.backends.highs._limit_told", lambda seconds, started: 1e9)
+    monkeypatch.setattr("privopt.backends._highs_calls.ask", lambda solver, problem, limit: ask(solver, problem, 3.0))
+    started = time.monotonic()
+    found = Highs().solve(hard(), time_limit=3.0)
+    assert time.monotonic() - started < 60  # the model takes minutes
+    assert found.outcome is Outcome.FEASIBLE
+    assert found.message == "killed at the time limit"
+    assert found.bound is not None
+    assert found.bound <= found.objective
+
+
+def test_an_interrupt_ends_highs_at_once_and_its_best_point_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[float] = []
+
+    def unpacked(body: bytes) -> dict[str, Any]:
+        arrays = unpack(body)
+        if not sent:
+            sent.append(time.monotonic())
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return arrays
+
+    monkeypatch.setattr("privopt.backends.workers.unpack", unpacked)
+    with pytest.raises(Interrupted) as caught:
+        Highs().solve(hard())
+    assert time.monotonic() - sent[0] < 10  # the model takes minutes
+    assert caught.value.result.outcome is Outcome.FEASIBLE
+    assert caught.value.result.violation <= 1e-6
+
+
+def test_an_interrupt_before_any_point_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = time.monotonic()
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    idle.close()  # starting a worker takes longer
+    with pytest.raises(KeyboardInterrupt) as caught:
+        Highs().solve(hard())
+    assert not isinstance(caught.value, Interrupted)
+    assert time.monotonic() - started < 10
+
+
+def test_a_model_solved_to_an_interrupt_is_feasible(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = tiny(integrality=[1, 1])
+    result = Highs().solve(form)
+
+    def interrupted(self: Highs, form: Any, **options: Any) -> Any:
+        raise Interrupted(evolve(result, outcome=Outcome.FEASIBLE))
+
+    monkeypatch.setattr(Highs, "solve", interrupted)
+    assert solve_form(form, "highs").status == "feasible"
+
+
+def test_a_clash_of_integers_is_looked_for_where_it_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(solver: str, problem: dict[str, Any], limit: float | None) -> Any:
+        asked.append(solver)
+        return ask(solver, problem, limit)
+
+    monkeypatch.setattr("privopt.backends._highs_calls.ask", counted)
+    odd = tiny(A=[[2, 2]], row_lower=[3], row_upper=[3], integrality=[1, 1])
+    assert str(explain_infeasible(odd)) == "row cannot hold"
+    assert asked == ["highs", "highs"]

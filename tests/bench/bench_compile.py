@@ -53,11 +53,12 @@ measured: dict[str, float] = {}
 def cbc_load(conditioned: Any) -> None:
     """Seconds that the worker needs to load it."""
     from privopt.backends.base import Options
-    from privopt.backends.cbc import problem_arrays, run_worker, solver_options
+    from privopt.backends.cbc import problem_arrays, solver_options
+    from privopt.backends.workers import ask
 
     problem = problem_arrays(conditioned) | solver_options(conditioned, Options())
     started = time.perf_counter()
-    answer = run_worker(problem | {"load_only": np.array(True)}, 120.0)
+    answer = ask("cbc", problem | {"load_only": np.array(True)}, 120.0).answer
     assert answer is not None
     whole = time.perf_counter() - started
     show("cbc load", float(answer["loaded"]), f"{whole:.2f} s with the process and the transfer")
@@ -67,8 +68,8 @@ def main() -> None:
     """Measure, print, judge."""
     import privopt.dsl.model  # noqa: F401
     from privopt.backends.cbc import BEARING as CBC
-    from privopt.backends.cbc import _idle
     from privopt.backends.highs import BEARING, TOLERANCE, load, new_solver
+    from privopt.backends.workers import idle
     from privopt.dsl.condition import condition
 
     made = form()
@@ -81,7 +82,7 @@ def main() -> None:
     show("highs load", time.perf_counter() - started)
     del solver, conditioned
     cbc_load(condition(made, CBC))
-    _idle.close()
+    idle.close()
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     worker = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
     show("peak memory", own, f"this process; cbc's worker {worker:.2f} GiB", "GiB")

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from privopt.backends import Outcome, get
+from privopt.backends import Interrupted, Outcome, get
 from privopt_photo_censor.optimal import Shared
 from privopt_photo_censor.scores import Mask
 
@@ -96,7 +96,12 @@ class MilpSearch:
                 return True
             model, _ = build(shared, self.refused)
             form = model.compile()
-            result = get(self.solver).solve(form, time_limit=self._seconds(effort), gap=0.0)
+            z = form.variable("z")
+            try:
+                result = get(self.solver).solve(form, time_limit=self._seconds(effort), gap=0.0)
+            except Interrupted as interrupt:
+                shared.offer(np.asarray(interrupt.result.x)[z.start : z.start + shared.album.photos] > 0.5)
+                raise
             shared.solver = result.solver
             shared.state[4] += result.iterations
             if result.outcome is Outcome.INFEASIBLE:
@@ -105,7 +110,6 @@ class MilpSearch:
                 self._cap = min(self._cap, int(np.floor(result.bound + 1e-6)))
             if result.x is None:
                 return False
-            z = form.variable("z")
             kept = result.x[z.start : z.start + shared.album.photos] > 0.5
             if not shared.offer(kept):
                 self.refused.append(kept)
