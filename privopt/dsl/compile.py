@@ -173,8 +173,16 @@ def _matrix(terms: Sequence[Term], places: Places, size: int, n: int, where: str
             values.append(v)
     kind = np.int32 if max(n, size, sum(map(len, rows))) < 2**31 else np.int64
     triple = [np.concatenate(x) if x else np.zeros(0) for x in (rows, columns, values)]
-    matrix = sparse.csr_matrix((triple[2], (triple[0].astype(kind), triple[1].astype(kind))), shape=(size, n))
-    return matrix, constant
+    return _summed(triple[2], triple[0].astype(kind), triple[1].astype(kind), (size, n)), constant
+
+
+def _summed(values: Any, rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> Any:
+    """Entries of one place added up; sums that are nothing but the rounding of terms that cancel are dropped."""
+    matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape)
+    if matrix.nnz < len(values):
+        magnitude = sparse.csr_matrix((np.abs(values), (rows, columns)), shape=shape)
+        matrix.data[np.abs(matrix.data) <= 2.0**-50 * magnitude.data] = 0.0
+    return matrix
 
 
 def _family(family: Family, n: int, col_lower: FloatArray, col_upper: FloatArray) -> _Rows:
@@ -236,7 +244,9 @@ def _privacy(
 def _ratio_rows(left: IntArray, right: IntArray, ratio: FloatArray, n: int, block: FamilyBlock) -> _Rows:
     size = len(ratio)
     indices = np.stack([left, right], axis=1).ravel()
-    data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, LARGEST_LOG))], axis=1).ravel()
+    data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, LARGEST_LOG))], axis=1)
+    data[(left == right) & (ratio >= 0)] = 0.0  # z <= exp(L) z says nothing
+    data = data.ravel()
     matrix = sparse.csr_matrix((data, indices, np.arange(0, 2 * size + 1, 2)), shape=(size, n))
     block = evolve(block, log_ratio=locked(ratio), left=locked(left), right=locked(right))
     return _Rows(matrix, np.full(size, -np.inf), np.zeros(size), block)

@@ -134,6 +134,8 @@ def condition(form: StandardForm, bears: Bearing) -> Conditioned:
         rows = np.arange(block.start, block.stop)
         is_privacy[rows] = True
         a, b, row_scale, cut = _privacy_rows(block.log_ratio, bears)
+        same = block.left == block.right  # z <= exp(L) z: nothing, or z <= 0
+        a, b, cut = np.where(same & (block.log_ratio >= 0), 0.0, a), np.where(same, 0.0, b), cut & ~same
         parts.append((rows, block.left, block.right, a, b))
         scale[rows] = row_scale
         if cut.any():

@@ -39,6 +39,9 @@ def _flags(value: Any) -> NDArray[np.uint8]:
 def _matrix(value: Any) -> Any:
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
+    if not matrix.data.all():
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
     return matrix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -82,7 +82,7 @@ class Model:
             raise ModelError(f"variable {name}: kind {kind!r}, wanted continuous, integer or binary")
         self._claim(name, "variable")
         made = Variable(name, tuple(sets))
-        made.start, made.integer = self._columns, kind != "continuous"
+        made.owner, made.start, made.integer = self, self._columns, kind != "continuous"
         made.lower = self._bound(name, "lower", -np.inf if lower is None else lower, made)
         made.upper = self._bound(name, "upper", np.inf if upper is None else upper, made)
         if kind == "binary":
@@ -93,6 +93,14 @@ class Model:
         self._columns += made.size
         self.variables.append(made)
         return made
+
+    def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
+        """Refuse variables of another model: their columns are other variables here."""
+        for variable in variables:
+            if variable is not None and variable.owner is not self:
+                other = variable.owner.name
+                whose = f"model {other}" if other != self.name else f"another model called {other}"
+                raise ModelError(f"{where}: variable {variable.name} is of {whose}, wanted one of model {self.name}")
 
     def _bound(self, name: str, side: str, value: Any, made: Variable) -> FloatArray:
         try:
@@ -127,6 +135,7 @@ class Model:
             raise ModelError(f"model {self.name}: the objective is set already")
         read = as_expression(expression)
         terms = linear_terms(read, "objective")
+        self._check_owner("objective", (t.variable for t in terms))
         for term in terms:
             for index in sorted(term.free(), key=str):
                 raise ModelError(f"objective: index {index} of the term {term} is not summed over")
@@ -154,10 +163,14 @@ class Model:
                 factor is written with ``exp``.
 
         Raises:
-            ModelError: not linear, an index neither in forall nor summed over, a label that is not in its set.
+            ModelError: not linear, an index neither in forall nor summed over, a label that is not in its set, a
+                variable of another model.
         """
-        made = family(name, relation, forall, where, privacy, "rows")
-        self._claim(name, "family")
+        self._add_family(family(name, relation, forall, where, privacy, "rows"))
+
+    def _add_family(self, made: Family) -> None:
+        self._check_owner(f"family {made.name}", (t.variable for t in (*made.terms, *made.switch)))
+        self._claim(made.name, "family")
         self.families.append(made)
 
     def piecewise(
@@ -202,8 +215,7 @@ class Model:
         term = made[indices] if indices else made
         relation = {"convex": Ge, "concave": Le, "linear": Eq}[bend](term, line)
         rows = f"{name} lines"
-        self._claim(rows, "family")
-        self.families.append(family(rows, relation, at, where, False, "piecewise"))
+        self._add_family(family(rows, relation, at, where, False, "piecewise"))
         if bend != "linear":
             self._bends.append((made, bend, rows))
         return made
@@ -235,6 +247,7 @@ class Model:
         if isinstance(columns, Variable):
             columns = [columns]
         if not isinstance(columns, np.ndarray):
+            self._check_owner(f"block {name}", (c for c in columns if isinstance(c, Variable)))
             columns = np.concatenate([c.columns() if isinstance(c, Variable) else np.atleast_1d(c) for c in columns])
         columns = columns.astype(np.int64)
         rows = taken.shape[0]

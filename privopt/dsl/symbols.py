@@ -103,8 +103,10 @@ class Variable(_Indexable):
         start: its first column.
         lower, upper: bounds, flattened row-major, shape (size,).
         integer: whether it takes integers only.
+        owner: the model that it is a variable of; in another its columns would mean other variables.
     """
 
+    owner: Any
     start: int
     lower: FloatArray
     upper: FloatArray

@@ -172,3 +172,67 @@ def test_tuples_as_arrays_in_a_list_are_told() -> None:
     z = m.variable("z", X)
     with pytest.raises(ModelError, match=r"where, index i: .* is a ndarray, wanted an element or its place"):
         m.require("rows", Le(z[i], z[j]), forall=(i, j), where=[np.array([0, 1]), np.array([1, 0])])
+
+
+def test_a_variable_of_another_model_is_refused() -> None:
+    other, foreign, _ = fresh()
+    made = 0
+    for use in (
+        lambda m, z, h: m.require("f", Le(z[i, k] + foreign[i, k], 1), forall=(i, k)),
+        lambda m, z, h: m.require("f", implies(h[i], foreign[i, 0] <= 0), forall=i),
+        lambda m, z, h: m.require("f", implies(other.variables[1][i], z[i, 0] <= 0), forall=i),
+        lambda m, z, h: m.require("f", Le(total(foreign[i, k], over=k), 1), forall=i),
+        lambda m, z, h: m.minimize(total(foreign[i, k], over=(i, k))),
+        lambda m, z, h: m.piecewise("t", foreign[i, 0], [0], slopes=[-1, 1], forall=i),
+        lambda m, z, h: m.add_block("b", sparse.eye(12), columns=foreign),
+        lambda m, z, h: m.add_block("b", sparse.eye(24), columns=[z, foreign]),
+    ):
+        m: Any = Model("own")
+        with pytest.raises(ModelError, match=r"variable (z|h) is of model m, wanted one of model own"):
+            use(m, m.variable("z", X, Y, upper=1), m.variable("h", X, kind="binary"))
+        made += len(m.families)
+    assert made == 0
+    twin: Any = Model("m")
+    with pytest.raises(ModelError, match="variable z is of another model called m, wanted one of model m"):
+        twin.minimize(total(foreign[i, k], over=(i, k)))
+
+
+def test_a_param_of_another_model_is_the_numbers_it_holds() -> None:
+    other: Any = Model("other")
+    p = other.param("p", np.array([1.0, 2.0, 3.0]))
+    m, _, h = fresh()
+    m.require("f", Le(p[i] * h[i], 4), forall=i)
+    assert m.compile().A.data.tolist() == [1.0, 2.0, 3.0]
+
+
+def _line_of_four(where: Any) -> Any:
+    m: Any = Model("cancel")
+    places = IndexSet("P", 4)
+    a, b, c = (Index(name, places) for name in "abc")
+    d = m.param("d", np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))))
+    z = m.variable("z", places, places)
+    m.minimize(total(d[a, c] * z[a, c], over=(a, c)))
+    m.require("mass", Eq(total(z[a, c], over=c), 1), forall=a)
+    m.require("geo-ind", Le(z[a, c], exp(d[a, b]) * z[b, c]), forall=(a, b, c), where=where)
+    m.require("tenths", Le(0.1 * z[a, 0] + 0.2 * z[a, 0] - 0.3 * z[b, 0], 1), forall=(a, b), where=where)
+    return m
+
+
+@pytest.mark.parametrize("backend", ["highs", "cbc"])
+def test_terms_that_cancel_are_no_coefficients(backend: str) -> None:
+    whole, apart = _line_of_four(None), _line_of_four(np.argwhere(~np.eye(4, dtype=bool)))
+    form = whole.compile()
+    assert (form.A.data != 0).all()
+    assert (np.diff(form.A.indptr) == 0).sum() == 16 + 4  # rows of a = b say nothing
+    found = whole.solve(backend)
+    assert found.value("z").min() > 1e-4  # none is forced to 0
+    assert found.objective == pytest.approx(apart.solve(backend).objective, rel=1e-7)
+
+
+def test_a_row_that_cancels_to_a_sign_still_binds() -> None:
+    m: Any = Model("falls")
+    z = m.variable("z", X)
+    m.maximize(total(z[i], over=i))
+    m.require("cap", Le(z[i], 1), forall=i)
+    m.require("falls", Le(z[i], exp(-1) * z[i]), forall=i, privacy=True)
+    assert m.solve("highs").objective == pytest.approx(0.0, abs=1e-9)
