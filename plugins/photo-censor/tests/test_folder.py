@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 
 import numpy as np
@@ -8,6 +10,8 @@ import pytest
 from PIL import Image
 
 from privopt.errors import InputError, UsageError
+from privopt.run.folder import sums_text
+from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
@@ -177,6 +181,136 @@ def test_a_missing_folder_is_a_fault(tmp_path, classifier):
     problem.write_text('[photos]\nfolder = "gone"\nclassifier = "places.toml"\n[privacy]\ntop_k = 1\n')
     with pytest.raises(InputError, match=r"photos\.folder: found 'gone', which is no folder"):
         solve("photo-censor", problem, tmp_path / "out", Options())
+
+
+# --- what lies in the folder beside the pictures, and what their files carry --------------------------
+
+XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description {}/></x:xmpmeta>'
+
+
+@pytest.fixture
+def holiday(tmp_path, classifier):
+    """Four photos, the first with GPS; and a function that solves their album."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    paint(photos / "a.jpg", "red", AREZZO)
+    for name, colour in (("b.jpg", "green"), ("c.png", "blue"), ("d.jpg", "white")):
+        paint(photos / name, colour)
+    text = '[photos]\nfolder = "photos"\nclassifier = "places.toml"\ntrue_location = 2\n'
+    (tmp_path / "album.toml").write_text(text + 'keep = ["a.jpg"]\n[privacy]\ntop_k = 1\n')
+    return photos
+
+
+def solved(photos):
+    return solve("photo-censor", photos.parent / "album.toml", photos.parent / "out", Options(force=True))
+
+
+def test_what_is_not_scored_is_listed_and_outside_of_the_guarantee(holiday):
+    for name in ("IMG.HEIC", "e.avif", "clip.mp4", "clip.MOV", "notes.txt"):
+        (holiday / name).write_bytes(b"anything")
+    (holiday / "2019").mkdir()
+    paint(holiday / "2019" / "f.jpg", "red")
+    (holiday / "gone.jpg").symlink_to(holiday / "nowhere.jpg")
+    os.mkfifo(holiday / "pipe.jpg")
+    frames = [Image.new("RGB", (20, 12), colour) for colour in ("red", "green", "blue")]
+    frames[0].save(holiday / "g.gif", save_all=True, append_images=frames[1:])
+    Image.new("RGB", (20, 12)).save(holiday / "h.jpg", xmp=XMP.replace(b"{}", b'GCamera:MotionPhoto="1"'))
+    left_out = ["2019/", "clip.MOV", "clip.mp4", "e.avif", "gone.jpg", "IMG.HEIC", "notes.txt", "pipe.jpg"]
+    left_out += ["g.gif: pictures 2 to 3", "h.jpg: the film inside"]
+    done = solved(holiday)
+    assert done.result["details"]["left_out"] == left_out
+    told = "not scored, and the guarantee does not cover it: 2019/, clip.MOV, clip.mp4, e.avif, gone.jpg and 5 more"
+    assert any(told in line for line in done.warnings)
+    statement = done.result["guarantee"]["statement"]
+    assert "the 6 pictures scored" in statement
+    assert "nor of what else the folder holds: 2019/, clip.MOV" in statement
+    page = write_report(done.folder).read_text("utf-8")
+    assert all(f"<td>{name}</td>" in page for name in left_out)
+    assert told in page
+
+
+def test_a_folder_of_photos_alone_is_covered_whole(holiday):
+    done = solved(holiday)
+    assert done.result["details"]["left_out"] == []
+    assert "what else the folder holds" not in done.result["guarantee"]["statement"]
+    assert not any("not scored" in line for line in done.warnings)
+
+
+def test_kept_photos_that_carry_their_position_are_named(holiday):
+    Image.new("RGB", (20, 12)).save(holiday / "x.jpg", xmp=XMP.replace(b"{}", b'exif:GPSLatitude="43,28.0N"'))
+    (holiday.parent / "album.toml").write_text(
+        (holiday.parent / "album.toml").read_text().replace('"a.jpg"', '"a.jpg", "x.jpg", "b.jpg"')
+    )
+    done = solved(holiday)
+    assert done.result["details"]["with_position"] == ["a.jpg", "x.jpg"]
+    kept = 5 - done.result["details"]["deleted"]
+    told = f"2 of the {kept} photos kept carry their position in their files' metadata (GPS), which tells the place "
+    assert any(line.startswith(told) and line.endswith("a.jpg, x.jpg") for line in done.warnings)
+    page = write_report(done.folder).read_text("utf-8")
+    assert page.count("position in its metadata") == 2
+    assert "may be posted with its metadata: of the photos kept 2 files carry their position" in page
+    assert "photos may be posted" not in page
+
+
+def test_real_photos_with_gps_may_not_be_posted_as_they_are(holiday):
+    for path in holiday.iterdir():
+        path.unlink()
+    names = sorted(path.name for path in data_path("exif_gps").glob("*.jpg"))
+    for name in names:
+        shutil.copyfile(data_path("exif_gps") / name, holiday / name)
+    text = (holiday.parent / "album.toml").read_text()
+    (holiday.parent / "album.toml").write_text(text.replace("a.jpg", names[0]))
+    done = solved(holiday)
+    assert done.result["details"]["with_position"] == names
+    assert any("carry their position" in line and names[0] in line for line in done.warnings)
+
+
+def test_scores_without_files_say_nothing_of_metadata(tmp_path):
+    np.save(tmp_path / "s.npy", np.log([[0.6, 0.4], [0.5, 0.5]]))
+    (tmp_path / "p.toml").write_text('[photos]\nscores = "s.npy"\ntrue_location = 0\n[privacy]\ntop_k = 1\n')
+    done = solve("photo-censor", tmp_path / "p.toml", tmp_path / "out")
+    assert "left_out" not in done.result["details"]
+    assert "not of what else their files carry" in done.result["guarantee"]["statement"]
+    assert "remove it before posting" in write_report(done.folder).read_text("utf-8")
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_verify_looks_at_no_photo_outside_dir(holiday, tmp_path, monkeypatch, absolute):
+    if absolute:
+        text = (tmp_path / "album.toml").read_text()
+        (tmp_path / "album.toml").write_text(text.replace('"photos"', f'"{holiday}"'))
+    done = solved(holiday)
+    for path in holiday.iterdir():
+        path.write_bytes(b"no photo any more")
+    monkeypatch.setattr("privopt_photo_censor.folder.score_folder", None)
+    assert verify(done.folder).holds
+
+
+def test_details_that_were_forged_are_named(holiday):
+    (holiday / "clip.mov").write_bytes(b"")
+    done = solved(holiday)
+    text = (done.folder / "result.json").read_text()
+    for before, after in (('"clip.mov"', ""), ('"a.jpg"', ""), ('"photos": 4', '"photos": 5')):
+        assert before in text
+        head, _, tail = text.rpartition(before)
+        (done.folder / "result.json").write_text(head + after + tail)
+        (done.folder / "SHA256SUMS").write_text(sums_text(done.folder))
+        assert not verify(done.folder).holds
+
+
+def test_one_true_location_given_needs_no_gps_of_one_place(holiday):
+    paint(holiday / "b.jpg", "green", (48.86, 2.35))
+    assert solved(holiday).result["details"]["true_location"] == 2
+
+
+def test_names_that_are_not_utf8_are_named(holiday):
+    odd = os.fsencode(holiday) + b"/\xff.mov"
+    with open(odd, "wb"):
+        pass
+    assert solved(holiday).result["details"]["left_out"] == ["\\xff.mov"]
+    os.rename(odd, odd[:-3] + b"jpg")
+    with pytest.raises(InputError, match=r"a photo called \\xff\.jpg, wanted names in UTF-8"):
+        solved(holiday)
 
 
 # --- cells ------------------------------------------------------------------------------------------

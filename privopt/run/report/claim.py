@@ -110,6 +110,6 @@ def limits(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
-            "What file names, captions and dates of the photos tell.",
+            "What file names, captions, dates and positions in the photos' files tell.",
         ]
     return ["Nothing: this method claims nothing."], ["Everything."]

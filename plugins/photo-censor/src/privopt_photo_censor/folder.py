@@ -1,10 +1,12 @@
-"""From a folder of photos to scores: GPS out of EXIF, log-probabilities out of a classifier."""
+"""From a folder of photos to scores: log-probabilities out of a classifier, positions out of metadata, thumbnails."""
 
 from __future__ import annotations
 
 import io
+import os
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,11 +15,15 @@ from PIL import ExifTags, Image, ImageOps
 
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
-from privopt_photo_censor.scores import Floats
+from privopt_photo_censor.scores import Floats, Listing
 
-__all__ = ["ScoredFolder", "gps", "photo_files", "score_folder", "thumbnails"]
+__all__ = ["ScoredFolder", "carries_position", "entries", "gps", "score_folder"]
 
 SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
+"""Words in the XMP of photos that have a film appended."""
+POSITION_MARK: Final = b"GPSLatitude"
+"""The word by which XMP names a position."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -29,7 +35,9 @@ class ScoredFolder:
         scores: (N, M) log-probabilities.
         points: latitude and longitude of each photo, None without GPS.
         cells: column of each photo's cell, None without GPS or outside all cells.
-        true_location: the cell of most photos with GPS; None where none has any.
+        true_location: as given, else the cell of most photos with GPS; None where none has any.
+        listing: what was not scored, and whose metadata tell a position.
+        thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
     """
 
     names: tuple[str, ...]
@@ -37,18 +45,42 @@ class ScoredFolder:
     points: tuple[tuple[float, float] | None, ...]
     cells: tuple[int | None, ...]
     true_location: int | None
+    listing: Listing
+    thumbnails: tuple[bytes, ...]
 
 
-def photo_files(folder: Path) -> list[Path]:
-    """The photos of a folder by name, case aside.
+@frozen(kw_only=True, eq=False)
+class _Photo:
+    """All that is taken from one photo, in one reading of its file."""
+
+    tensor: Any
+    point: tuple[float, float] | None
+    positioned: bool
+    more: str
+    thumbnail: bytes
+
+
+def entries(folder: Path) -> tuple[list[Path], list[str]]:
+    """The photos of a folder by name, case aside, and the names of everything else in it.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no photos, or the name of one is not UTF-8.
     """
-    found = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file()]
-    if not found:
+    inside = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
+    photos = [path for path in inside if path.suffix.lower() in SUFFIXES and path.is_file()]
+    if not photos:
         raise InputError([Fault(folder.name, "", "no photos", "files ending in " + ", ".join(SUFFIXES))])
-    return sorted(found, key=lambda path: (path.name.lower(), path.name))
+    odd = [_shown(path.name) for path in photos if _shown(path.name) != path.name]
+    if odd:
+        raise InputError([Fault(folder.name, "", f"a photo called {name}", "names in UTF-8") for name in odd[:20]])
+    chosen = set(photos)
+    others = [_shown(path.name) + ("/" if path.is_dir() else "") for path in inside if path not in chosen]
+    return photos, others
+
+
+def _shown(name: str) -> str:
+    """A file's name as text; bytes that are not UTF-8 as escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
@@ -71,86 +103,106 @@ def _degrees(parts: Any, side: Any, negative: str, most: float) -> float | None:
     return -size if str(side).strip("\0 ").upper() == negative else size
 
 
-def _open(path: Path, classifier: Classifier) -> tuple[Any, tuple[float, float] | None]:
+def _metadata(photo: Image.Image) -> list[bytes]:
+    """The texts that a photo's file carries beside its pixels, XMP among them."""
+    return [v if isinstance(v, bytes) else v.encode() for v in photo.info.values() if isinstance(v, (bytes, str))]
+
+
+def carries_position(photo: Image.Image) -> bool:
+    """Whether a photo's file holds a position: GPS in EXIF, usable or not, or in XMP."""
+    tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
+    if any(tag != ExifTags.GPS.GPSVersionID for tag in tags):
+        return True
+    return any(POSITION_MARK in text for text in _metadata(photo))
+
+
+def _more(photo: Image.Image) -> str:
+    """What a photo's file shows beside the one picture that is scored; empty: nothing."""
+    pictures = int(getattr(photo, "n_frames", 1))
+    if pictures > 1:
+        return f"picture 2 of {pictures}" if pictures == 2 else f"pictures 2 to {pictures}"
+    filmed = any(mark in text for text in _metadata(photo) for mark in FILM_MARKS)
+    return "the film inside" if filmed else ""
+
+
+def _read(path: Path, classifier: Classifier, edge: int) -> _Photo:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as photo:
-                return classifier.tensor(photo), gps(photo)
+                more = _more(photo)
+                upright = ImageOps.exif_transpose(photo).convert("RGB")
+                return _Photo(
+                    tensor=classifier.tensor(upright),
+                    point=gps(photo),
+                    positioned=carries_position(photo),
+                    more=more,
+                    thumbnail=_thumbnail(upright, edge),
+                )
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError([Fault(path.name, "", f"a photo that cannot be read ({reason})", "a photo")]) from None
 
 
-def score_folder(folder: Path, classifier: Path) -> ScoredFolder:
+def _thumbnail(upright: Image.Image, edge: int) -> bytes:
+    small = upright.copy()
+    small.thumbnail((edge, edge))
+    plain = Image.new("RGB", small.size)
+    plain.paste(small)
+    out = io.BytesIO()
+    plain.save(out, "JPEG", quality=72)
+    return out.getvalue()
+
+
+def score_folder(folder: Path, classifier: Path, true_location: int | None = None) -> ScoredFolder:
     """Score the photos of a folder.
 
     Args:
         folder: photos of one album.
         classifier: TOML beside an ONNX model (:mod:`privopt_photo_censor.classifier`).
-
-    Returns:
-        Scores, names, and the cell that most photos with GPS were taken in.
+        true_location: where the photos were taken; None: in the cell that most photos with GPS lie in.
 
     Raises:
-        InputError: a photo cannot be read, the model will not do, or the photos' GPS lies in several cells with none
-            holding more than half of them.
+        InputError: a photo cannot be read, the model will not do, or no true location is given and the photos' GPS
+            lies in several cells with none holding more than half of them.
         UsageError: onnxruntime is not installed.
     """
     model = load_classifier(classifier)
-    files = photo_files(folder)
-    tensors: list[Any] = []
-    points: list[tuple[float, float] | None] = []
+    files, left_out = entries(folder)
+    edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
+    photos: list[_Photo] = []
     faults: list[Fault] = []
     for path in files:
         try:
-            tensor, point = _open(path, model)
+            photos.append(_read(path, model, edge))
         except InputError as error:
             faults.extend(error.faults)
-            continue
-        tensors.append(tensor)
-        points.append(point)
     if faults:
         raise InputError(faults[:20])
-    cells = [None if point is None else model.cells.locate(*point) for point in points]
-    counted = Counter(cell for cell in cells if cell is not None)
-    true, most = counted.most_common(1)[0] if counted else (None, 0)
-    if counted and 2 * most <= sum(counted.values()):
-        found = f"photos in {len(counted)} cells, none with more than half of them"
-        raise InputError([Fault(folder.name, "GPS", found, "photos of one place, or photos.true_location")])
+    cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos]
+    names = tuple(path.name for path in files)
+    named = list(zip(names, photos, strict=True))
     return ScoredFolder(
-        names=tuple(path.name for path in files),
-        scores=model.scores(tensors),
-        points=tuple(points),
+        names=names,
+        scores=model.scores([photo.tensor for photo in photos]),
+        points=tuple(photo.point for photo in photos),
         cells=tuple(cells),
-        true_location=true,
+        true_location=_place(cells, folder) if true_location is None else true_location,
+        listing=Listing(
+            left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in named if photo.more)),
+            positioned=tuple(name for name, photo in named if photo.positioned),
+        ),
+        thumbnails=tuple(photo.thumbnail for photo in photos),
     )
 
 
-def thumbnails(folder: Path) -> list[bytes]:
-    """Small JPEGs of the photos of a folder, in their order, upright, and without any of their metadata.
-
-    The more photos, the smaller: about 2 MB in all at most.
-
-    Raises:
-        InputError: a photo cannot be read.
-    """
-    files = photo_files(folder)
-    edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
-    return [_thumbnail(path, edge) for path in files]
-
-
-def _thumbnail(path: Path, edge: int) -> bytes:
-    out = io.BytesIO()
-    try:
-        with Image.open(path) as photo:
-            photo.draft("RGB", (2 * edge, 2 * edge))
-            small = ImageOps.exif_transpose(photo).convert("RGB")
-            small.thumbnail((edge, edge))
-            plain = Image.new("RGB", small.size)
-            plain.paste(small)
-            plain.save(out, "JPEG", quality=72)
-    except (OSError, ValueError, SyntaxError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError([Fault(path.name, "", f"a photo that cannot be read ({reason})", "a photo")]) from None
-    return out.getvalue()
+def _place(cells: Sequence[int | None], folder: Path) -> int | None:
+    """The cell that more than half of the photos with GPS lie in; None where none has any."""
+    counted = Counter(cell for cell in cells if cell is not None)
+    if not counted:
+        return None
+    true, most = counted.most_common(1)[0]
+    if 2 * most <= sum(counted.values()):
+        found = f"photos in {len(counted)} cells, none with more than half of them"
+        raise InputError([Fault(folder.name, "GPS", found, "photos of one place, or photos.true_location")])
+    return true

@@ -14,8 +14,8 @@ from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import Deleted, ProtectedK, TopK
 from privopt_photo_censor.problem import PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
-from privopt_photo_censor.release import Deletions
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.release import Deletions, carriers
+from privopt_photo_censor.scores import Album, Task, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,13 +33,14 @@ class PhotoCensor(Mechanism):
     kit = "privopt_photo_censor.kit:PROFILE"
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
-        "score differences are within it), which multiplies the photos' probabilities; nothing is hidden from who "
-        "knows more than the photos"
+        "score differences are within it), which multiplies the photos' probabilities; of a folder the pictures scored "
+        "alone, not films, subfolders and formats that are left out, nor the files' metadata; nothing is hidden from "
+        "who knows more than the photos"
     )
 
     def privacy(self, problem: PhotoProblem, method: str) -> PrivacyConstraint:
         """The top-k guarantee, by the same exact rank for every method."""
-        return TopK(album=problem.loaded, task=problem.task)
+        return TopK(album=problem.loaded, task=problem.task, listing=problem.listing)
 
     def utility(self, problem: PhotoProblem, method: str) -> UtilityLoss:
         """Photos deleted, or under a budget the protected k."""
@@ -47,7 +48,10 @@ class PhotoCensor(Mechanism):
 
     def solve(self, problem: PhotoProblem, context: SolveContext) -> Outcome:
         """Choose the photos."""
-        album, task = problem.loaded, problem.task
+        with context.timed("build"):
+            album = problem.loaded
+        context.check()
+        task = problem.task
         if context.method == "top-1" and task.top_k != 1:
             found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
             raise InputError([Fault(problem.file, "privacy", found, "top_k = 1 with method top-1")])
@@ -60,7 +64,8 @@ class PhotoCensor(Mechanism):
             kept=plan.kept,
             scores=album.scores if from_folder else None,
             true=album.true if from_folder else -1,
-            thumbnails=_thumbnails(problem),
+            listing=problem.listing,
+            thumbnails=problem.thumbnails,
         )
         return Outcome(
             release=release,
@@ -71,15 +76,7 @@ class PhotoCensor(Mechanism):
                 "iterations": plan.programs,
                 "proof": plan.engine,
             },
-            details={
-                "deleted": plan.deleted,
-                "rank_before": rank(album),
-                "rank_after": plan.protected + 1,
-                "protected_k": plan.protected,
-                "photos": album.photos,
-                "locations": album.locations,
-                "true_location": album.true,
-            },
+            details=_details(problem, release),
             stopped=plan.stopped,
         )
 
@@ -107,21 +104,31 @@ class PhotoCensor(Mechanism):
 
     def verify(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> list[str]:
         """The figures in ``details`` are those of the release."""
-        album = problem.loaded
-        above = protected_k(album, release.kept)
-        wanted = {
-            "deleted": int((~release.kept).sum()),
-            "rank_before": rank(album),
-            "rank_after": above + 1,
-            "protected_k": above,
-        }
+        wanted = _details(problem, release)
         details = result.get("details")
         details = details if isinstance(details, dict) else {}
         return [
-            f"result.json: details.{name}: claims {details.get(name)!r}, the photos kept give {value}"
-            for name, value in wanted.items()
-            if details.get(name) != value
+            f"result.json: details.{name}: claims {details.get(name)!r}, the photos kept give {wanted.get(name)!r}"
+            for name in sorted(wanted.keys() | details.keys())
+            if name not in details or name not in wanted or details[name] != wanted[name]
         ]
+
+    def warnings(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Sequence[str]:
+        """What of the folder was not scored, and which photos kept carry their position."""
+        if problem.listing is None:
+            return ()
+        left_out, carried = problem.listing.left_out, carriers(release)
+        lines = []
+        if left_out:
+            what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
+            lines.append(f"{what} not scored, and the guarantee does not cover it: {some(left_out)}")
+        if carried:
+            kept = int(release.kept.sum())
+            lines.append(
+                f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS), which "
+                f"tells the place whatever the pictures hide; remove it before posting: {some(carried)}"
+            )
+        return lines
 
     def report(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Sequence[Section]:
         """The album, ranks before and after, top places."""
@@ -149,9 +156,20 @@ class PhotoCensor(Mechanism):
         }
 
 
-def _thumbnails(problem: PhotoProblem) -> tuple[bytes, ...]:
-    if problem.photo_folder is None:
-        return ()
-    from privopt_photo_censor.folder import thumbnails
-
-    return tuple(thumbnails(problem.photo_folder))
+def _details(problem: PhotoProblem, release: Deletions) -> dict[str, Any]:
+    """The mechanism's part of result.json; all of it follows from problem and release."""
+    album = problem.loaded
+    above = protected_k(album, release.kept)
+    details: dict[str, Any] = {
+        "deleted": int((~release.kept).sum()),
+        "rank_before": rank(album),
+        "rank_after": above + 1,
+        "protected_k": above,
+        "photos": album.photos,
+        "locations": album.locations,
+        "true_location": album.true,
+    }
+    if problem.listing is not None:
+        details["left_out"] = list(problem.listing.left_out)
+        details["with_position"] = list(problem.listing.positioned)
+    return details

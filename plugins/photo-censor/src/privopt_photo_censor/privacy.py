@@ -9,7 +9,7 @@ from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Task
+from privopt_photo_censor.scores import Album, Listing, Task, some
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
@@ -24,10 +24,11 @@ class TopK(PrivacyConstraint):
 
     album: Album
     task: Task
+    listing: Listing | None = None
 
     @property
     def guarantee(self) -> Guarantee:
-        """Kind ``"top-k"``."""
+        """Kind ``"top-k"``; of a folder it names what lies in it and was not scored."""
         theta = self.album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
         if self.task.top_k is not None:
@@ -39,9 +40,19 @@ class TopK(PrivacyConstraint):
         return Guarantee(
             kind="top-k",
             scope="margin" if theta else "this-classifier",
-            statement=f"{promise}, for {against}; ties count as protected.",
+            statement=f"{promise}, for {against}; ties count as protected. {self._reach}",
             extra=extra | {"margin": theta},
         )
+
+    @property
+    def _reach(self) -> str:
+        """Which pictures the promise is about."""
+        reach = f"It speaks of the {self.album.photos} pictures scored, not of what else their files carry"
+        if self.listing is None:
+            return f"{reach} (position, time, names)."
+        left_out = self.listing.left_out
+        outside = f", nor of what else the folder holds: {some(left_out)}" if left_out else ""
+        return f"{reach} (position, time, names){outside}."
 
     def measure(self, release: Deletions, *, executor: Executor | None = None) -> Certificate:
         """Count the locations at or above the true one again, by the signs of exact sums over the raw scores.

@@ -13,7 +13,7 @@ from attrs import field, frozen
 from privopt.declare import File, at_least, key, non_negative, problem_html
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
-from privopt_photo_censor.scores import Album, Floats, Task
+from privopt_photo_censor.scores import Album, Floats, Listing, Task
 
 __all__ = ["PhotoProblem", "Photos", "Privacy"]
 
@@ -52,7 +52,9 @@ class PhotoProblem:
 
     Attributes:
         names: file names of the photos, or their rows from 0.
-        album: the scores; None until :meth:`attach` where they are computed from a folder.
+        album: the scores; None until :attr:`loaded` is first asked for where they are computed from a folder.
+        listing: what the folder holds beside the pictures scored; None without a folder.
+        thumbnails: small JPEGs of the photos of a folder; none where they were not read.
     """
 
     photos: Photos = key(help="scores, the true location, what must stay")
@@ -60,9 +62,11 @@ class PhotoProblem:
     file: str = field(init=False, default="problem", eq=False, repr=False)
     names: tuple[str, ...] = field(init=False, default=(), eq=False, repr=False)
     album: Album | None = field(init=False, default=None, eq=False, repr=False)
+    listing: Listing | None = field(init=False, default=None, eq=False, repr=False)
+    thumbnails: tuple[bytes, ...] = field(init=False, default=(), eq=False, repr=False)
 
     def prepare(self, file: str) -> None:
-        """Load and check the scores.
+        """Load and check the scores; those of a folder of photos are left to :attr:`loaded`.
 
         Raises:
             InputError: every fault found.
@@ -72,7 +76,6 @@ class PhotoProblem:
         if faults:
             raise InputError(faults)
         if self.photos.folder is not None:
-            self._from_folder()
             return
         source = self.photos.scores or self.photos.probabilities
         assert source is not None
@@ -93,29 +96,40 @@ class PhotoProblem:
 
     @property
     def loaded(self) -> Album:
-        """The album.
+        """The album; a folder's photos are scored when this is first asked for.
+
+        A DIR that is read back brings scores of its own before, so that nothing outside of it is looked at.
 
         Raises:
-            InputError: its folder of photos is not there.
+            InputError: its folder of photos is not there, or cannot be scored.
         """
         if self.album is None:
-            wanted = "a folder of photos, its path relative to the problem file"
-            raise InputError([Fault(self.file, "photos.folder", f"{self.photos.folder!r}, which is no folder", wanted)])
+            self._score()
+        assert self.album is not None
         return self.album
 
-    @property
-    def photo_folder(self) -> Path | None:
-        """Where the photos are; None without a folder, or where it is not there (in a DIR)."""
-        classifier = self.photos.classifier
-        if self.photos.folder is None or classifier is None:
-            return None
+    def _score(self) -> None:
+        """Score the photos of the folder."""
+        from privopt_photo_censor.folder import score_folder
+
+        classifier, name = self.photos.classifier, self.photos.folder
+        assert classifier is not None
+        assert name is not None
         base = classifier.here
         for _ in Path(classifier.name).parts:
             base = base.parent
-        folder = base / self.photos.folder
-        return folder if folder.is_dir() else None
+        folder = base / name
+        if not folder.is_dir():
+            wanted = "a folder of photos, its path relative to the problem file"
+            raise InputError([Fault(self.file, "photos.folder", f"{name!r}, which is no folder", wanted)])
+        scored = score_folder(folder, classifier.here, self.photos.true_location)
+        if scored.true_location is None:
+            found = "nothing, and no photo with GPS"
+            raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
+        self.attach(scored.scores, scored.names, scored.true_location, scored.listing)
+        object.__setattr__(self, "thumbnails", scored.thumbnails)
 
-    def attach(self, scores: Floats, names: Sequence[str], true: int) -> None:
+    def attach(self, scores: Floats, names: Sequence[str], true: int, listing: Listing | None = None) -> None:
         """Take the scores, and check all that speaks of their rows and columns.
 
         Raises:
@@ -136,6 +150,7 @@ class PhotoProblem:
         )
         object.__setattr__(self, "names", tuple(names))
         object.__setattr__(self, "album", album)
+        object.__setattr__(self, "listing", listing)
 
     def _choices(self) -> Sequence[Fault]:
         faults = []
@@ -180,20 +195,6 @@ class PhotoProblem:
             wanted = f"at most {locations - 1}, one less than the {locations} locations"
             faults.append(Fault(self.file, "privacy.top_k", str(k), wanted))
         return list(dict.fromkeys(faults))
-
-    def _from_folder(self) -> None:
-        """Score the photos of the folder; a DIR read back has none, and brings the scores itself."""
-        classifier, folder = self.photos.classifier, self.photo_folder
-        if classifier is None or folder is None:
-            return
-        from privopt_photo_censor.folder import score_folder
-
-        scored = score_folder(folder, classifier.here)
-        true = self.photos.true_location if self.photos.true_location is not None else scored.true_location
-        if true is None:
-            found = "nothing, and no photo with GPS"
-            raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
-        self.attach(scored.scores, scored.names, true)
 
 
 def _read(file: File) -> tuple[Floats, list[str]]:

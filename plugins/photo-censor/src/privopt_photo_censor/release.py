@@ -6,16 +6,16 @@ import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
-from privopt_photo_censor.scores import Floats, Mask, locked
+from privopt_photo_censor.scores import Floats, Listing, Mask, locked
 
-__all__ = ["Deletions"]
+__all__ = ["Deletions", "carriers"]
 
 TABLE: Final = "deletions.csv"
 SCORES: Final = "scores.npz"
@@ -35,6 +35,7 @@ class Deletions(Release):
         kept: (N,) True where the photo may be posted.
         scores: (N, M) where they were computed from a folder, so that DIR stands alone; else None.
         true: column of the true location, with `scores`.
+        listing: what the folder holds beside the pictures scored, with `scores`.
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
     """
 
@@ -42,6 +43,7 @@ class Deletions(Release):
     kept: Mask = field(converter=_mask)
     scores: Floats | None = None
     true: int = -1
+    listing: Listing | None = None
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
 
     def write(self, folder: Path) -> None:
@@ -52,7 +54,14 @@ class Deletions(Release):
         rows.writerows([name, int(not kept)] for name, kept in zip(self.names, self.kept, strict=True))
         (folder / TABLE).write_text(text.getvalue(), "utf-8")
         if self.scores is not None:
-            np.savez(folder / SCORES, scores=self.scores, true=np.int64(self.true))
+            listing = self.listing or Listing()
+            np.savez(
+                folder / SCORES,
+                scores=self.scores,
+                true=np.int64(self.true),
+                left_out=np.array(listing.left_out, dtype=np.str_),
+                positioned=np.array([name in listing.positioned for name in self.names], dtype=np.bool_),
+            )
         for row, small in enumerate(self.thumbnails):
             (folder / THUMBNAILS).mkdir(exist_ok=True)
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
@@ -66,24 +75,34 @@ class Deletions(Release):
     @classmethod
     def read(cls, folder: Path, problem: Any) -> Deletions:
         """Read the table back; photos and order must be those of the problem."""
-        scores, true = (None, -1) if problem.photos.folder is None else _scores(folder / SCORES)
         names, kept = _table(folder / TABLE)
-        if scores is not None and problem.album is None:
-            if len(scores) != len(names):
-                fault = Fault(str(folder / SCORES), "", f"scores of {len(scores)} photos", f"{len(names)}")
-                raise InputError([fault])
-            problem.attach(scores, names, true)
+        if problem.photos.folder is not None:
+            _attach(problem, names, folder / SCORES)
         if tuple(names) != problem.names:
             fault = Fault(str(folder / TABLE), "column photo", "other photos", "the photos of the problem, in order")
             raise InputError([fault])
         small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
         pictures = tuple(path.read_bytes() for path in small) if all(path.is_file() for path in small) else ()
-        return cls(names=tuple(names), kept=kept, scores=scores, true=true, thumbnails=pictures)
+        computed = problem.photos.folder is not None
+        return cls(
+            names=tuple(names),
+            kept=kept,
+            scores=problem.loaded.scores if computed else None,
+            true=problem.loaded.true if computed else -1,
+            listing=problem.listing,
+            thumbnails=pictures,
+        )
+
+
+def carriers(release: Deletions) -> tuple[str, ...]:
+    """The photos kept whose files carry a position in their metadata."""
+    positioned = set(release.listing.positioned if release.listing is not None else ())
+    return tuple(n for n, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and n in positioned)
 
 
 def _table(path: Path) -> tuple[list[str], list[bool]]:
     try:
-        rows = list(csv.reader(io.StringIO(path.read_text("utf-8"))))
+        rows = list(csv.reader(io.StringIO(path.read_bytes().decode())))
     except (OSError, UnicodeDecodeError):
         raise InputError([Fault(str(path), "", "no readable file", "a table photo,deleted")]) from None
     if not rows or rows[0] != ["photo", "deleted"]:
@@ -98,13 +117,27 @@ def _table(path: Path) -> tuple[list[str], list[bool]]:
     return [row[0] for row in rows[1:]], [row[1] == "0" for row in rows[1:]]
 
 
-def _scores(path: Path) -> tuple[Floats, int]:
+def _attach(problem: Any, names: list[str], path: Path) -> None:
+    """Give a problem the scores that were computed from its folder, from the file that holds them."""
     wanted = "the scores that the deletions were computed from"
+
+    def refuse(found: str) -> NoReturn:
+        raise InputError([Fault(str(path), "", found, wanted)])
+
     try:
         with np.load(path, allow_pickle=False) as stored:
             scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
+            left_out, positioned = stored["left_out"], stored["positioned"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise InputError([Fault(str(path), "", "no readable file", wanted)]) from None
+        refuse("no readable file")
     if scores.ndim != 2 or np.isnan(scores).any() or (scores == np.inf).any():
-        raise InputError([Fault(str(path), "", "values that are no scores", wanted)])
-    return scores, true
+        refuse("values that are no scores")
+    if left_out.ndim != 1 or left_out.dtype.kind != "U" or positioned.dtype != np.bool_:
+        refuse("no list of what was left out, or of the photos with a position")
+    if len(scores) != len(names) or positioned.shape != (len(names),):
+        refuse(f"scores of {len(scores)} photos where {len(names)} are listed")
+    listing = Listing(
+        left_out=tuple(left_out.tolist()),
+        positioned=tuple(name for name, found in zip(names, positioned.tolist(), strict=True) if found),
+    )
+    problem.attach(scores, names, true, listing)

@@ -14,7 +14,8 @@ from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.run.report.theme import BAD, INK, MARK, axes_of
 from privopt_photo_censor.rank import rank
-from privopt_photo_censor.scores import Album, Floats, Mask
+from privopt_photo_censor.release import carriers
+from privopt_photo_censor.scores import Album, Floats, Mask, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,8 +122,12 @@ def sections(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any
     """Album, ranks, places."""
     album, drawn = problem.loaded, figures(problem, release, result)
     deleted = int((~release.kept).sum())
-    lead = f"{album.photos - deleted} of {album.photos} photos may be posted; {deleted} stay at home."
+    lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. {_metadata(release)}"
     made = [Section(title="The album", lead=lead, html=_album(album, release))]
+    if release.listing is not None and release.listing.left_out:
+        lead = "None of this was scored: the promise does not cover it."
+        rows = [(name,) for name in release.listing.left_out]
+        made.append(table_section("Also in the folder", ("name",), rows, lead))
     pictures = [
         drawing("Guesses from all photos", drawn["before"]),
         drawing("Guesses from the photos kept", drawn["after"]),
@@ -137,6 +142,20 @@ def sections(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any
         made.append(figure_section("Beside the bound and greedy deletion", drawn["beside"], lead))
     made.append(_places(album, release))
     return made
+
+
+def _metadata(release: Deletions) -> str:
+    """What the files of the photos kept say beside their pictures."""
+    if release.listing is None:
+        return "What else their files carry (position, time, names) was not looked at: remove it before posting."
+    carried = carriers(release)
+    if not carried:
+        return "No photo kept carries a GPS position; other metadata of their files was not looked at."
+    files = "1 file carries its" if len(carried) == 1 else f"{len(carried)} files carry their"
+    return (
+        f"None may be posted with its metadata: of the photos kept {files} position (GPS), which tells the place: "
+        f"{some(carried, 20)}."
+    )
 
 
 def _places(album: Album, release: Deletions) -> Section:
@@ -157,6 +176,7 @@ def _places(album: Album, release: Deletions) -> Section:
 def _album(album: Album, release: Deletions) -> str:
     chances = np.exp(album.scores[:, album.true])
     room = PICTURES
+    positioned = set(release.listing.positioned) if release.listing is not None else set()
     items = []
     for row, (name, kept) in enumerate(zip(release.names[:TILES], release.kept, strict=False)):
         picture = ""
@@ -166,10 +186,11 @@ def _album(album: Album, release: Deletions) -> str:
             picture = f'<img alt="" src="data:image/jpeg;base64,{source}">'
         state = "kept" if kept else "deleted"
         wish = ", never to be deleted" if album.keep[row] else ""
+        where = "<br>position in its metadata" if name in positioned else ""
         share = float(chances[row])
         label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
         items.append(
-            f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{state}{wish}'
+            f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{state}{wish}{where}'
             f'<br><span class="soft">true place {_percent(share)}</span></div>'
             f'<div class="bar" aria-hidden="true"><i style="width:{min(100.0, 100 * share):.3g}%"></i></div></li>'
         )

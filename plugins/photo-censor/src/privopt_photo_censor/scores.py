@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-__all__ = ["Album", "Reduced", "Task", "locked"]
+__all__ = ["Album", "Listing", "Reduced", "Task", "locked", "some"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -20,6 +21,16 @@ def locked(array: A) -> A:
     """The same array, read-only."""
     array.setflags(write=False)
     return array
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first few names of a list, and how many more there are.
+
+    >>> some(["a.jpg", "b.jpg", "c.jpg"], 2)
+    'a.jpg, b.jpg and 1 more'
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _floats(values: Any) -> Floats:
@@ -45,6 +56,20 @@ class Task:
     def __attrs_post_init__(self) -> None:
         if (self.top_k is None) == (self.budget is None):
             raise ValueError("a task is either a top-k or a deletion budget")
+
+
+@frozen(kw_only=True)
+class Listing:
+    """What a folder of photos holds beside the pictures that were scored.
+
+    Attributes:
+        left_out: what was not scored, so that no guarantee speaks of it: files of other formats, subfolders (their
+            names end in ``/``), and further pictures or films inside a photo's file.
+        positioned: names of the photos whose files carry a position (GPS) in their metadata.
+    """
+
+    left_out: tuple[str, ...] = ()
+    positioned: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True, eq=False)
