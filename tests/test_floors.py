@@ -10,6 +10,8 @@ import privopt
 PACKAGE = Path(privopt.__file__).parent
 FLOORS = [
     "errors",
+    "files",
+    "archive",
     "declare",
     "execution",
     "dsl",

@@ -74,7 +74,7 @@ def faults(tmp_path: Path, text: str) -> list[str]:
             "privacy.share: found 1E+400, wanted a number that a double can hold",
         ),
         ("[privacy]\nepsilon = 1\npublic = 'no.csv'", "privacy.public: found 'no.csv', which does not exist"),
-        ("[privacy]\nepsilon = 1\npublic = '.'", "privacy.public: found '.', wanted the name of a file"),
+        ("[privacy]\nepsilon = 1\npublic = '.'", "privacy.public: found '.', which is a folder, wanted a file"),
         ("[privacy]\nepsilon = 1\npublic = 7", "privacy.public: found 7, wanted text in quotes"),
         ("[privacy]\nepsilon = 1\ndeep = 1", "privacy.deep: found 1, wanted true or false"),
         ("[privacy]\nepsilon = 1\nweights = 1", "privacy.weights: found 1, wanted a list in brackets"),

@@ -24,9 +24,10 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
-from attrs import NOTHING, frozen
+from attrs import NOTHING, field, frozen
 
 from privopt.errors import Fault, InputError, UsageError
+from privopt.files import Unreadable, read_bytes
 
 __all__ = [
     "File",
@@ -74,11 +75,38 @@ class File:
         name: as the problem file gives it.
         path: where it is; None where a secret file is absent from a published folder.
         secret: whether it may be published.
+        kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the
+            same though somebody edits the file meanwhile.
     """
 
     name: str
     path: Path | None
     secret: bool = False
+    kept: bytes | None = field(default=None, repr=False, eq=False)
+
+    @classmethod
+    def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:
+        """A file with its bytes.
+
+        Raises:
+            InputError: it is missing, no regular file, too large, or may not be read.
+        """
+        name = path.name if name is None else name
+        try:
+            return cls(name=name, path=path, kept=read_bytes(path))
+        except Unreadable as error:
+            raise InputError([Fault(name, "", error.found, wanted)]) from None
+
+    @property
+    def contents(self) -> bytes:
+        """The bytes of a file that must be there.
+
+        Raises:
+            InputError: it is absent, or cannot be read.
+        """
+        if self.kept is not None:
+            return self.kept
+        return File.read(self.here, self.name).contents
 
     @property
     def here(self) -> Path:

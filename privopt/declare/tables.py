@@ -16,6 +16,7 @@ import polars as pl
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.archive import parse_npy
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 
@@ -56,10 +57,7 @@ def _limited(faults: Sequence[Fault], file: str) -> list[Fault]:
 
 
 def _text(file: File) -> bytes:
-    try:
-        raw = file.here.read_bytes()
-    except OSError as error:
-        raise InputError([Fault(file.name, "", f"a file that cannot be read ({error.strerror})", "a table")]) from None
+    raw = file.contents
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
     raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -237,13 +235,9 @@ def read_array(
     sides = " x ".join("any" if side is None else str(side) for side in shape)
     wanted = f"{what}: an array of numbers, {sides}"
     try:
-        with file.here.open("rb") as stream:
-            array = np.load(stream, allow_pickle=False)
-    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError([Fault(file.name, "", f"no .npy array ({reason})", wanted)]) from None
-    if not isinstance(array, np.ndarray):
-        raise InputError([Fault(file.name, "", "an archive of arrays", wanted)])
+        array = parse_npy(file.contents)
+    except ValueError as error:
+        raise InputError([Fault(file.name, "", f"no .npy array ({error})", wanted)]) from None
     if array.dtype.kind not in "iuf":
         raise InputError([Fault(file.name, "", f"values of type {array.dtype}", wanted)])
     if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):

@@ -11,9 +11,9 @@ from contextvars import ContextVar
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 import attrs
 from attrs import frozen
@@ -21,12 +21,16 @@ from cattrs import Converter
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
-from privopt.declare.schema import KEY, File, Key, Wanted
+from privopt.declare.schema import KEY, File, Key, Wanted, show
 from privopt.errors import Fault, InputError
+from privopt.files import Unreadable, read_bytes
 
 __all__ = ["load_problem"]
 
 T = TypeVar("T")
+
+LARGEST_TOML: Final = 16 * 2**20
+"""Bytes of the largest problem file: tables belong into files of their own."""
 
 
 @frozen
@@ -100,21 +104,31 @@ def _literal(value: Any, type_: Any) -> Any:
 
 def _file(value: Any, _: type) -> File:
     name = _text(value, str)
-    path = _place.get().base / name
-    wanted = "a file, its path relative to the problem file"
+    if not name:
+        raise Wanted(value, "the name of a file")
+    place = _place.get()
+    path = place.base / name
+    if place.public and not _within(place.base, name):
+        raise Wanted(value, "the name of a file beside it, as privopt solve writes it")
     try:
-        if not name or path.is_dir():
-            raise Wanted(value, "the name of a file")
-        if not path.is_file():
-            raise Wanted(value, wanted, words=f"{name!r}, which does not exist")
-    except OSError as error:
-        raise Wanted(value, wanted, words=f"{name!r} ({error.strerror})") from None
-    return File(name=name, path=path)
+        return File(name=name, path=path, kept=read_bytes(path, links=not place.public))
+    except Unreadable as error:
+        wanted = "a file, its path relative to the problem file"
+        raise Wanted(value, wanted, words=f"{show(name)}, {error}") from None
+
+
+def _within(base: Path, name: str) -> bool:
+    """Whether a name leads to a place in a folder, links looked through."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        return False
+    return Path(os.path.realpath(base / name)).is_relative_to(base)
 
 
 def _secret_file(value: Any) -> File:
     name = _text(value, str)
-    if _place.get().public and not os.path.isfile(_place.get().base / name):
+    place = _place.get()
+    if place.public and not os.path.lexists(place.base / name.replace("\0", "")):
         return File(name=name, path=None, secret=True)
     return attrs.evolve(_file(value, File), secret=True)
 
@@ -236,16 +250,14 @@ def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]
         raise error
 
 
-def _toml(path: Path) -> dict[str, Any]:
-    def refuse(found: str, wanted: str) -> NoReturn:
-        raise InputError([Fault(path.name, "", found, wanted)])
+def _toml(source: File) -> dict[str, Any]:
+    raw = source.contents
 
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        refuse("no such file", "a problem file in TOML")
-    except OSError as error:
-        refuse(f"a file that cannot be read ({error.strerror})", "a problem file in TOML")
+    def refuse(found: str, wanted: str) -> NoReturn:
+        raise InputError([Fault(source.name, "", found, wanted)])
+
+    if len(raw) > LARGEST_TOML:
+        refuse(f"{len(raw):,} bytes", f"TOML 1.0 of at most {LARGEST_TOML:,}")
     try:
         text = raw.decode("utf-8-sig")
         return tomllib.loads(text, parse_float=Decimal)
@@ -258,27 +270,30 @@ def _toml(path: Path) -> dict[str, Any]:
         refuse(f"text that is not TOML: {error}", "TOML 1.0")
 
 
-def load_problem(cls: type[T], path: Path, *, public: bool = False, ignore: Collection[str] = ()) -> T:
-    """Read a problem file.
+def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ignore: Collection[str] = ()) -> T:
+    """Read a problem file and, once, every file that it names: :attr:`File.contents` are the bytes found then.
 
     Args:
         cls: attrs class declared with :func:`key`. Where it has a method ``prepare(self, file: str)`` that is
             called last, to load and check what the files hold.
-        path: of the TOML file.
-        public: read a published copy, from which secret files may be absent.
+        source: the TOML file.
+        public: read a published copy, from which secret files may be absent, and which names no file outside
+            its own folder.
         ignore: tables of other mechanisms, which one file may hold beside this one's.
 
     Raises:
         InputError: every fault found in the file, one line each.
     """
+    if isinstance(source, Path):
+        source = File.read(source, wanted="a problem file in TOML")
     own = {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}  # type: ignore[arg-type]
-    data = {name: value for name, value in _toml(path).items() if name in own or name not in ignore}
-    with _reading(path.resolve().parent, public):
+    data = {name: value for name, value in _toml(source).items() if name in own or name not in ignore}
+    with _reading(source.here.resolve().parent, public):
         try:
             problem: T = _converter().structure(data, cls)
         except (ClassValidationError, InputError, Wanted) as error:
-            raise InputError(_faults(error, cls, "", path.name)) from None
+            raise InputError(_faults(error, cls, "", source.name)) from None
     prepare = getattr(problem, "prepare", None)
     if prepare is not None:
-        prepare(path.name)
+        prepare(source.name)
     return problem

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from privopt.archive import read_npz
 from privopt.decompose.engine import Basis
 from privopt.decompose.split import Cut, Split
 from privopt.errors import Fault, InputError
+from privopt.files import open_private, private_folder
 
 if TYPE_CHECKING:
     from privopt.decompose.master import Master
@@ -45,8 +46,10 @@ def fingerprint(split: Split) -> str:
 
 
 def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> None:
-    """Write ``folder/benders.npz``, replacing the one before."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write ``folder/benders.npz``, replacing the one before: it holds parts of private matrices, so its owner alone
+    can read it.
+    """
+    private_folder(folder)
     parts: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in _NUMBERS}
     parts["form"] = np.asarray(fingerprint(split))
     parts["master_times"] = np.asarray(state.master_times, dtype=np.float64)
@@ -73,12 +76,8 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> 
         parts[name] = np.concatenate(lists) if lists else np.zeros(0)
     parts["slope_start"] = np.cumsum([0, *(len(r.places) for r in rows)])
     parts["proof_start"] = np.cumsum([0, *(len(p) for p, _ in proofs)])
-    part = folder / f".{NAME}.part"
-    with part.open("wb") as file:
+    with open_private(folder / NAME) as file:
         np.savez(file, **parts)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, folder / NAME)
 
 
 def read_checkpoint(folder: Path, split: Split, master: Master) -> dict[str, Any] | None:
@@ -91,13 +90,11 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> dict[str, Any
         InputError: it belongs to another problem, or cannot be read.
     """
     path = folder / NAME
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            parts = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError([Fault(str(path), "", f"no such archive ({error})", "the checkpoint of a run")]) from None
+    parts = read_npz(path, "the checkpoint of a run")
+    if missing := [name for name in ("form", *_NUMBERS) if name not in parts]:
+        raise InputError([Fault(str(path), missing[0], "no such array", "the checkpoint of a run")])
     if str(parts["form"]) != fingerprint(split):
         raise InputError([Fault(str(path), "", "the checkpoint of another problem", "that of this one")])
     _fill(master, parts)

@@ -14,6 +14,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.archive import read_npz
 from privopt.declare.notebook import card, grid
 from privopt.errors import Fault, InputError, UnknownNameError
 from privopt.exact.sample import draw
@@ -117,14 +118,16 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                parts = {name: archive[name] for name in ("weights", "records", "outputs", "pairs", "distances")}
-            for name in ("records", "outputs"):
-                parts[name].tolist()  # characters that are none raise here
-        except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
-            fault = Fault(path.name, "", f"no such archive ({error})", "weights, records, outputs, pairs, distances")
-            raise InputError([fault]) from None
+        wanted = ("weights", "records", "outputs", "pairs", "distances")
+        found = read_npz(path, ", ".join(wanted))
+        if missing := [name for name in wanted if name not in found]:
+            raise InputError([Fault(path.name, name, "no such array", ", ".join(wanted)) for name in missing])
+        parts: dict[str, Any] = {name: found[name] for name in wanted}
+        for name in ("records", "outputs"):
+            try:
+                parts[name].tolist()
+            except ValueError as error:  # numbers that are no characters
+                raise InputError([Fault(path.name, name, str(error), "text ids")]) from None
         single = [Fault(path.name, name, "a single value", "an array") for name, p in parts.items() if p.ndim == 0]
         if single:
             raise InputError(single)

@@ -2,11 +2,12 @@
 
 A file is read in a few passes over its columns: one for the hierarchy (its distinct paths), one for
 values that will not do, one for the numbers. Unit records are added up by the engine in slices of
-units, so that a file may be larger than memory.
+units, so that no more than the file itself, as it was read, has to fit into memory.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import polars as pl
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.declare import File
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.tree import Ints, Tree, add_up
 
@@ -41,12 +43,14 @@ class Groups:
     empty: int = 0
 
 
-def _scan(path: Path, name: str) -> pl.LazyFrame:
+def _scan(source: Path | File, name: str) -> pl.LazyFrame:
+    file = File.read(source, name) if isinstance(source, Path) else source
+    contents = io.BytesIO(file.contents)
     try:
-        if path.suffix.lower() in {".parquet", ".pq"}:
-            frame = pl.scan_parquet(path)
+        if file.name.lower().endswith((".parquet", ".pq")):
+            frame = pl.scan_parquet(contents)
         else:
-            frame = pl.scan_csv(path, infer_schema=False)
+            frame = pl.scan_csv(contents, infer_schema=False)
         frame.collect_schema()
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -142,11 +146,11 @@ def _limited(faults: list[Fault], name: str) -> None:
         raise InputError(shown)
 
 
-def read_counts(path: Path, sizes: int, *, name: str | None = None) -> Groups:
+def read_counts(source: Path | File, sizes: int, *, name: str | None = None) -> Groups:
     """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
 
     Args:
-        path: CSV or Parquet.
+        source: CSV or Parquet.
         sizes: N.
         name: what faults call the file.
 
@@ -154,8 +158,8 @@ def read_counts(path: Path, sizes: int, *, name: str | None = None) -> Groups:
         InputError: a column is missing, a count is negative or fractional, a size lies outside 1 to
             N, a pair stands twice, or the regions form no tree.
     """
-    name = name or path.name
-    frame, levels = _columns(_scan(path, name), name, ("size", "groups"))
+    name = name or source.name
+    frame, levels = _columns(_scan(source, name), name, ("size", "groups"))
     size, groups = _whole(frame, "size"), _whole(frame, "groups")
     bad_size = (size.is_null() | (size < 1) | (size > sizes)).fill_null(value=True)
     bad_groups = (groups.is_null() | (groups < 0) | (groups >= _GROUPS_LIMIT)).fill_null(value=True)
@@ -195,11 +199,11 @@ def _twice(cells: NDArray[Any], tree: Tree, sizes: int, name: str) -> list[Fault
     ]
 
 
-def read_units(path: Path, sizes: int, *, most: int = 1, name: str | None = None) -> Groups:
+def read_units(source: Path | File, sizes: int, *, most: int = 1, name: str | None = None) -> Groups:
     """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
 
     Args:
-        path: CSV or Parquet.
+        source: CSV or Parquet.
         sizes: N; larger groups count as N.
         most: Q, the largest quantity of one individual.
         name: what faults call the file.
@@ -208,8 +212,8 @@ def read_units(path: Path, sizes: int, *, most: int = 1, name: str | None = None
         InputError: a column is missing, a quantity is negative, fractional or above ``most``, a
             unit has no name, or the regions form no tree.
     """
-    name = name or path.name
-    frame, levels = _columns(_scan(path, name), name, ("unit", "quantity"))
+    name = name or source.name
+    frame, levels = _columns(_scan(source, name), name, ("unit", "quantity"))
     quantity = _whole(frame, "quantity")
     unit = pl.col("unit").cast(pl.String).str.strip_chars()
     bad_quantity = (quantity.is_null() | (quantity < 0) | (quantity > most)).fill_null(value=True)
@@ -249,15 +253,15 @@ def read_units(path: Path, sizes: int, *, most: int = 1, name: str | None = None
     return Groups(tree=tree, leaves=leaves, empty=empty)
 
 
-def check_totals(path: Path, groups: Groups, *, name: str | None = None) -> None:
+def check_totals(source: Path | File, groups: Groups, *, name: str | None = None) -> None:
     """Check ``region, total`` (numbers of groups) against the sums of the leaves.
 
     Raises:
         InputError: a region that is unknown or stands twice, a total that is no whole number or not
             the sum of the leaves below it: the fault says by how much.
     """
-    name = name or path.name
-    frame = _scan(path, name)
+    name = name or source.name
+    frame = _scan(source, name)
     header = [column.strip() for column in frame.collect_schema().names()]
     missing = [column for column in ("region", "total") if column not in header]
     if missing:

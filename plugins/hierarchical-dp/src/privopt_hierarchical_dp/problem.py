@@ -96,13 +96,13 @@ class HierarchyProblem:
         if given[0].path is None:
             return
         if table.counts is not None:
-            groups = read_counts(table.counts.here, table.sizes, name=table.counts.name)
+            groups = read_counts(table.counts, table.sizes)
         else:
             assert table.units is not None
             most = self.settings.max_quantity
-            groups = read_units(table.units.here, table.sizes, most=most, name=table.units.name)
+            groups = read_units(table.units, table.sizes, most=most)
         if table.totals is not None:
-            check_totals(table.totals.here, groups, name=table.totals.name)
+            check_totals(table.totals, groups)
         depth = groups.tree.depth
         lists = {"budget": self.settings.budget, "level_weights": self.settings.level_weights}
         faults = [

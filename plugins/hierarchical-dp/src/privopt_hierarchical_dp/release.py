@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import field, frozen
 
+from privopt.archive import read_npz
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
 from privopt_hierarchical_dp.methods import METHODS
@@ -76,11 +77,9 @@ class HierarchyRelease(Release):
         tree, counts = read_table(folder / ARTEFACT, sizes)
         path = folder / NOISY
         wanted = f"arrays level_1 to level_{tree.depth} and totals_1 of integers, one row a region"
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                arrays = {name: np.asarray(archive[name]) for name in archive.files}
-        except (OSError, ValueError) as error:
-            raise InputError([Fault(str(path), "", f"no such archive ({error})", wanted)]) from None
+        headers = 2 * 1024
+        largest = sum(8 * width * (sizes + 1) + headers for width in tree.widths)
+        arrays = read_npz(path, wanted, largest=largest)
         known = tree.depth if "totals_2" in arrays else 1
         shapes = {f"level_{level + 1}": (2, level) for level in range(tree.depth)}
         shapes |= {f"totals_{level + 1}": (1, level) for level in range(known)}

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import asdict, fields, frozen
 from numpy.typing import NDArray
 
+from privopt.archive import parse_npz
 from privopt.errors import Fault, InputError
 
 __all__ = ["Answer", "Package", "Terms", "pack", "unpack"]
@@ -34,6 +35,9 @@ class Terms:
     exponent: float
 
 
+LARGEST: Final = 2**31
+"""Bytes of arrays that one package may unpack to."""
+
 _KINDS: Final = {"f": "numbers", "i": "whole numbers", "b": "truth values"}
 
 
@@ -52,12 +56,11 @@ def unpack(cls: Any, raw: bytes) -> Any:
     """
     names = [field.name for field in fields(cls)]
     try:
-        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
-            if sorted(archive.files) != sorted(names):
-                raise InputError([Fault("package", "", f"parts {', '.join(archive.files)}", ", ".join(names))])
-            parts = {name: archive[name] for name in names}
-    except (OSError, ValueError, EOFError) as error:
+        parts = parse_npz(io.BytesIO(raw), largest=LARGEST)
+    except ValueError as error:
         raise InputError([Fault("package", "", f"bytes that are no package ({error})", "a package")]) from None
+    if sorted(parts) != sorted(names):
+        raise InputError([Fault("package", "", f"parts {', '.join(parts)}", ", ".join(names))])
     return cls(**parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.archive import read_npz
 from privopt.errors import Fault, InputError
 from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt_lr_geo.exact import whole_matrix
@@ -81,11 +81,7 @@ class Published:
         def wrong(where: str, found: str, wanted: str) -> InputError:
             return InputError([Fault(path.name, where, found, wanted)])
 
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                parts = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise wrong("", f"no such archive ({error})", "column_weights, serves, rate, cap; or weights") from None
+        parts = read_npz(path, "column_weights, serves, rate, cap; or weights")
         if "weights" in parts:
             weights = parts["weights"]
             if weights.dtype.str[1:] != "u8" or weights.shape != (count, outputs):

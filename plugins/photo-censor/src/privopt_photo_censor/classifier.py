@@ -149,9 +149,7 @@ def load_classifier(path: Path) -> Classifier:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(
-            settings.model.here.read_bytes(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(settings.model.contents, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # as above
         reason = str(error).splitlines()[0]
         raise InputError([Fault(settings.model.name, "", f"no model ({reason})", "an ONNX model")]) from None

@@ -222,7 +222,7 @@ def _read(file: File) -> tuple[Floats, list[str]]:
 def _read_csv(file: File) -> tuple[Floats, list[str]]:
     """A table with a header: a column a location; a first column called photo or file holds names."""
     try:
-        text = file.here.read_bytes().decode("utf-8-sig")
+        text = file.contents.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError([Fault(file.name, "", "bytes that are not UTF-8", "text in UTF-8")]) from None
     rows = [row for row in csv.reader(io.StringIO(text)) if row]

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from attrs import field, frozen
 
+from privopt.archive import read_npz
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
 from privopt_photo_censor.scores import Floats, Listing, Mask, locked
@@ -124,11 +125,11 @@ def _attach(problem: Any, names: list[str], path: Path) -> None:
     def refuse(found: str) -> NoReturn:
         raise InputError([Fault(str(path), "", found, wanted)])
 
+    stored = read_npz(path, wanted)
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
-            left_out, positioned = stored["left_out"], stored["positioned"]
-    except (OSError, ValueError, KeyError, TypeError):
+        scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
+        left_out, positioned = stored["left_out"], stored["positioned"]
+    except (ValueError, KeyError, TypeError):
         refuse("no readable file")
     if scores.ndim != 2 or np.isnan(scores).any() or (scores == np.inf).any():
         refuse("values that are no scores")

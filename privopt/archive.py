@@ -1,0 +1,123 @@
+"""Arrays from files that anybody may have written: headers are checked before anything is allocated."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.errors import Fault, InputError
+from privopt.files import Unreadable, open_regular
+
+__all__ = ["parse_npy", "parse_npz", "read_npz"]
+
+_STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns come first, and type of the .npy array that a stream begins with."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, columns_first, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, columns_first, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+    if dtype.hasobject or dtype.names is not None:
+        raise ValueError(f"values of type {dtype}")
+    if any(side < 0 for side in shape):
+        raise ValueError(f"shape {shape}")
+    return shape, columns_first, dtype
+
+
+def parse_npy(contents: bytes) -> NDArray[Any]:
+    """The array of an .npy file, as a read-only view of its bytes.
+
+    Raises:
+        ValueError: bytes that are no .npy file, or fewer or more of them than its header says.
+    """
+    stream = io.BytesIO(contents)
+    try:
+        shape, columns_first, dtype = _header(stream)
+    except ValueError:
+        raise
+    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
+        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+    start = stream.tell()
+    wanted = math.prod(shape) * dtype.itemsize
+    if len(contents) - start != wanted:
+        raise ValueError(f"{len(contents) - start:,} bytes of values, where its header says {wanted:,}")
+    if not wanted:
+        return np.empty(shape, dtype)
+    flat = np.frombuffer(contents, dtype, offset=start)
+    return flat.reshape(shape, order="F" if columns_first else "C")
+
+
+def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file by name.
+
+    Args:
+        stream: the file, which can be searched.
+        largest: bytes of all its arrays together; more are refused before they are unpacked.
+
+    Raises:
+        ValueError: bytes that are no such archive, a name that stands twice, or arrays that are too large.
+    """
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            return _members(archive, largest)
+    except ValueError:
+        raise
+    except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
+        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+
+
+def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    left = largest
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        if name == info.filename:
+            raise ValueError(f"{name!r}, which is no array")
+        if name in arrays:
+            raise ValueError(f"{name!r} twice")
+        if info.compress_type not in _STORED:
+            raise ValueError(f"{name!r} in a compression that NumPy does not write")
+        with archive.open(info) as member:
+            shape, _, dtype = _header(member)
+            size = math.prod(shape) * dtype.itemsize
+            if member.tell() + size != info.file_size:
+                raise ValueError(f"{name!r} of {info.file_size:,} bytes, where its header says {size:,} of values")
+        left -= info.file_size
+        if left < 0:
+            raise ValueError(f"more than {largest:,} bytes of arrays")
+        with archive.open(info) as member:
+            arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+            member.read(1)  # the end of a member is where zipfile compares its sum
+    return arrays
+
+
+def read_npz(path: Path, wanted: str, *, largest: int | None = None, links: bool = False) -> dict[str, NDArray[Any]]:
+    """Read an .npz file: see :func:`parse_npz`.
+
+    Args:
+        path: of the file.
+        wanted: what it should hold, for faults.
+        largest: bytes of all arrays together; left out: those of the file, which is what ``np.savez`` writes.
+        links: whether a link may stand in its place.
+
+    Raises:
+        InputError: missing, no such archive, or too large.
+    """
+    try:
+        with open_regular(path, links=links) as (stream, size):
+            return parse_npz(stream, largest=size if largest is None else largest)
+    except Unreadable as error:
+        raise InputError([Fault(str(path), "", error.found, wanted)]) from None
+    except ValueError as error:
+        raise InputError([Fault(str(path), "", f"no such archive ({error})", wanted)]) from None

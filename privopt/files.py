@@ -1,0 +1,135 @@
+"""Files read and made with care: regular files alone, bounded, once; and files that nobody else can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from privopt.errors import UsageError
+
+__all__ = ["LARGEST", "Unreadable", "open_private", "open_regular", "private_folder", "read_bytes", "what_it_is"]
+
+LARGEST: Final = 8 * 2**30
+"""Bytes of the largest file that is read: larger inputs are refused by name before anything is read of them."""
+
+
+class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
+    """A path that is not read; the text says why, as a clause: ``which is a pipe``."""
+
+    @property
+    def found(self) -> str:
+        """What was found, for a fault that names the path itself."""
+        if str(self) == _MISSING:
+            return "no such file"
+        clause = str(self)
+        return clause.removeprefix("which is ") if clause.startswith("which is ") else f"a file {clause}"
+
+
+_MISSING: Final = "which does not exist"
+
+
+def what_it_is(mode: int) -> str:
+    """The kind of a file in words, from ``st_mode``."""
+    kinds = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a pipe",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFLNK: "a link",
+        stat.S_IFREG: "a file",
+    }
+    return kinds.get(stat.S_IFMT(mode), "no file")
+
+
+@contextmanager
+def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a regular file for reading, without ever waiting for a pipe or a device.
+
+    Args:
+        path: of the file.
+        largest: size in bytes above which it is not opened.
+        links: whether a link may stand in its place.
+
+    Yields:
+        The file, and its size in bytes.
+
+    Raises:
+        Unreadable: it is missing, no regular file, too large, or may not be read.
+    """
+    try:
+        _check(os.stat(path, follow_symlinks=links), largest)  # a device is not even opened
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
+    except FileNotFoundError:
+        raise Unreadable(_MISSING) from None
+    except OSError as error:
+        raise Unreadable(f"which cannot be read ({error.strerror})") from None
+    except Unreadable:
+        raise
+    except ValueError:  # a zero byte in the name, or characters that no name can have
+        raise Unreadable("which no file can be called") from None
+    with os.fdopen(handle, "rb") as stream:
+        found = os.fstat(handle)
+        _check(found, largest)
+        yield stream, found.st_size
+
+
+def _check(found: os.stat_result, largest: int) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable(f"which is {what_it_is(found.st_mode)}")
+    if found.st_size > largest:
+        raise Unreadable(f"which has {found.st_size:,} bytes, more than the {largest:,} that are read")
+
+
+def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> bytes:
+    """All bytes of a regular file; see :func:`open_regular`.
+
+    Raises:
+        Unreadable: as there, or its length changes while it is read.
+    """
+    with open_regular(path, largest=largest, links=links) as (stream, size):
+        try:
+            contents = stream.read(size + 1)
+        except OSError as error:
+            raise Unreadable(f"which cannot be read ({error.strerror})") from None
+    if len(contents) != size:
+        raise Unreadable("whose length changes while it is read")
+    return contents
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that its owner alone can enter; one that is there already becomes such a folder.
+
+    Raises:
+        UsageError: a link, a file or somebody else's folder stands in its place.
+    """
+    if not path.parent.exists():
+        private_folder(path.parent)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise UsageError(f"{path}: found {what_it_is(found.st_mode)}, wanted a folder for private files") from None
+        if found.st_uid != os.geteuid():
+            raise UsageError(f"{path}: found a folder of another user, wanted one of your own") from None
+        path.chmod(0o700)
+
+
+@contextmanager
+def open_private(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that its owner alone can read, from its first byte; it replaces what stood there when the block
+    ends well, and a link that stood there is not followed.
+    """
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(handle)
+    os.replace(part, path)
