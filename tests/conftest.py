@@ -67,3 +67,20 @@ def example(tmp_path_factory):
         return made[name, secretive]
 
     return solved
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The documentation as pages, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder

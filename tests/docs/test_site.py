@@ -1,29 +1,8 @@
 """The documentation builds without a warning, and its pages load nothing from outside."""
 
-import os
+import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
-
-import pytest
-from doc_blocks import ROOT
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
-    return folder
 
 
 class Links(HTMLParser):
@@ -69,3 +48,14 @@ def test_nothing_is_loaded_from_outside(site):
         assert not re.search(r"url\(['\"]?(https?:)?//", path.read_text("utf-8", errors="replace")), path
     for path in site.rglob("*.js"):
         assert not re.search(r"(src|href)\s*=\s*['\"]https?://", path.read_text("utf-8", errors="replace")), path
+
+
+def test_the_search_page_needs_no_server(site):
+    """Browsers refuse fetching and workers to pages of a folder; scripts they load."""
+    assert "../search/offline.js" in Links((site / "guide" / "tutorial.html").read_text("utf-8")).loaded
+    script = (site / "search" / "offline.js").read_text("utf-8")
+    assert not re.search(r"Worker\(|XMLHttpRequest|fetch\(|\$", script)
+    assert sorted(path.name for path in (site / "search").iterdir()) == ["lunr.js", "offline.js", "search_index.js"]
+    index = (site / "search" / "search_index.js").read_text("utf-8")
+    documents = json.loads(index.removeprefix("var searchIndex = ").rstrip(";\n"))["docs"]
+    assert {doc["location"].partition("#")[0] for doc in documents} >= {"index.html", "guide/guarantees.html"}

@@ -1,0 +1,34 @@
+"""The documentation's search, in pages opened from a folder."""
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("site")
+
+
+def test_search_finds_pages_when_opened_from_a_folder(site, watched):
+    seen = watched()
+    page = seen.open(site / "guide" / "tutorial.html")
+    page.fill("#rtd-search-form input[name=q]", "obfuscation")
+    page.press("#rtd-search-form input[name=q]", "Enter")
+    page.wait_for_url("**/search.html?q=obfuscation")
+    page.wait_for_selector("#mkdocs-search-results article")
+    page.fill("#mkdocs-search-query", "deletion_bud")  # a word that is not typed to its end
+    page.wait_for_function("document.querySelector('#mkdocs-search-results').textContent.includes('deletion_budget')")
+    page.locator("#mkdocs-search-results a").first.click()
+    page.wait_for_load_state()
+    assert "search.html" not in page.url
+    assert seen.complaints == []
+    assert seen.outside == []
+
+
+@pytest.mark.parametrize("words", ["zyzzyva", "epsilon: +~*^", "<script>alert(1)</script>"])
+def test_search_ends_whatever_is_asked(site, watched, words):
+    seen = watched()
+    page = seen.open(site / "search.html")
+    page.wait_for_selector("#mkdocs-search-results > p")
+    page.fill("#mkdocs-search-query", words)
+    page.wait_for_timeout(200)
+    text = page.locator("#mkdocs-search-results").inner_text()
+    assert text
+    assert "Searching" not in text
+    assert seen.complaints == []
