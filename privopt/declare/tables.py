@@ -141,7 +141,7 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
     whole = column.kind == "count"
     unit = f" ({column.unit})" if column.unit else ""
     wanted = ("a whole number" if whole else "a finite number") + unit
-    values = stripped.cast(pl.Int64 if whole else pl.Float64, strict=False)
+    values = _whole(stripped) if whole else stripped.cast(pl.Float64, strict=False)
     array: NDArray[Any] = values.fill_null(0).to_numpy()
     bad = values.is_null().to_numpy()
     if not whole:
@@ -150,6 +150,14 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
     if column.least > -math.inf:
         _note(file, stripped, ~bad & (array < column.least), column, f"{wanted} of at least {column.least:g}", faults)
     return array
+
+
+def _whole(text: pl.Series) -> pl.Series:
+    """Integers, null where the text is none; 3.0 is 3, as programs export it."""
+    number = text.cast(pl.Float64, strict=False)
+    exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
+    rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)
+    return pl.select(pl.coalesce(text.cast(pl.Int64, strict=False), rounded)).to_series()
 
 
 def _note(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,12 +9,14 @@ from privopt.errors import InputError
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
-def test_children_stand_together_and_the_order_of_the_input_comes_back():
-    tree = Tree.from_paths([("r", "a", "a1"), ("r", "b", "b1"), ("r", "a", "a2"), ("r", "b", "b2")])
-    assert tree.names[2] == ("a1", "a2", "b1", "b2")
-    assert [tree.names[2][place] for place in tree.order[2]] == ["a1", "b1", "a2", "b2"]
-    assert tree.parents(2).tolist() == [0, 0, 1, 1]
-    assert tree.regions == 7
+def test_children_stand_together_sorted_by_name_whatever_the_order_of_the_input():
+    paths = [("r", "b", "z"), ("r", "a", "y"), ("r", "b", "x"), ("r", "a", "é"), ("r", "a", "Z")]
+    for order in itertools.permutations(paths):
+        tree = Tree.from_paths(order)
+        assert tree.names == (("r",), ("a", "b"), ("Z", "y", "é", "x", "z"))
+        assert [tree.names[2][place] for place in tree.by_name(2)] == ["Z", "x", "y", "z", "é"]
+        assert tree.parents(2).tolist() == [0, 0, 0, 1, 1]
+    assert tree.regions == 8
 
 
 def test_one_level_is_a_tree():

@@ -82,9 +82,11 @@ class FLLinear(Mechanism):
         )
 
     def public_files(self, problem: FLProblem, release: FLRelease) -> Mapping[str, bytes]:
-        """The locations, with what they sent in place of how many clients they have."""
+        """The locations, with what they sent in place of how many clients they have, and the matrix: both by id."""
         published = release.counts if release.drawn is not None or problem.data.noisy is not None else None
-        return {problem.locations.points.name: problem.data.csv(published)}
+        files = {problem.locations.points.name: problem.data.csv(published)}
+        table, matrix = problem.locations.matrix, problem.data.matrix()
+        return files if table is None or matrix is None else {**files, table.name: matrix}
 
     def verify(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[str]:
         """Run the server's side again from the noisy counts and compare."""

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from privopt.declare import File, between, key, non_negative, positive, problem_html
-from privopt.declare.tables import Column, duplicate_faults, read_array, read_table
+from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
 from privopt_fl_linear.margins import Kind, MarginRule, Split
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
@@ -31,7 +32,12 @@ class LocationTable:
         help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
         "clients: what the locations sent; opening_cost: the fixed part of a facility's cost",
     )
-    matrix: File | None = key(default=None, help="(n, n) metric instead of the coordinates, .npy")
+    matrix: File | None = key(
+        default=None,
+        secret=True,
+        help="(n, n) metric instead of the coordinates, .npy, in the order of points, which stays secret; published "
+        "in the order of the ids",
+    )
 
 
 @frozen(kw_only=True)
@@ -69,10 +75,10 @@ class Settings:
 
 @frozen(kw_only=True, eq=False)
 class Locations:
-    """The locations, loaded.
+    """The locations, loaded and sorted by id (Unicode code points): the order of the file may hold the secret.
 
     Attributes:
-        ids: (n,) text.
+        ids: (n,) text, ascending.
         coordinates: (names of the two columns, (n, 2) values), or None with a matrix.
         site: what is public.
         clients: (n,) int64, secret; None where the file has no such column.
@@ -103,6 +109,14 @@ class Locations:
         pl.DataFrame(columns).write_csv(out)
         return out.getvalue()
 
+    def matrix(self) -> bytes | None:
+        """The metric as an ``.npy`` file, rows and columns by id; None where locations have coordinates."""
+        if not isinstance(self.site.metric, Matrix):
+            return None
+        out = io.BytesIO()
+        np.save(out, self.site.metric.distances)
+        return out.getvalue()
+
 
 @frozen(kw_only=True)
 class FLProblem:
@@ -119,12 +133,7 @@ class FLProblem:
         Raises:
             InputError: every fault of the files.
         """
-        object.__setattr__(self, "data", _load(self.locations))
-        noisy = self.data.noisy
-        if self.settings.noise == "discrete" and noisy is not None and bool((noisy != np.rint(noisy)).any()):
-            row = int(np.argmax(noisy != np.rint(noisy)))
-            fault = f"row {row + 2}, column noisy_clients", str(noisy[row]), 'a whole number, for noise = "discrete"'
-            raise InputError([Fault(self.locations.points.name, *fault)])
+        object.__setattr__(self, "data", _load(self.locations, whole=self.settings.noise == "discrete"))
 
     def _repr_html_(self) -> str:
         return problem_html(self, {} if self.data is None else {"number of locations": self.data.site.size})
@@ -151,7 +160,8 @@ class FLProblem:
         )
 
 
-def _load(table: LocationTable) -> Locations:
+def _load(table: LocationTable, *, whole: bool) -> Locations:
+    """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers."""
     columns = [
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, unit="for one client"),
@@ -164,8 +174,34 @@ def _load(table: LocationTable) -> Locations:
         found = read_table(table.points, columns, any_of=[("x", "y"), ("lat", "lon")])
     else:
         found = read_table(table.points, columns)
-    ids, name = found["id"], table.points.name
-    faults = duplicate_faults(name, ids)
+    faults = _faults(table.points.name, found, whole)
+    if faults:
+        raise InputError(faults)
+    order = np.argsort(found["id"], kind="stable")
+    metric, coordinates = _metric(table, found, order)
+    found = {name: _canonical(values[order]) for name, values in found.items()}
+    site = Site(
+        metric=metric,
+        cost=found["facility_cost"],
+        rank=np.arange(len(order)),
+        opening=found.get("opening_cost"),
+    )
+    return Locations(
+        ids=found["id"],
+        coordinates=coordinates,
+        site=site,
+        clients=found.get("clients"),
+        noisy=found.get("noisy_clients"),
+    )
+
+
+def _canonical(values: Any) -> Any:
+    """Numbers of which equal ones are the same bytes: no -0.0."""
+    return values + 0.0 if values.dtype.kind == "f" else values
+
+
+def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
+    faults = duplicate_faults(name, found["id"])
     for column in ("clients", "noisy_clients"):
         if column in found and (np.abs(found[column].astype(np.float64)) > MOST_CLIENTS).any():
             row = int(np.argmax(np.abs(found[column].astype(np.float64)))) + 2
@@ -173,30 +209,26 @@ def _load(table: LocationTable) -> Locations:
     if "lat" in found and (np.abs(found["lat"]) > 90.0).any():
         row = int(np.argmax(np.abs(found["lat"])))
         faults.append(Fault(name, f"row {row + 2}, column lat", str(found["lat"][row]), "degrees within [-90, 90]"))
-    if faults:
-        raise InputError(faults)
-    metric, coordinates = _metric(table, found, len(ids))
-    rank = np.empty(len(ids), dtype=np.int64)
-    rank[np.argsort(ids, kind="stable")] = np.arange(len(ids))
-    site = Site(
-        metric=metric,
-        cost=np.ascontiguousarray(found["facility_cost"], dtype=np.float64),
-        rank=rank,
-        opening=found.get("opening_cost"),
-    )
     noisy = found.get("noisy_clients")
-    return Locations(ids=ids, coordinates=coordinates, site=site, clients=found.get("clients"), noisy=noisy)
+    if whole and noisy is not None and bool((noisy != np.rint(noisy)).any()):
+        row = int(np.argmax(noisy != np.rint(noisy)))
+        wanted = 'a whole number, for noise = "discrete"'
+        faults.append(Fault(name, f"row {row + 2}, column noisy_clients", str(noisy[row]), wanted))
+    return faults
 
 
-def _metric(table: LocationTable, found: Any, n: int) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
+def _metric(
+    table: LocationTable, found: Table, order: NDArray[np.int64]
+) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
+    n = len(order)
     if table.matrix is not None:
-        distances = read_array(table.matrix, (n, n), what="distances", least=0.0)
+        distances = _canonical(read_array(table.matrix, (n, n), what="distances", least=0.0))
         try:
-            return Matrix(distances), None
+            return Matrix(distances[np.ix_(order, order)]), None
         except InputError as error:
             raise InputError(
                 [Fault(table.matrix.name, fault.where, fault.found, fault.wanted) for fault in error.faults]
             ) from None
     names = ("x", "y") if "x" in found else ("lat", "lon")
-    values = np.column_stack([found[name] for name in names])
+    values = _canonical(np.column_stack([found[name] for name in names])[order])
     return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)

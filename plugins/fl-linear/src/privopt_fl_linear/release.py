@@ -27,7 +27,7 @@ class FLRelease(Release):
     """Connections and capacities.
 
     Attributes:
-        ids: (n,) ids of the locations, in the order of the input.
+        ids: (n,) ids of the locations, ascending.
         assignment: who is served by whom.
         capacities: (m,) of the opened facilities, in ``assignment.opened``'s order.
         counts: (n,) what the objective is at: noisy counts (true ones under ``optimal``); None where not published.

@@ -7,6 +7,7 @@ data, not privacy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,15 +115,12 @@ def census(
     """
     rng = np.random.default_rng(seed)
     paths, people = _county_shape(counties, rng)
-    tree = Tree.from_paths(paths)
     share = np.zeros(sizes)
     head = min(len(_HOUSEHOLDS), sizes)
     share[:head] = _HOUSEHOLDS[:head]
     if sizes > head:
         share[head:] = share[head - 1] * _TAIL_RATIO ** np.arange(1, sizes - head + 1)
-    # tree order groups the counties by state, as the file does already
-    by_name = {path[-1]: weight for path, weight in zip(paths, people, strict=True)}
-    weight = np.array([by_name[name] for name in tree.names[-1]])
+    weight = np.asarray(people)
     in_county = rng.multinomial(groups - min(50, groups), weight / weight.sum())
     leaves = np.zeros((len(weight), sizes), np.int64)
     for county, number in enumerate(in_county):
@@ -134,7 +132,14 @@ def census(
     )
     if individuals is not None:
         _settle(leaves, individuals, rng)
-    return Census(tree=tree, leaves=leaves)
+    return _census(paths, leaves)
+
+
+def _census(paths: Sequence[tuple[str, ...]], leaves: Ints) -> Census:
+    """The hierarchy of the paths, and the leaves, one a path, in the tree's order."""
+    tree = Tree.from_paths(paths)
+    row = {path[-1]: index for index, path in enumerate(paths)}
+    return Census(tree=tree, leaves=leaves[[row[name] for name in tree.names[-1]]])
 
 
 def _settle(leaves: Ints, individuals: int, rng: np.random.Generator) -> None:
@@ -182,10 +187,10 @@ def taxi(
     """
     rng = np.random.default_rng(seed)
     rows = _zones(zones)
-    tree = Tree.from_paths([("New York City", borough, zone) for borough, zone in rows])
+    boroughs = list(dict.fromkeys(borough for borough, _ in rows))
+    rows.sort(key=lambda row: boroughs.index(row[0]))  # draws are made borough by borough
     busy = np.array([6.0 if borough == "Manhattan" else 1.0 for borough, _ in rows])
-    by_zone = {zone: b for (_, zone), b in zip(rows, busy, strict=True)}
-    popularity = np.array([by_zone[zone] for zone in tree.names[-1]]) * rng.lognormal(0.0, 2.0, size=len(rows))
+    popularity = busy * rng.lognormal(0.0, 2.0, size=len(rows))
     per_zone = rng.multinomial(max(0, pickups - sizes), popularity / popularity.sum())
     activity = rng.lognormal(0.0, 0.7, size=taxis)
     activity /= activity.sum()
@@ -195,7 +200,7 @@ def taxi(
         trips = np.minimum(trips[trips > 0], sizes)
         leaves[zone] += np.bincount(trips, minlength=sizes + 1)[1:]
     leaves[int(popularity.argmax()), sizes - 1] += 1
-    return Census(tree=tree, leaves=leaves)
+    return _census([("New York City", borough, zone) for borough, zone in rows], leaves)
 
 
 def _zones(path: Path | None) -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
 MOST_FAULTS = 20
 UNITS_AT_ONCE = 8_000_000
 _GROUPS_LIMIT = 2**50
+_EXACT_DOUBLES = 2.0**53
 
 
 @frozen(kw_only=True, eq=False)
@@ -86,16 +87,23 @@ def _columns(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl.
 
 
 def _whole(frame: pl.LazyFrame, column: str) -> pl.Expr:
-    """The column as integers, null where it is none."""
+    """The column as integers, null where it is none; 3.0 is 3, as programs export it."""
     kind = frame.collect_schema()[column]
     value = pl.col(column)
     if kind == pl.String:
-        return value.str.strip_chars().cast(pl.Int64, strict=False)
+        text = value.str.strip_chars()
+        return pl.coalesce(text.cast(pl.Int64, strict=False), _rounded(text.cast(pl.Float64, strict=False)))
     if kind.is_float():
-        return pl.when(value.is_finite() & (value == value.round())).then(value).cast(pl.Int64, strict=False)
+        return _rounded(value)
     if kind.is_integer():
         return value.cast(pl.Int64, strict=False)
     return pl.lit(None, dtype=pl.Int64)
+
+
+def _rounded(value: pl.Expr) -> pl.Expr:
+    """Whole numbers among doubles, as integers."""
+    whole = value.is_finite() & (value == value.round()) & (value.abs() < _EXACT_DOUBLES)
+    return pl.when(whole).then(value).cast(pl.Int64, strict=False)
 
 
 def _names(levels: Sequence[str]) -> list[pl.Expr]:
@@ -119,13 +127,12 @@ def _bad_rows(
 def _survey(
     frame: pl.LazyFrame, levels: Sequence[str], bad: dict[str, pl.Expr], name: str
 ) -> tuple[list[tuple[str, ...]], dict[str, int]]:
-    """One pass: the distinct paths in the order of the input, and how many rows will not do."""
+    """One pass: the distinct paths, sorted, and how many rows will not do."""
     table = _collect(
-        frame.with_row_index("_row")
-        .select(*_names(levels), "_row", *(flag.alias(f"_{column}") for column, flag in bad.items()))
+        frame.select(*_names(levels), *(flag.alias(f"_{column}") for column, flag in bad.items()))
         .group_by(levels)
-        .agg(pl.col("_row").min(), *(pl.col(f"_{column}").sum() for column in bad))
-        .sort("_row"),
+        .agg(pl.col(f"_{column}").sum() for column in bad)
+        .sort(levels),
         name,
     )
     if table.height == 0:

@@ -22,6 +22,8 @@ __all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "read_table", "violations"]
 
 ARTEFACT = "release.csv"
 NOISY = "noisy.npz"
+ROWS_AT_ONCE = 1_000_000
+"""Rows of a table that are laid out in memory before they are written."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -44,10 +46,17 @@ class HierarchyRelease(Release):
     truth: list[Ints] | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
-        """Write release.csv and noisy.npz."""
+        """Write release.csv, and noisy.npz, whose rows are the level's regions sorted by name."""
         _write_table(folder / ARTEFACT, self.tree, self.counts)
-        arrays: dict[str, Any] = {f"level_{level}": values for level, values in enumerate(self.noisy, start=1)}
-        arrays |= {f"totals_{level}": values for level, values in enumerate(self.totals, start=1)}
+        by_name = [self.tree.by_name(level) for level in range(self.tree.depth)]
+        arrays: dict[str, Any] = {
+            f"level_{level}": values[order]
+            for level, (values, order) in enumerate(zip(self.noisy, by_name, strict=True), start=1)
+        }
+        arrays |= {
+            f"totals_{level}": values[order]
+            for level, (values, order) in enumerate(zip(self.totals, by_name, strict=False), start=1)
+        }
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -93,11 +102,12 @@ class HierarchyRelease(Release):
                 faults.append(Fault(str(path), name, what, f"integers, {tree.widths[level]} rows"))
         if faults:
             raise InputError(faults)
+        back = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
         return cls(
             tree=tree,
             counts=counts,
-            noisy=[arrays[f"level_{level + 1}"].astype(np.int64) for level in range(tree.depth)],
-            totals=[arrays[f"totals_{level + 1}"].astype(np.int64) for level in range(known)],
+            noisy=[arrays[f"level_{level + 1}"].astype(np.int64)[back[level]] for level in range(tree.depth)],
+            totals=[arrays[f"totals_{level + 1}"].astype(np.int64)[back[level]] for level in range(known)],
         )
 
     def shape_faults(self, method: str, totals: bool) -> list[str]:
@@ -148,26 +158,30 @@ def violations(tree: Tree, counts: Sequence[Ints]) -> int:
 
 
 def _write_table(path: Path, tree: Tree, counts: Sequence[Ints]) -> None:
-    """``region, parent, size, groups``: level by level, regions in the order of the input."""
+    """``region, parent, size, groups``: regions sorted by name, sizes ascending."""
     import polars as pl
 
     sizes = counts[0].shape[1]
+    names = [name for level in tree.names for name in level]
+    above: list[str | None] = [None] * len(names)
+    for level in range(1, tree.depth):
+        first = sum(tree.widths[:level])
+        above[first : first + tree.widths[level]] = [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
+    values = np.concatenate(list(counts))
+    order = sorted(range(len(names)), key=names.__getitem__)
+    step = max(1, ROWS_AT_ONCE // sizes)
     with path.open("wb") as stream:
-        for level, (names, order, values) in enumerate(zip(tree.names, tree.order, counts, strict=True)):
-            parents: list[str | None] = [None] * len(names)
-            if level:
-                parents = [tree.names[level - 1][place] for place in tree.parents(level)]
-            region = pl.Series("region", [names[place] for place in order], dtype=pl.String)
-            parent = pl.Series("parent", [parents[place] for place in order], dtype=pl.String)
-            rows = np.repeat(np.arange(len(names)), sizes)
+        for begin in range(0, len(order), step):
+            block = order[begin : begin + step]
+            rows = np.repeat(np.arange(len(block)), sizes)
             pl.DataFrame(
                 [
-                    region.gather(rows),
-                    parent.gather(rows),
-                    pl.Series("size", np.tile(np.arange(1, sizes + 1), len(names))),
-                    pl.Series("groups", values[order].ravel()),
+                    pl.Series("region", [names[place] for place in block], dtype=pl.String).gather(rows),
+                    pl.Series("parent", [above[place] for place in block], dtype=pl.String).gather(rows),
+                    pl.Series("size", np.tile(np.arange(1, sizes + 1), len(block))),
+                    pl.Series("groups", values[block].ravel()),
                 ]
-            ).write_csv(stream, include_header=level == 0, quote_style="necessary", null_value="")
+            ).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
 
 
 def read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
@@ -222,10 +236,4 @@ def _tree_of(region: list[str], parent: list[str], path: Path) -> tuple[Tree, di
     if missing or tree.regions != len(region):
         found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
         raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
-    return _in_file_order(tree, place), place
-
-
-def _in_file_order(tree: Tree, place: dict[str, int]) -> Tree:
-    """The same tree with ``order`` as the file has it on every level."""
-    orders = [np.argsort([place[name] for name in names], kind="stable") for names in tree.names]
-    return Tree(names=tree.names, start=tree.start, order=tuple(orders))
+    return tree, place

@@ -229,7 +229,7 @@ def _regions(release: HierarchyRelease) -> Section:
     rows = []
     for level, (names, counts) in enumerate(zip(tree.names, release.counts, strict=True)):
         above = [""] * len(names) if not level else [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
-        for place in np.argsort(tree.order[level], kind="stable").tolist()[:ROWS]:
+        for place in tree.by_name(level).tolist()[:ROWS]:
             groups = counts[place]
             rows.append((names[place], above[place], level + 1, int(groups.sum()), int((groups * size).sum())))
     lead = "As released." + (f" The first {ROWS} of {tree.regions}." if tree.regions > ROWS else "")

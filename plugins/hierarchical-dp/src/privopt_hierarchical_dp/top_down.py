@@ -39,7 +39,7 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int, totals: Sequence[
         total: G.
         totals: for each level (R_l,) exact totals where they are published.
     """
-    alone = Tree(names=(tree.names[0],), start=(), order=(np.zeros(1, np.int64),))
+    alone = Tree(names=(tree.names[0],), start=())
     counts = [project_counts(alone, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):
         below = np.zeros((tree.widths[level + 1], counts[0].shape[1]), np.int64)
@@ -61,7 +61,6 @@ def _both_margins(noisy: Ints, parent: Ints, totals: Ints) -> Ints:
     pair = Tree(
         names=(("parent",), tuple(f"child {index}" for index in range(children))),
         start=(np.array([0, children]),),
-        order=(np.zeros(1, np.int64), np.arange(children)),
     )
     flat = np.ones(noisy.shape[1])
     fitted = project_jointly(

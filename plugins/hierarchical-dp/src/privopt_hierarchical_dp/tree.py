@@ -28,10 +28,11 @@ def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 class Tree:
     """A hierarchy of L levels whose leaves are all at level L.
 
-    Inside a level, the children of one region stand next to each other, in the order of their
-    parents; ``order`` gives back the order of the input.
+    Inside a level, the children of one region stand next to each other, sorted by name (Unicode code
+    points), in the order of their parents. So one hierarchy is one tree, whatever order its rows had:
+    that order may hold the secret.
 
-    >>> tree = Tree.from_paths([("US", "GA"), ("US", "NY")])
+    >>> tree = Tree.from_paths([("US", "NY"), ("US", "GA")])
     >>> tree.depth, tree.names, tree.start[0].tolist()
     (2, (('US',), ('GA', 'NY')), [0, 2])
 
@@ -39,12 +40,10 @@ class Tree:
         names: for each level the names of its regions.
         start: for each level but the last, (R_l + 1,) offsets: the children of region r are the
             regions start[r] to start[r + 1] of the next level.
-        order: for each level, (R_l,) positions of its regions in the order of the input.
     """
 
     names: tuple[tuple[str, ...], ...]
     start: tuple[Ints, ...] = field(converter=_readonly)
-    order: tuple[Ints, ...] = field(converter=_readonly)
 
     @property
     def depth(self) -> int:
@@ -64,6 +63,11 @@ class Tree:
     def parents(self, level: int) -> Ints:
         """Position on ``level - 1`` of each region's parent on ``level`` (counted from 0)."""
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
+
+    def by_name(self, level: int) -> Ints:
+        """Positions of the regions of ``level``, sorted by name: the order in which files list them."""
+        names = self.names[level]
+        return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
     @classmethod
     def from_paths(cls, paths: Sequence[tuple[str, ...]], *, file: str = "counts") -> Tree:
@@ -102,20 +106,17 @@ class Tree:
     def _arranged(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
         names: list[tuple[str, ...]] = []
         starts: list[Ints] = []
-        orders: list[Ints] = []
         for level, table in enumerate(parent_of):
-            seen = list(table)
+            seen = sorted(table)
             if level == 0:
                 names.append(tuple(seen))
-                orders.append(np.zeros(1, dtype=np.int64))
                 continue
             place = {name: index for index, name in enumerate(names[-1])}
             parents = np.array([place[table[name]] for name in seen], dtype=np.int64)
             grouped = np.argsort(parents, kind="stable")
             names.append(tuple(seen[index] for index in grouped))
-            orders.append(np.argsort(grouped, kind="stable"))
             starts.append(np.searchsorted(parents[grouped], np.arange(len(place) + 1)))
-        return cls(names=tuple(names), start=tuple(starts), order=tuple(orders))
+        return cls(names=tuple(names), start=tuple(starts))
 
 
 def _ragged(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
