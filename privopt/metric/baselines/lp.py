@@ -11,8 +11,16 @@ from privopt.metric.privacy import both_ways
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
+    from privopt.metric.optimal.instance import Instance, Solution
 
-__all__ = ["multipliers_of", "optimal_model", "solve_full", "solve_structured"]
+__all__ = [
+    "at_least_exponential",
+    "instance_of",
+    "multipliers_of",
+    "optimal_model",
+    "solve_full",
+    "solve_structured",
+]
 
 
 def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: UtilityLoss) -> Model:
@@ -55,27 +63,20 @@ def solve_structured(problem: Any, context: SolveContext) -> Matrix:
 
     Raises:
         SolverError: the method asked for does not apply, or failed.
-        StoppedError: no method gave a mechanism in time.
     """
     from privopt import __version__
     from privopt.metric.optimal.auto import solve
-    from privopt.metric.optimal.instance import Instance
 
     data = problem.data
-    instance = Instance(
-        cost=data.weighted,
-        pairs=data.pairs[data.needed],
-        distances=data.distances[data.needed],
-        epsilon=float(data.epsilon),
-        coordinates=data.records.coordinates,
-    )
     found = solve(
-        instance,
+        instance_of(data),
         method=context.method,
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=context.deadline,
         progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
     )
+    if found.status != "optimal":
+        found = at_least_exponential(found, data)
     return Matrix(
         z=found.z,
         multipliers=None if found.multipliers is None else found.multipliers.blocks(),
@@ -84,3 +85,32 @@ def solve_structured(problem: Any, context: SolveContext) -> Matrix:
         details={"solve": found.details, "trajectory": found.trajectory},
         stopped=found.status == "stopped",
     )
+
+
+def instance_of(data: MetricData) -> Instance:
+    """The optimal mechanism's linear program as arrays."""
+    from privopt.metric.optimal.instance import Instance
+
+    return Instance(
+        cost=data.weighted,
+        pairs=data.pairs[data.needed],
+        distances=data.distances[data.needed],
+        epsilon=float(data.epsilon),
+        coordinates=data.records.coordinates,
+    )
+
+
+def at_least_exponential(found: Solution, data: MetricData) -> Solution:
+    """The same with the exponential mechanism's matrix, where that loses less; bound and multipliers stay."""
+    from attrs import evolve
+
+    from privopt.metric.baselines.exponential import exponential
+
+    if not data.crossed:
+        return found
+    z = exponential(data.to_outputs, float(data.epsilon))
+    loss = float((data.weighted * z).sum())
+    if loss >= found.objective:
+        return found
+    path = ", ".join(part for part in (found.details.get("path", found.method), "exponential") if part)
+    return evolve(found, z=z, objective=loss, method="exponential", details={**found.details, "path": path})

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from privopt.errors import SolverError
+from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.instance import Array, Instance, Progress, Solution
 from privopt.metric.optimal.paths import Graph, make_graph
 from privopt.metric.optimal.pricing import Trees
 from privopt.metric.optimal.reduce import solve_by_component
-from privopt.metric.optimal.star import anchored_bound, kernel_of, price_all, proof, star_trees
+from privopt.metric.optimal.star import GRACE, anchored_bound, kernel_of, price_all, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
 __all__ = ["solve_column_generation"]
@@ -206,7 +206,10 @@ def _generate(
         added, better = 0, False
         for share in (pull, 0.0) if np.isfinite(best.lower) else (0.0,):
             y = best.y + (1 - share) * (y_master - best.y) if share else y_master
-            priced = price_all(graph, instance, y, trees)
+            try:
+                priced = price_all(graph, instance, y, trees, deadline=deadline)
+            except StoppedError:
+                return "stopped", trajectory
             better = best.raise_bound(anchored_bound(master.symmetry, y, priced), y, trees) or better
             log_rays = priced.ray[priced.value < -1e-13 / master.scale]
             added += master.add(np.exp(log_rays - log_rays.max(axis=1, keepdims=True))) if len(log_rays) else 0
@@ -238,7 +241,8 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
         status, trajectory = _generate(master, graph, instance, best, trees, gap, deadline, progress)
     except KeyboardInterrupt:
         status = "stopped"
-    multipliers = proof(instance, symmetry, best.y, best.trees)
+    until = None if status != "stopped" else time.monotonic() + GRACE
+    multipliers = proof(instance, symmetry, best.y, best.trees, deadline=until)
     return Solution(
         z=best.z,
         objective=best.upper,

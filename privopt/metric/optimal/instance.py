@@ -141,6 +141,18 @@ class Multipliers:
         """Wrap two arrays of shape ``(P, K)``."""
         return cls(blocks=lambda: iter([(0, forward.shape[1], forward, backward)]))
 
+    @classmethod
+    def zero(cls, pairs: int, outputs: int) -> Multipliers:
+        """All 0: they prove every record's cheapest output."""
+
+        def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+            step = max(1, min(outputs, 4_000_000 // max(1, pairs)))
+            for k0 in range(0, outputs, step):
+                zero = np.zeros((pairs, min(step, outputs - k0)))
+                yield k0, k0 + zero.shape[1], zero, zero
+
+        return cls(blocks=blocks)
+
     def arrays(self, instance: Instance) -> tuple[Array, Array]:
         """Return both arrays at full size ``(P, K)``."""
         forward = np.zeros((len(instance.pairs), instance.outputs))

@@ -215,14 +215,9 @@ def _shared_best(instance: Instance) -> Solution | None:
     z = np.zeros(instance.cost.shape)
     z[:, best] = 1
 
-    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
-        step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
-        for k0 in range(0, instance.outputs, step):
-            zero = np.zeros((len(instance.pairs), min(step, instance.outputs - k0)))
-            yield k0, k0 + zero.shape[1], zero, zero
-
     loss = float(least.sum())
-    return Solution(z=z, objective=loss, lower_bound=loss, multipliers=Multipliers(blocks=blocks), method="constant")
+    zero = Multipliers.zero(len(instance.pairs), instance.outputs)
+    return Solution(z=z, objective=loss, lower_bound=loss, multipliers=zero, method="constant")
 
 
 def _join(instance: Instance, label: Index, rows: list[Index], parts: list[Solution]) -> Solution:

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,31 @@ from numpy.typing import NDArray
 
 from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.flows import tree_multipliers
-from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution
+from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
 from privopt.metric.optimal.pricing import Priced, Trees, price
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
-__all__ = ["Star", "anchored_bound", "kernel_of", "make_star", "price_all", "proof", "solve_star", "star_trees"]
+__all__ = [
+    "GRACE",
+    "Star",
+    "anchored_bound",
+    "kernel_of",
+    "make_star",
+    "price_all",
+    "proof",
+    "solution_of",
+    "solve_star",
+    "star_trees",
+]
 
 
 BETWEEN_LOOKS = 1
 """Outputs priced between two looks at the clock."""
+
+GRACE = 1.0
+"""Seconds that multipliers may take after a deadline at which pricing was done."""
 
 DEEPEST = 230.0
 """Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
@@ -234,15 +249,18 @@ def price_all(
     )
 
 
-def proof(instance: Instance, symmetry: Symmetry, y: Array, trees: Trees) -> Multipliers:
+def proof(
+    instance: Instance, symmetry: Symmetry, y: Array, trees: Trees, *, deadline: float | None = None
+) -> Multipliers:
     """Multipliers from trees as they are and priced once more at the true log-ratios, whichever prove more.
 
     A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible,
-    so ties do no harm here.
+    so ties do no harm here, nor outputs that had no turn before the deadline.
     """
     few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
     again = Trees(parent=trees.parent.copy(), entry=trees.entry.copy(), side=trees.side.copy())
-    price_all(exact, few, y, again, most=4 * instance.records)
+    with suppress(StoppedError):
+        price_all(exact, few, y, again, most=4 * instance.records, deadline=deadline)
     return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
 
 
@@ -256,10 +274,15 @@ def anchored_bound(symmetry: Symmetry, y: Array, priced: Priced) -> float:
     return float(y.sum() - most @ symmetry.size - 1e-12 * np.abs(y).sum())
 
 
-def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
+def solution_of(
+    instance: Instance, symmetry: Symmetry, star: Star, gap: float, deadline: float | None, progress: Progress | None
+) -> Solution:
+    """The star as an answer, its gap proved by pricing; where the deadline comes first, by trees without a pivot.
+
+    Raises:
+        SolverError: negative weights: the star is no mechanism here.
+    """
     began = time.monotonic()
-    symmetry = find_symmetry(instance)
-    star = make_star(instance, symmetry)
     if not star.feasible:
         raise SolverError(
             f"the star has {int((star.weights < 0).sum())} negative weights here: it is no mechanism; "
@@ -270,8 +293,13 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
     few = symmetry.reduced(instance)
     y = symmetry.average(star.prices)
     trees = star_trees(star.graph, star.anchors)
-    priced = price_all(star.graph, few, y, trees)
-    bound = anchored_bound(symmetry, y, priced)
+    try:
+        priced = price_all(star.graph, few, y, trees, deadline=deadline)
+        bound, pivots = anchored_bound(symmetry, y, priced), priced.pivots
+        multipliers = proof(instance, symmetry, y, trees, deadline=None if deadline is None else deadline + GRACE)
+    except StoppedError:
+        multipliers = proof(instance, symmetry, y, trees, deadline=deadline)
+        bound, pivots = dual_bound(instance, multipliers)[0], 0
     if progress is not None:
         progress(bound, objective, 1, "star")
     late = deadline is not None and time.monotonic() >= deadline
@@ -280,17 +308,22 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
         z=z,
         objective=objective,
         lower_bound=bound,
-        multipliers=proof(instance, symmetry, y, trees),
+        multipliers=multipliers,
         method="star",
         iterations=1,
         trajectory=((time.monotonic() - began, bound, objective),),
         status="optimal" if reached else "stopped" if late else "feasible",
         details={
-            "pivots": priced.pivots,
+            "pivots": pivots,
             "least_weight": float(star.weights.min()),
             "symmetries": symmetry.order,
         },
     )
+
+
+def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
+    symmetry = find_symmetry(instance)
+    return solution_of(instance, symmetry, make_star(instance, symmetry), gap, deadline, progress)
 
 
 def solve_star(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from privopt import __version__
 from privopt.interfaces import SolveContext
-from privopt.metric.baselines.lp import solve_full, solve_structured
+from privopt.metric.baselines.lp import instance_of, solve_full, solve_structured
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt_bd_mdp.problem import BDmDPProblem
 
@@ -33,23 +33,15 @@ class BDmDP(MetricMechanism):
 
 
 def _benders(problem: BDmDPProblem, context: SolveContext) -> Matrix:
-    from privopt.metric.optimal.instance import Instance
     from privopt_bd_mdp.solver import decompose
 
     data = problem.data
-    instance = Instance(
-        cost=data.weighted,
-        pairs=data.pairs[data.needed],
-        distances=data.distances[data.needed],
-        epsilon=float(data.epsilon),
-        coordinates=data.records.coordinates,
-    )
     left = context.remaining
     within = context.using(
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )
-    found = decompose(instance, problem.bd_mdp, within)
+    found = decompose(instance_of(data), problem.bd_mdp, within)
     solution = found.solution
     return Matrix(
         z=solution.z,

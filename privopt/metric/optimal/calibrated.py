@@ -1,0 +1,159 @@
+"""What is known within moments, for a limit that comes early: a mechanism and a bound, both from the star.
+
+Where the star has negative weights it is no mechanism. At a smaller rate, and with its worst columns left out, its
+weights are positive and rows sum to nearly one; dividing rows by their sums costs of epsilon what the sums differ. At
+half of epsilon that always fits, whatever the weights: there it is the exponential mechanism over the records, each
+column released as the output that is cheapest for it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import numpy as np
+from attrs import evolve
+
+from privopt.errors import SolverError
+from privopt.metric.optimal.instance import Array, Instance, Multipliers, Solution, dual_bound
+from privopt.metric.optimal.paths import make_graph
+from privopt.metric.optimal.star import Star, kernel_of, proof, star_trees
+from privopt.metric.optimal.symmetry import Symmetry
+
+__all__ = ["SHARE", "known_at_once", "positive_weights", "solve_ones"]
+
+SHARE: Final = 0.1
+"""Of the time that is left, what this may take."""
+PATIENCE: Final = 5.0
+"""Seconds that it may take where there is no limit."""
+LEAST: Final = 1e-4
+"""Weights below this are dropped where rows are divided by their sums."""
+HALVINGS: Final = 6
+"""Steps of the search for the rate."""
+
+
+def known_at_once(instance: Instance, symmetry: Symmetry, star: Star | None, deadline: float | None) -> Solution:
+    """The best of one output for all and the calibrated star, with the best of two bounds.
+
+    The bounds: every record at its cheapest output, and the star's prices, which need no positive weights.
+
+    Args:
+        instance: connected.
+        symmetry: of the instance.
+        star: of the instance; None where its kernel is singular.
+        deadline: `time.monotonic` value; a share of the time until then is used, and hardly any once it has come.
+    """
+    began = time.monotonic()
+    late = deadline is not None and began >= deadline
+    z = np.zeros(instance.cost.shape)
+    z[:, int(instance.cost.sum(axis=0).argmin())] = 1
+    answer = Solution(
+        z=z,
+        objective=instance.loss(z),
+        lower_bound=float(instance.cost.min(axis=1).sum()),
+        multipliers=Multipliers.zero(len(instance.pairs), instance.outputs),
+        method="constant",
+        status="stopped" if late else "feasible",
+    )
+    if late:
+        return answer
+    until = began + (PATIENCE if deadline is None else SHARE * (deadline - began))
+    if star is None:
+        kernel = kernel_of(make_graph(instance), symmetry)
+    else:
+        kernel = star.kernel
+        answer = _bounded(instance, symmetry, star, answer, until)
+    z, rate = _calibrated(instance, kernel, until)
+    loss = instance.loss(z)
+    if loss < answer.objective:
+        answer = evolve(answer, z=z, objective=loss, method="calibrated-star", details={"rate": rate})
+    return answer
+
+
+def _bounded(instance: Instance, symmetry: Symmetry, star: Star, answer: Solution, until: float) -> Solution:
+    """The same with the bound of the star's prices, where it is the better one."""
+    trees = star_trees(star.graph, star.anchors)
+    multipliers = proof(instance, symmetry, symmetry.average(star.prices), trees, deadline=until)
+    bound, _ = dual_bound(instance, multipliers)
+    if not bound > answer.lower_bound:
+        return answer
+    return evolve(answer, lower_bound=min(bound, answer.objective), multipliers=multipliers)
+
+
+def _calibrated(instance: Instance, kernel: Array, until: float) -> tuple[Array, float]:
+    """The mechanism, and its rate as a share of epsilon."""
+    i, j = instance.pairs.T
+    lengths = instance.lengths
+    rate, weights = 0.5, np.ones(instance.records)
+    low, high = 0.5, 1.0
+    for step in range(HALVINGS + 1):
+        if time.monotonic() >= until:
+            break
+        middle = 0.5 if step == 0 else (low + high) / 2
+        rays = kernel.T**middle
+        try:
+            found = positive_weights(rays)
+        except SolverError:
+            break
+        sums = np.log(rays @ found)
+        if step == 0 or middle + float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0)) <= 1.0:
+            low = rate = middle
+            weights = found
+        else:
+            high = middle
+    rows = kernel.T**rate * weights
+    rows /= rows.sum(axis=1, keepdims=True)
+    serves = (rows.T @ instance.cost).argmin(axis=1)
+    z = np.zeros(instance.cost.shape)
+    for column in np.flatnonzero(weights):
+        z[:, serves[column]] += rows[:, column]
+    return z, rate
+
+
+def positive_weights(kernel: Array) -> Array:
+    """x >= 0 with kernel x near 1: columns are dropped until the others' weights are positive.
+
+    Raises:
+        SolverError: a kernel of some of the columns is singular.
+    """
+    x = np.zeros(len(kernel))
+    used = np.arange(len(kernel))
+    while len(used):
+        found = solve_ones(kernel[np.ix_(used, used)])
+        if (found > LEAST).all():
+            x[used] = found
+            return x
+        used = used[found > LEAST]
+    return np.full(len(kernel), 1.0 / len(kernel))
+
+
+def solve_ones(kernel: Array) -> Array:
+    """x with kernel x = 1, for a symmetric kernel: conjugate gradients while they converge fast, else a factor.
+
+    Raises:
+        SolverError: the kernel is singular.
+    """
+    x: Array = np.zeros(len(kernel))
+    r: Array = np.ones(len(kernel))
+    p: Array = r.copy()
+    rr = float(r @ r)
+    for _ in range(200):
+        q = kernel @ p
+        curvature = float(p @ q)
+        if curvature <= 0:
+            break
+        step = rr / curvature
+        x = x + step * p
+        r = r - step * q
+        new = float(r @ r)
+        if new <= 1e-26 * len(kernel):
+            return x
+        p = np.asarray(r + (new / rr) * p)
+        rr = new
+    try:
+        direct = np.asarray(np.linalg.solve(kernel, np.ones(len(kernel))), dtype=np.float64)
+        if not np.isfinite(direct).all():
+            raise SolverError("the kernel is singular")
+        return np.asarray(direct + np.linalg.solve(kernel, 1.0 - kernel @ direct))
+    except np.linalg.LinAlgError:
+        raise SolverError("the kernel is singular") from None

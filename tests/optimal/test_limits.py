@@ -1,0 +1,125 @@
+"""A limit that comes early: never worse than what is cheap, with a bound that is proved."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from privopt.interfaces import SolveContext
+from privopt.metric.baselines.exponential import exponential
+from privopt.metric.baselines.lp import solve_structured
+from privopt.metric.optimal import Instance, dual_bound, solve
+from privopt.metric.optimal.calibrated import known_at_once
+from privopt.metric.optimal.star import make_star
+from privopt.metric.optimal.symmetry import find_symmetry
+from privopt.metric.problem import MetricProblem
+
+METHODS = ("auto", "column-generation", "interior-point")
+GRID = """
+[records]
+grid = { rows = 9, cols = 9, cell_km = 0.5 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 0.9
+[utility]
+kind = "distance"
+"""
+
+
+@pytest.fixture(scope="module")
+def scattered():
+    """Points whose star has negative weights."""
+    points = np.random.default_rng(3).random((40, 2)) * 3
+    distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    i, j = np.triu_indices(len(points), 1)
+    made = Instance(cost=distance / 40, pairs=np.stack([i, j], axis=1), distances=distance[i, j], epsilon=1.0)
+    assert not make_star(made, find_symmetry(made)).feasible
+    return made
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seconds", [-1.0, 0.05])
+def test_a_bound_at_a_limit_is_no_less_than_every_records_cheapest_output(scattered, excess, method, seconds):
+    shifted = evolve(scattered, cost=scattered.cost + 0.25 / 40)  # the cheapest outputs cost something
+    found = solve(shifted, method=method, deadline=time.monotonic() + seconds, gap=1e-12)
+    assert excess(shifted, found.z) < 1e-8
+    assert found.lower_bound >= 0.25 * (1 - 1e-9)
+    proved, _ = dual_bound(shifted, found.multipliers)
+    assert proved == pytest.approx(found.lower_bound, rel=1e-9)
+    assert found.lower_bound <= found.objective
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seconds", [0.0, 0.2])
+def test_a_limit_never_leaves_more_loss_than_the_exponential_mechanism(tmp_path, method, seconds):
+    from privopt.declare import load_problem
+
+    (tmp_path / "problem.toml").write_text(GRID)
+    problem = load_problem(MetricProblem, tmp_path / "problem.toml")
+    data = problem.data
+    cost, z = data.weighted, exponential(data.to_outputs, float(data.epsilon))
+    context = SolveContext(method=method, gap=1e-12, deadline=time.monotonic() + seconds)
+    found = solve_structured(problem, context)
+    assert found.stopped
+    assert float((cost * found.z).sum()) <= float((cost * z).sum())
+    assert found.multipliers is not None
+
+
+def test_pricing_in_column_generation_looks_at_the_clock(scattered, monkeypatch):
+    from privopt.metric.optimal import column_generation
+
+    asked, price = [], column_generation.price_all
+
+    def priced(*arguments, deadline=None, **options):
+        asked.append(deadline)
+        return price(*arguments, deadline=deadline, **options)
+
+    monkeypatch.setattr(column_generation, "price_all", priced)
+    limit = time.monotonic() + 60.0
+    column_generation.solve_column_generation(scattered, deadline=limit)
+    assert asked
+    assert set(asked) == {limit}
+
+
+def test_an_interrupt_without_a_limit_leaves_what_is_known_at_once(scattered):
+    def interrupt(lower, upper, iteration, phase):
+        raise KeyboardInterrupt
+
+    found = solve(scattered, gap=1e-12, progress=interrupt)
+    assert found.status == "stopped"
+    known = known_at_once(scattered, find_symmetry(scattered), make_star(scattered, find_symmetry(scattered)), None)
+    assert found.objective <= known.objective
+    assert known.method == "calibrated-star"
+    assert found.lower_bound >= known.lower_bound > 0.0
+
+
+@given(
+    points=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=9, unique=True),
+    epsilon=st.floats(0.01, 3.0),
+    outputs=st.integers(2, 5),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_known_at_once_is_a_mechanism_and_its_bound_holds(full_optimum, excess, points, epsilon, outputs, seed):
+    place = np.array(points, dtype=float) / 10
+    i, j = np.triu_indices(len(place), 1)
+    made = Instance(
+        cost=np.random.default_rng(seed).random((len(place), outputs)),
+        pairs=np.stack([i, j], axis=1),
+        distances=np.hypot(*(place[i] - place[j]).T),
+        epsilon=epsilon,
+    )
+    symmetry = find_symmetry(made)
+    optimum = full_optimum(made)
+    for star in (make_star(made, symmetry), None):
+        found = known_at_once(made, symmetry, star, None)
+        assert excess(made, found.z) < 1e-9
+        assert found.objective >= optimum - 1e-7
+        assert found.lower_bound <= optimum + 1e-7
+        assert found.lower_bound >= made.cost.min(axis=1).sum() - 1e-12
