@@ -74,7 +74,7 @@ def test_quick_experiments_write_their_tables_and_pictures(tmp_path):
     for (method, _), row in by_method.items():
         broken = float(row["violations"])
         assert broken > 0 if method == "hierarchical-relaxed" else broken == 0 or method == "cumulative-relaxed"
-    for epsilon in ("0.1", "0.5", "1.0"):
+    for epsilon in ("0.1", "0.5", "1"):
         ours, theirs = by_method["cumulative-smoothed", epsilon], by_method["cumulative-dp", epsilon]
         both = [np.array([float(row[f"level_{level}"]) for level in (1, 2, 3)]) for row in (ours, theirs)]
         assert both[0].sum() <= 0.7 * both[1].sum()

@@ -8,7 +8,6 @@ import numpy as np
 
 from lr_geo_paper.cities import AIR, Settings, rome
 from lr_geo_paper.command import main
-from lr_geo_paper.ledger import Ledger
 from lr_geo_paper.matching import matches
 from lr_geo_paper.trials import METHODS
 from privopt.declare import load_problem
@@ -59,13 +58,6 @@ def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
     asked.clear()
     assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
     assert asked == []
-
-
-def test_ledger(tmp_path):
-    ledger = Ledger(tmp_path / "a" / "t.csv", ["k", "v"], keys=1)
-    ledger.add(k=3, v=0.123456789)
-    assert rows_of(tmp_path / "a" / "t.csv") == [{"k": "3", "v": "0.123457"}]
-    assert not Ledger(tmp_path / "a" / "t.csv", ["k", "v"], keys=1).has(4)
 
 
 def test_matches_counts_like_a_loop():

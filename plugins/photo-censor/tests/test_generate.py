@@ -7,8 +7,9 @@ import csv
 import numpy as np
 import pytest
 
-from photo_censor_paper.command import PAPER, main
+from photo_censor_paper.command import main
 from photo_censor_paper.generate import COLLECTIONS, collections, sizes
+from photo_censor_paper.published import PAPER
 from privopt_photo_censor.rank import protected_k
 
 COUNTS = {"single": 3000, "R-16": 500, "R-32": 150, "R-64": 60, "R-128": 30, "Albums": 600}
@@ -64,3 +65,6 @@ def test_every_table_and_picture_from_one_command(tmp_path):
     assert {row["k"] for row in rows(tmp_path / "figure3.csv")} == {"1", "5"}
     assert len(rows(tmp_path / "table4.csv")) == 4
     assert len(rows(tmp_path / "figure1.csv")) == 3
+    proofs = rows(tmp_path / "proofs.csv")
+    assert {row["what"] for row in proofs} >= {"table5", "figure1", "table2 R-16 top-1", "table3 Albums 25.0%"}
+    assert all(0 <= int(row["unproved_within_limit"]) <= int(row["solved"]) for row in proofs)

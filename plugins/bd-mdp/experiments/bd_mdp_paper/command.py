@@ -1,14 +1,14 @@
-"""The command: what is run, in which order, and how much of it."""
+"""Tables 1 to 4 and Figures 6 to 20 of the paper."""
 
 from __future__ import annotations
 
-import argparse
 import os
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from bd_mdp_paper import pictures
 from bd_mdp_paper.kinds import PAPER, Kinds
@@ -16,12 +16,10 @@ from bd_mdp_paper.losses import Losses
 from bd_mdp_paper.runs import METHODS, Cell, Runs
 from bd_mdp_paper.sizes import Sizes
 from bd_mdp_paper.tables import size_tables, time_tables
-from privopt.errors import UnknownNameError
+from experiments.command import Study, say
 from privopt_bd_mdp.problem import PARTITIONS
 
-__all__ = ["Plan", "main"]
-
-ALONE: Final = PARTITIONS
+__all__ = ["STUDY", "Plan", "main"]
 
 
 @frozen(kw_only=True)
@@ -73,14 +71,28 @@ class Experiments:
     plan: Plan
     kinds: Kinds
     folder: Path
-    runs: Runs = field(init=False)
-    sizes: Sizes = field(init=False)
-    losses: Losses = field(init=False)
+    runs: Runs
+    sizes: Sizes
+    losses: Losses
 
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "runs", Runs(self.kinds, self.folder))
-        object.__setattr__(self, "sizes", Sizes(self.kinds, self.folder))
-        object.__setattr__(self, "losses", Losses(self.kinds, self.folder))
+    @classmethod
+    def of(cls, given: Namespace) -> Experiments:
+        """What the options ask for."""
+        plan = QUICK if given.size == "quick" else Plan()
+        if given.size == "full":
+            plan = evolve(plan, limit=3600.0)
+        plan = evolve(plan, limit=given.limit or plan.limit, instances=given.instances or plan.instances)
+        kinds, folder = Kinds.found(given.data, given.texts, given.vectors), given.out
+        for missing in sorted({*PAPER, "rome500", "helsinki"} - set(kinds.names)):
+            say(f"no source for {missing}: left out")
+        return cls(
+            plan=plan,
+            kinds=kinds,
+            folder=folder,
+            runs=Runs(kinds, folder),
+            sizes=Sizes(kinds, folder),
+            losses=Losses(kinds, folder),
+        )
 
     @property
     def paper(self) -> list[str]:
@@ -101,7 +113,7 @@ class Experiments:
         return [
             self.cell(kind, self.plan.epsilons[-1], "cold", partition=name, records=records, subsets=subsets)
             for kind in self.paper
-            for name in ALONE
+            for name in PARTITIONS
         ]
 
     def racing(self) -> list[Cell]:
@@ -186,23 +198,15 @@ class Experiments:
         pictures.races(folder, images, self.racing())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python plugins/bd-mdp/experiments", description=main.__doc__)
-    parser.add_argument("--out", type=Path, default=Path("bd-mdp-experiments"), help="folder for CSV and PNG files")
+def _options(parser: ArgumentParser) -> None:
     named = os.environ.get("PRIVOPT_DATA")
     parser.add_argument(
         "--data", type=Path, default=Path(named) if named else None, help="folder of public data sets (PRIVOPT_DATA)"
     )
     parser.add_argument("--texts", type=Path, help="folder of .txt files that word vectors are trained on")
     parser.add_argument("--vectors", type=Path, help="word vectors in word2vec's or GloVe's text form instead of them")
-    parser.add_argument("--limit", type=float, help="seconds for each run; default 120")
+    parser.add_argument("--limit", type=float, help="seconds for each run (120; --full 3600)")
     parser.add_argument("--instances", type=int, help="of each kind; default 10")
-    parser.add_argument(
-        "--parts", nargs="*", default=list(PARTS), help=f"which, in this order: {', '.join(PARTS)}; none: draw only"
-    )
-    parser.add_argument("--quick", action="store_true", help="a few records, seconds")
-    parser.add_argument("--full", action="store_true", help="no limit below an hour a run")
-    return parser
 
 
 PARTS: Final[dict[str, Callable[[Experiments], None]]] = {
@@ -215,24 +219,13 @@ PARTS: Final[dict[str, Callable[[Experiments], None]]] = {
     "times": Experiments.times,
 }
 
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Tables 1 to 4 and Fig. 6 to 20 as CSV and PNG files. A stopped run goes on where it was."""
-    given = _parser().parse_args(arguments)
-    plan = QUICK if given.quick else Plan()
-    if given.full:
-        plan = evolve(plan, limit=3600.0)
-    if given.limit is not None:
-        plan = evolve(plan, limit=given.limit)
-    if given.instances is not None:
-        plan = evolve(plan, instances=given.instances)
-    kinds = Kinds.found(given.data, given.texts, given.vectors)
-    for missing in sorted({*PAPER, "rome500", "helsinki"} - set(kinds.names)):
-        print(f"no source for {missing}: left out", flush=True)
-    made = Experiments(plan=plan, kinds=kinds, folder=given.out)
-    for name in given.parts:
-        if name not in PARTS:
-            raise UnknownNameError("part", name, PARTS)
-    for name in given.parts:
-        PARTS[name](made)
-    made.draw()
+STUDY: Final = Study(
+    plugin="bd-mdp",
+    about=__doc__ or "",
+    parts=PARTS,
+    plan=Experiments.of,
+    draw=Experiments.draw,
+    options=_options,
+    fixed=(),  # every row names its size and its limit
+)
+main: Final = STUDY.run

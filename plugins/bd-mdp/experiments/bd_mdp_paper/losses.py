@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bd_mdp_paper.kinds import Kinds
-from experiments.sheet import Sheet
+from experiments.command import say
+from experiments.tables import Sheet
 from privopt.interfaces import SolveContext
 from privopt_bd_mdp.problem import Decomposition
 from privopt_bd_mdp.solver import decompose
@@ -36,7 +37,7 @@ class Losses:
     def do(self, kind: str, records: int, epsilon: float, limit: float, seed: int = 0) -> None:
         """Both losses on one instance; every record is an output."""
         key = {"kind": kind, "seed": seed, "records": records, "epsilon": f"{epsilon:g}", "limit": f"{limit:g}"}
-        if self.sheet.has(key):
+        if self.sheet.has(**key):
             return
         source = self.kinds.make(kind, records, seed)
         instance = source.instance(epsilon, seed=seed)
@@ -52,4 +53,4 @@ class Losses:
             "seconds": f"{time.monotonic() - began:.2f}",
         }
         self.sheet.add({**key, **row})
-        print(f"losses: {kind}, epsilon {epsilon:g}: {solution.objective:.6g}, exponential {other:.6g}", flush=True)
+        say(f"losses: {kind}, epsilon {epsilon:g}: {solution.objective:.6g}, exponential {other:.6g}")

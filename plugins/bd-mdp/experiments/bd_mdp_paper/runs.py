@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +9,8 @@ from typing import Any, Final
 from attrs import define, field, frozen
 
 from bd_mdp_paper.kinds import Kinds
-from experiments.sheet import Sheet
+from experiments.command import say
+from experiments.tables import Sheet, write_rows
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.metric.optimal.instance import Instance
@@ -113,7 +113,7 @@ class Runs:
 
     def do(self, cell: Cell) -> None:
         """Run a cell that is not in the sheet yet, and keep it."""
-        if self.main.has(cell.key):
+        if self.main.has(**cell.key):
             return
         instance = self.kinds.make(cell.kind, cell.records, cell.seed).instance(cell.epsilon, cell.outputs, cell.seed)
         spent = time.process_time()
@@ -125,8 +125,8 @@ class Runs:
             raise UsageError(f"method {cell.method!r}; wanted one of {', '.join([*METHODS, *OTHERS])}")
         row["cpu_seconds"] = f"{time.process_time() - spent:.2f}"
         shown = row["seconds"] if row["status"] == "optimal" else f"> {cell.limit:g}"
-        self.main.add({**dict.fromkeys(VALUES, ""), **cell.key, **row, "shown": shown})
-        print(", ".join(f"{name} {value}" for name, value in {**cell.key, **row}.items() if value != ""), flush=True)
+        self.main.add({**cell.key, **row, "shown": shown})
+        say(", ".join(f"{name} {value}" for name, value in {**cell.key, **row}.items() if value != ""))
 
     def _benders(self, cell: Cell, instance: Instance) -> dict[str, Any]:
         began = time.monotonic()
@@ -157,12 +157,11 @@ class Runs:
         }
 
     def _keep_trajectory(self, cell: Cell, trajectory: Any) -> None:
-        file = self.folder / "trajectories" / f"{cell.slug}.csv"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["step", "seconds", "lower", "upper"])
-            writer.writerows((step, f"{t:.4f}", low, high) for step, (t, low, high) in enumerate(trajectory))
+        rows = (
+            {"step": step, "seconds": f"{t:.4f}", "lower": low, "upper": high}
+            for step, (t, low, high) in enumerate(trajectory)
+        )
+        write_rows(self.folder / "trajectories" / f"{cell.slug}.csv", ("step", "seconds", "lower", "upper"), rows)
 
     def _keep_blocks(self, cell: Cell, number: int, part: dict[str, Any]) -> None:
         if "seconds_by_block" not in part:

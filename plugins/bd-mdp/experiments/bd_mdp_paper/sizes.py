@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from bd_mdp_paper.kinds import Kinds
 from bd_mdp_paper.sources import Source
-from experiments.sheet import Sheet, write_rows
+from experiments.command import say
+from experiments.tables import Sheet, write_rows
 from privopt.decompose import boundary_of, make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS
@@ -73,13 +74,13 @@ class Sizes:
                 "subsets": subsets,
                 "pairs": "reduced" if reduced else "all",
             }
-            left = [name for name in names if not self.sheet.has({**key, "partition": name})]
+            left = [name for name in names if not self.sheet.has(**key, partition=name)]
             if not left:
                 continue
             source = source or self.kinds.make(kind, records, seed)
             pairs = source.pairs(reduced=reduced)
             self.sheet.add(*({**key, "partition": name, **_sizes(source, pairs, name, subsets)} for name in left))
-        print(f"sizes: {kind} {seed}, {subsets} subsets", flush=True)
+        say(f"sizes: {kind} {seed}, {subsets} subsets")
 
     def map(self, kind: str, records: int, subsets: int) -> None:
         """Figures 13 to 16: place and subset of each record, partitioner by partitioner."""

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bd_mdp_paper.runs import Runs
 from bd_mdp_paper.sizes import Sizes
-from experiments.sheet import write_rows
+from experiments.tables import summary, write_rows
 from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["size_tables", "spread", "time_tables"]
@@ -18,12 +16,11 @@ __all__ = ["size_tables", "spread", "time_tables"]
 
 def spread(values: Iterable[float], digits: int = 1) -> str:
     """``mean ± 1.96 sd``, or the one value there is."""
-    some = np.array(list(values), dtype=np.float64)
-    if not some.size:
+    some = list(values)
+    if not some:
         return ""
-    if some.size == 1:
-        return f"{some[0]:.{digits}f}"
-    return f"{some.mean():.{digits}f} ± {1.96 * some.std(ddof=1):.{digits}f}"
+    mean, deviation = summary(some)
+    return f"{mean:.{digits}f}" + (f" ± {1.96 * deviation:.{digits}f}" if len(some) > 1 else "")
 
 
 def size_tables(sizes: Sizes, folder: Path, kinds: Sequence[str], subsets: int) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-from attrs import evolve
 from numpy.typing import NDArray
 
 from lr_geo_paper.cities import Settings
@@ -17,9 +16,6 @@ from privopt_lr_geo.mechanism import clients_of
 from privopt_lr_geo.package import Terms
 from privopt_lr_geo.problem import LRGeoProblem
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
-
-if TYPE_CHECKING:
-    from lr_geo_paper.command import Plan
 
 __all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
 
@@ -89,9 +85,14 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     return dict(zip(COLUMNS, (float(value) for value in figures), strict=True))
 
 
-def bounds_by_round(workshop: Workshop, plan: Plan) -> list[tuple[float, float, float]]:
-    """Seconds, lower and upper bound (km a report) by round of Benders from the exponential form alone."""
-    settings = evolve(plan.settings, epsilon=plan.epsilons[0])
+def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> list[dict[str, float]]:
+    """Round, seconds, lower and upper bound (km a report) of Benders from the exponential form alone.
+
+    Args:
+        workshop: the map.
+        settings: users, radii, epsilon.
+        seconds: limit on the clock.
+    """
     problem = workshop.load(LRGeoProblem, settings)
     data, options = problem.data, problem.lr_geo
     clients = clients_of(problem, 0)
@@ -102,6 +103,9 @@ def bounds_by_round(workshop: Workshop, plan: Plan) -> list[tuple[float, float, 
         obfuscation_radius=options.obfuscation_radius,
         exponent=options.exponent,
     )
-    context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + plan.stretch * plan.limit)
+    context = SolveContext(method="benders", gap=1e-2, deadline=time.monotonic() + seconds)
     found = server.solve([client.package() for client in clients], terms, context, warmth="star")
-    return [(s, max(0.0, low) / weight, high / weight) for s, low, high in found.details["trajectory"]]
+    return [
+        {"round": number, "seconds": at, "lower": max(0.0, low) / weight, "upper": high / weight}
+        for number, (at, low, high) in enumerate(found.details["trajectory"])
+    ]

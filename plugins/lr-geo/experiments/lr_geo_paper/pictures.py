@@ -1,133 +1,93 @@
-"""The experiments' pictures, from their CSV files."""
+"""Pictures of LR-Geo's tables. Rows that a limit ended early are left out: they show the limit."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from experiments.pictures import Painter, Rows, curve, curves, dress, numbers, panels
+from experiments.tables import split
 
-__all__ = ["draw"]
-
-Rows = list[dict[str, str]]
+__all__ = ["PICTURES"]
 
 
-def draw(folder: Path) -> list[Path]:
-    """Every picture that there are rows for and that is older than they are; the files made.
-
-    Rows that a limit ended early are left out: they tell of the limit.
-    """
-    from matplotlib.figure import Figure
-
-    made = []
-    for name, (source, paint) in PICTURES.items():
-        path, target = folder / source, folder / f"{name}.png"
-        if not path.is_file() or (target.is_file() and target.stat().st_mtime_ns >= path.stat().st_mtime_ns):
-            continue
-        with path.open(newline="", encoding="utf-8") as stream:
-            rows = [row for row in csv.DictReader(stream) if row.get("limited") != "True"]
-        if not rows:
-            continue
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
-        paint(figure.subplots(), rows)
-        figure.savefig(target, dpi=110)
-        made.append(target)
-    return made
+def _one() -> tuple[Any, Any]:
+    figure, axes = panels(width=5.2, height=3.4)
+    return figure, axes[0, 0]
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
+def _whole(rows: Rows) -> Rows:
+    return [row for row in rows if row["limited"] != "True"]
 
 
-def _spread(axes: Axes, rows: Rows, x: str, y: str, label: str | None = None, per: str | None = None) -> None:
-    """Mean and 1.96 standard deviations of y over draws, by x."""
-    places = sorted({_number(row[x]) for row in rows})
-    groups = [[row for row in rows if _number(row[x]) == place] for place in places]
-    values = [[_number(row[y]) / (_number(row[per]) if per else 1.0) for row in group] for group in groups]
-    known = [np.array([v for v in part if np.isfinite(v)]) for part in values]
-    mean = [part.mean() if part.size else np.nan for part in known]
-    sd = [1.96 * part.std(ddof=1) if part.size > 1 else 0.0 for part in known]
-    axes.errorbar(places, mean, yerr=sd, marker="o", capsize=3, linewidth=1.2, markersize=4, label=label)
-
-
-def _rounds(axes: Axes, rows: Rows) -> None:
+def _rounds(rows: Rows) -> Any:
+    figure, axes = _one()
     for name, label in (("upper", "best found"), ("lower", "proved")):
-        axes.plot([_number(r["round"]) for r in rows], [_number(r[name]) for r in rows], label=label)
-    axes.set(xlabel="round", ylabel="CLR-Geo, km a report")
-    axes.legend()
+        axes.plot(numbers(rows, "round"), numbers(rows, name), label=label)
+    dress(axes, x="round", y="CLR-Geo, km a report")
+    return figure
 
 
-def _plain(x: str, y: str, labels: tuple[str, str], **options: Any) -> Callable[[Axes, Rows], None]:
-    def paint(axes: Axes, rows: Rows) -> None:
-        _spread(axes, rows, x, y, **options)
-        axes.set(xlabel=labels[0], ylabel=labels[1])
+def _plain(x: str, y: str, labels: tuple[str, str]) -> Painter:
+    def paint(rows: Rows) -> Any:
+        figure, axes = _one()
+        curve(axes, _whole(rows), x, y)
+        dress(axes, x=labels[0], y=labels[1])
         axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
+        return figure
 
     return paint
 
 
-def _bars(y: str, unit: str) -> Callable[[Axes, Rows], None]:
-    def paint(axes: Axes, rows: Rows) -> None:
-        for name in dict.fromkeys(row["method"] for row in rows):
-            _spread(axes, [row for row in rows if row["method"] == name], "cells", y, label=name)
-        axes.set(xlabel="K, cells", ylabel=unit, yscale="log")
-        axes.legend(fontsize=6, ncols=2)
+def _by(column: str, x: str, y: str, labels: tuple[str, str], **others: Any) -> Painter:
+    def paint(rows: Rows) -> Any:
+        figure, axes = _one()
+        curves(axes, _whole(rows), x, y, column)
+        dress(axes, x=labels[0], y=labels[1], **others)
+        return figure
 
     return paint
 
 
-def _errors(axes: Axes, rows: Rows) -> None:
-    places = sorted({int(row["users"]) for row in rows})
-    groups = [[_number(row["gv_error"]) for row in rows if int(row["users"]) == place] for place in places]
-    axes.boxplot([[v for v in group if np.isfinite(v)] for group in groups], positions=places, widths=1.0)
-    axes.set(xlabel="users", ylabel="greatest Geo-Ind error of a draw")
+def _errors(rows: Rows) -> Any:
+    figure, axes = _one()
+    groups = {int(users): numbers(own, "gv_error") for users, own in split(_whole(rows), "users").items()}
+    shown = [values[np.isfinite(values)] for values in groups.values()]
+    axes.boxplot(shown, positions=list(groups), widths=1.0)
+    dress(axes, x="users", y="greatest Geo-Ind error of a draw")
+    return figure
 
 
-def _matched(axes: Axes, rows: Rows) -> None:
-    x = [_number(row["side"]) for row in rows]
+def _matched(rows: Rows) -> Any:
+    figure, axes = _one()
     for name, label in (("as_printed", "interval as printed"), ("true_interval", "interval of Equation (27)")):
-        mean, sd = (np.array([_number(row[part]) for row in rows]) for part in (name, f"{name}_sd"))
-        axes.errorbar(x, mean, yerr=1.96 * sd, marker="o", capsize=3, linewidth=1.2, markersize=4, label=label)
-    axes.set(xlabel="cell of the table, km", ylabel="rows that match a coefficient", yscale="log")
-    axes.legend()
+        bars = 1.96 * numbers(rows, f"{name}_sd")
+        axes.errorbar(numbers(rows, "side"), numbers(rows, name), yerr=bars, fmt="-o", capsize=2, label=label)
+    dress(axes, x="cell of the table, km", y="rows that match a coefficient", yscale="log")
+    return figure
 
 
-def _exponents(axes: Axes, rows: Rows) -> None:
-    for exponent in dict.fromkeys(row["exponent"] for row in rows):
-        part = [row for row in rows if row["exponent"] == exponent]
-        _spread(axes, part, "epsilon_asked", "cost", label=f"exponent {exponent}")
-    axes.set(xlabel="epsilon, per km", ylabel="cost, km")
-    axes.legend()
+def _city(rows: Rows) -> Any:
+    first = rows[0]["epsilon_asked"]
+    figure, axes = _one()
+    curves(axes, [row for row in _whole(rows) if row["epsilon_asked"] == first], "cells", "cost", "method")
+    dress(axes, x="K, cells", y=f"cost, km (epsilon {first} per km)")
+    return figure
 
 
-def _city(axes: Axes, rows: Rows) -> None:
-    for name in dict.fromkeys(row["method"] for row in rows):
-        part = [row for row in rows if row["method"] == name and row["epsilon_asked"] == rows[0]["epsilon_asked"]]
-        _spread(axes, part, "cells", "cost", label=name)
-    axes.set(xlabel="K, cells", ylabel=f"cost, km (epsilon {rows[0]['epsilon_asked']} per km)")
-    axes.legend(fontsize=6, ncols=2)
-
-
-PICTURES: dict[str, tuple[str, Callable[[Axes, Rows], None]]] = {
-    "figure6": ("rounds.csv", _rounds),
-    "table1": ("tables.csv", _bars("cpu", "processor seconds")),
-    "table2": ("tables.csv", _bars("cost", "cost, km")),
-    "figure9a": ("grids.csv", _plain("cells", "cpu", ("K, cells of an even grid", "processor seconds, 4 users"))),
-    "figure9b": ("users.csv", _plain("users", "cpu", ("users", "processor seconds"))),
-    "figure10a": ("gamma.csv", _plain("radius", "ratio", ("Gamma, km", "approximation ratio"))),
-    "figure10b": ("side.csv", _plain("side", "ratio", ("cell of the table, km", "approximation ratio"))),
-    "figure11": ("users.csv", _plain("users", "gv_ratio", ("users", "Geo-Ind violation ratio"))),
-    "figure12": ("users.csv", _errors),
-    "figure13": ("matched.csv", _matched),
-    "range": ("range.csv", _plain("range", "cost", ("r_obf, km (epsilon 2 per km)", "cost, km"))),
-    "exponents": ("exponents.csv", _exponents),
-    "city": ("city.csv", _city),
+PICTURES: Final[dict[str, tuple[str, Painter]]] = {
+    "figure6": ("rounds", _rounds),
+    "table1": ("tables", _by("method", "cells", "cpu", ("K, cells", "processor seconds"), yscale="log")),
+    "table2": ("tables", _by("method", "cells", "cost", ("K, cells", "cost, km"), yscale="log")),
+    "figure9a": ("grids", _plain("cells", "cpu", ("K, cells of an even grid", "processor seconds, 4 users"))),
+    "figure9b": ("users", _plain("users", "cpu", ("users", "processor seconds"))),
+    "figure10a": ("gamma", _plain("radius", "ratio", ("Gamma, km", "approximation ratio"))),
+    "figure10b": ("side", _plain("side", "ratio", ("cell of the table, km", "approximation ratio"))),
+    "figure11": ("users", _plain("users", "gv_ratio", ("users", "Geo-Ind violation ratio"))),
+    "figure12": ("users", _errors),
+    "figure13": ("matched", _matched),
+    "range": ("range", _plain("range", "cost", ("r_obf, km (epsilon 2 per km)", "cost, km"))),
+    "exponents": ("exponents", _by("exponent", "epsilon_asked", "cost", ("epsilon, per km", "cost, km"))),
+    "city": ("city", _city),
 }

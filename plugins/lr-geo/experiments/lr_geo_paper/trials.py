@@ -162,6 +162,4 @@ def _judged(problem: Any, users: LRGeoProblem, outcome: Any, method: str) -> dic
         found |= {"gv_ratio": gv["ratio"], "gv_error": gv["error"]}
     if "lr_sets" in outcome.details:
         found["lr_set"] = outcome.details["lr_sets"]["mean"]
-    if "trajectory" in outcome.details:
-        found["trajectory"] = outcome.details["trajectory"]
     return found

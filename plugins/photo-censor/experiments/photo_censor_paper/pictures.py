@@ -1,27 +1,19 @@
-"""Pictures of the experiments."""
+"""Pictures of photo-censor's tables."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from experiments.pictures import COLOURS, Painter, Rows, curve, dress, panels
+from experiments.tables import number, split
 from photo_censor_paper.generate import World
 from privopt_photo_censor.scores import Album, Floats, Mask
 
-__all__ = ["draw_figure_1", "draw_figure_2", "draw_figure_3", "draw_table_3"]
+__all__ = ["PICTURES", "before_and_after"]
 
-OPTIMAL, GREEDY, TRUE = "#1b6ca8", "#c8553d", "#2a9d55"
-
-
-def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+OPTIMAL, GREEDY, TRUE = COLOURS[:3]
 
 
 def _plane(features: Floats) -> Floats:
@@ -31,9 +23,9 @@ def _plane(features: Floats) -> Floats:
     return np.asarray(centred @ axes[:2].T)
 
 
-def draw_figure_1(out: Path, world: World, album: Album, kept: dict[str, Mask]) -> None:
-    """Before and after: the classifier's belief over all locations, and which photos are posted."""
-    figure, axes = _figure(2, len(kept), 4.0, 3.2)
+def before_and_after(world: World, album: Album, kept: dict[str, Mask]) -> Any:
+    """Figure 1: the classifier's belief over all locations, and which photos are posted."""
+    figure, axes = panels(len(kept), 2, 4.0, 3.2)
     places = _plane(world.features)
     for column, (name, mask) in enumerate(kept.items()):
         scores = album.scores[mask].sum(axis=0)
@@ -51,56 +43,52 @@ def draw_figure_1(out: Path, world: World, album: Album, kept: dict[str, Mask]) 
         below.bar(range(album.photos), np.exp(album.scores[order, album.true]), color=colours)
         below.set(xlabel="photo, by its true-location score", ylabel="P(true place | photo)")
     axes[0, 0].legend(loc="lower left", fontsize=7)
-    figure.savefig(out / "figure1.png", dpi=120)
+    return figure
 
 
-def draw_figure_2(out: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+def _figure_2(rows: Rows) -> Any:
     """Success and fraction removed over the rank of the retained photo."""
-    kinds = list(dict.fromkeys(row[0] for row in rows))
-    figure, axes = _figure(2, len(kinds), 3.4, 2.8)
-    for line, k in enumerate((1, 5)):
-        for column, kind in enumerate(kinds):
-            chosen = [row for row in rows if row[0] == kind and row[1] == k]
-            ranks = [row[2] for row in chosen]
+    kinds = split(rows, "type")
+    figure, axes = panels(len(kinds), 2, 3.4, 2.8)
+    for column, (kind, of_kind) in enumerate(kinds.items()):
+        for line, (k, own) in enumerate(split(of_kind, "k").items()):
             axis = axes[line, column]
-            axis.plot(ranks, [row[3] for row in chosen], marker="o", color=TRUE, label="success rate")
-            axis.plot(ranks, [row[4] for row in chosen], marker="s", color=OPTIMAL, label="fraction removed")
-            axis.axhline(chosen[0][5], linestyle="--", color=OPTIMAL, label="removed, nothing retained")
-            axis.set(title=f"{kind}, top-{k}", xlabel="rank of the retained photo", ylim=(0, 1.05))
-    axes[0, 0].legend(fontsize=7)
-    figure.savefig(out / "figure2.png", dpi=120)
+            curve(axis, own, "rank_of_retained", "success", color=TRUE, label="success rate")
+            curve(axis, own, "rank_of_retained", "removed_of_successes", color=OPTIMAL, label="fraction removed")
+            nothing = number(own[0]["removed_without"])
+            axis.axhline(nothing, linestyle="--", color=OPTIMAL, label="removed, nothing retained")
+            dress(axis, f"{kind}, top-{k}", "rank of the retained photo", ylim=(0, 1.05))
+    return figure
 
 
-def draw_figure_3(out: Path, rows: Sequence[tuple[Any, ...]]) -> None:
+def _figure_3(rows: Rows) -> Any:
     """Success against the unknown classifier and deletions, over theta."""
-    figure, axes = _figure(1, 2, 4.0, 3.0)
-    for column, k in enumerate((1, 5)):
-        chosen = [row for row in rows if row[1] == k]
-        thetas = [row[2] for row in chosen]
-        axis = axes[0, column]
-        axis.plot(thetas, [row[3] for row in chosen], marker="o", color=TRUE, label="success rate")
-        axis.plot(thetas, [row[4] for row in chosen], marker="s", color=OPTIMAL, label="fraction removed")
-        axis.set(title=f"{chosen[0][0]}, top-{k}", xlabel="margin θ", ylim=(0, 1.05))
-    axes[0, 0].legend(fontsize=7)
-    figure.savefig(out / "figure3.png", dpi=120)
+    parts = split(rows, "k")
+    figure, axes = panels(len(parts), 1, 4.0, 3.0)
+    for axis, (k, own) in zip(axes[0], parts.items(), strict=True):
+        curve(axis, own, "theta", "success", color=TRUE, label="success rate")
+        curve(axis, own, "theta", "removed", color=OPTIMAL, label="fraction removed")
+        dress(axis, f"{own[0]['type']}, top-{k}", "margin θ", ylim=(0, 1.05))
+    return figure
 
 
-def draw_table_3(out: Path) -> None:
+def _table_3(rows: Rows) -> Any:
     """Protected k over the deletion budget, ours and the paper's."""
-    with (out / "table3.csv").open(encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    kinds = [kind for kind in dict.fromkeys(row["type"] for row in rows) if kind != "Albums"]
+    kinds = split([row for row in rows if row["type"] != "Albums"], "type")
     budgets = [name for name in rows[0] if name.endswith("%") and not name.startswith("paper")]
-    figure, axes = _figure(1, len(kinds), 3.2, 3.0)
-    for column, kind in enumerate(kinds):
-        axis = axes[0, column]
-        for row in rows:
-            if row["type"] == kind:
-                colour = OPTIMAL if row["method"] == "optimal" else GREEDY
-                axis.plot(budgets, [float(row[b]) for b in budgets], marker="o", color=colour, label=row["method"])
-                published = [float(row[f"paper_{b}"]) for b in budgets]
-                axis.plot(budgets, published, linestyle=":", color=colour, label=f"{row['method']}, paper")
-        axis.set(title=kind, xlabel="deletion budget", ylabel="protected k")
+    figure, axes = panels(max(1, len(kinds)), 1, 3.2, 3.0)
+    for axis, (kind, own) in zip(axes[0], kinds.items(), strict=False):
+        for row, colour in zip(own, (OPTIMAL, GREEDY), strict=True):
+            ours, theirs = ([number(row[f"{whose}{b}"]) for b in budgets] for whose in ("", "paper_"))
+            axis.plot(budgets, ours, marker="o", color=colour, label=row["method"])
+            axis.plot(budgets, theirs, linestyle=":", color=colour, label=f"{row['method']}, paper")
         axis.set_yscale("symlog", linthresh=1.0)
-    axes[0, 0].legend(fontsize=7)
-    figure.savefig(out / "table3.png", dpi=120)
+        dress(axis, kind, "deletion budget", "protected k")
+    return figure
+
+
+PICTURES: Final[dict[str, tuple[str, Painter]]] = {
+    "table3": ("table3", _table_3),
+    "figure2": ("figure2", _figure_2),
+    "figure3": ("figure3", _figure_3),
+}

@@ -1,0 +1,58 @@
+"""Pictures of FL-Linear's tables."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from experiments.pictures import COLOURS, Painter, Rows, curve, dress, numbers, panels
+from experiments.tables import number, split
+
+__all__ = ["PICTURES"]
+
+SIDE_BY_SIDE: Final = ("fig1", "fig2", "fig3a")
+"""Figures with a panel for each series."""
+AXES: Final = {
+    "fig1": ("", ""),
+    "fig2": ("delta", "normalised cost"),
+    "fig3a": ("delta", "normalised cost"),
+    "fig3b": ("epsilon", "normalised cost"),
+    "fig4": ("locations expected", "cost"),
+    "fig5": ("clients a location", "normalised cost"),
+    "fig6": ("", ""),
+    "fig7": ("delta", "normalised cost"),
+}
+
+
+def _painter(name: str) -> Painter:
+    def paint(rows: Rows) -> Any:
+        series = split(rows, "series") if name in SIDE_BY_SIDE else {"": rows}
+        figure, axes = panels(len(series), width=5.2, height=4.2)
+        for axis, (title, own) in zip(axes[0], series.items(), strict=True):
+            if name in ("fig1", "fig6"):
+                axis.scatter(numbers(own, "x"), numbers(own, "mean"), s=4)
+                axis.set_aspect("equal")
+            else:
+                _lines(axis, own)
+            quick = "(quick)" if own[0]["quick"] == "True" else ""
+            dress(axis, " ".join([name, title, quick]).strip(), *AXES[name])
+        return figure
+
+    return paint
+
+
+def _lines(axis: Any, rows: Rows) -> None:
+    turn = 0
+    for method, both in split(rows, "method").items():
+        for margin, own in split(both, "margin").items():
+            label, colour = f"{method}, {margin} margin" if margin else method, COLOURS[turn % len(COLOURS)]
+            turn += 1
+            if own[0]["x"] == "":  # the same at every x
+                axis.axhline(number(own[0]["mean"]), linestyle="--", linewidth=1, color=colour, label=label)
+            else:
+                curve(axis, own, "x", "mean", style="-", color=colour, label=label)
+    found = numbers(rows, "mean")
+    if found.max() > 8 * found.min():
+        axis.set_yscale("log")
+
+
+PICTURES: Final[dict[str, tuple[str, Painter]]] = {name: (name, _painter(name)) for name in AXES}
