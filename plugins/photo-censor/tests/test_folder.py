@@ -13,7 +13,7 @@ from privopt.errors import InputError, UsageError
 from privopt.run.folder import sums_text
 from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
-from privopt.run.verify import verify
+from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
 from privopt_photo_censor import s2
 from privopt_photo_censor.cells import Boxes, Centres, S2Cells, equal_count, read_cells, s2_partition
@@ -296,6 +296,29 @@ def test_details_that_were_forged_are_named(holiday):
         (done.folder / "result.json").write_text(head + after + tail)
         (done.folder / "SHA256SUMS").write_text(sums_text(done.folder))
         assert not verify(done.folder).holds
+
+
+@pytest.mark.parametrize("name", ["deletions.csv", "scores.npz", "thumbnails/0.jpg"])
+def test_nothing_but_regular_files_of_dir_is_read(holiday, tmp_path, name):
+    done = solved(holiday)
+    (done.folder / name).rename(tmp_path / "elsewhere")
+    (done.folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="link"):
+        load_release(done.folder)
+    (done.folder / name).unlink()
+    os.mkfifo(done.folder / name)
+    with pytest.raises(InputError, match="pipe"):
+        load_release(done.folder)
+    (done.folder / name).unlink()
+    with pytest.raises(InputError, match="no such file"):
+        load_release(done.folder)
+
+
+def test_names_with_ends_of_lines_survive(holiday):
+    (holiday / "b.jpg").rename(holiday / "b\r\n.jpg")
+    done = solved(holiday)
+    assert "b\r\n.jpg" in load_release(done.folder).release.names
+    assert verify(done.folder).holds
 
 
 def test_one_true_location_given_needs_no_gps_of_one_place(holiday):

@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from privopt.archive import read_npz
 from privopt.errors import Fault, InputError
+from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.interfaces import Release
 from privopt_photo_censor.scores import Floats, Listing, Mask, locked
 
@@ -82,16 +83,15 @@ class Deletions(Release):
         if tuple(names) != problem.names:
             fault = Fault(str(folder / TABLE), "column photo", "other photos", "the photos of the problem, in order")
             raise InputError([fault])
-        small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
-        pictures = tuple(path.read_bytes() for path in small) if all(path.is_file() for path in small) else ()
         computed = problem.photos.folder is not None
+        small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))] if computed else []
         return cls(
             names=tuple(names),
             kept=kept,
             scores=problem.loaded.scores if computed else None,
             true=problem.loaded.true if computed else -1,
             listing=problem.listing,
-            thumbnails=pictures,
+            thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
         )
 
 
@@ -101,11 +101,20 @@ def carriers(release: Deletions) -> tuple[str, ...]:
     return tuple(n for n, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and n in positioned)
 
 
-def _table(path: Path) -> tuple[list[str], list[bool]]:
+def _bytes(path: Path, wanted: str, largest: int = LARGEST) -> bytes:
+    """A file of DIR: a regular one, no link to anywhere else."""
     try:
-        rows = list(csv.reader(io.StringIO(path.read_bytes().decode())))
-    except (OSError, UnicodeDecodeError):
-        raise InputError([Fault(str(path), "", "no readable file", "a table photo,deleted")]) from None
+        return read_bytes(path, largest=largest, links=False)
+    except Unreadable as error:
+        raise InputError([Fault(str(path), "", error.found, wanted)]) from None
+
+
+def _table(path: Path) -> tuple[list[str], list[bool]]:
+    wanted = "a table photo,deleted"
+    try:
+        rows = list(csv.reader(io.StringIO(_bytes(path, wanted).decode(), newline="")))
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError([Fault(str(path), "", "no table in UTF-8", wanted)]) from None
     if not rows or rows[0] != ["photo", "deleted"]:
         raise InputError([Fault(str(path), "header", ",".join(rows[0]) if rows else "nothing", "photo,deleted")])
     faults = [
