@@ -72,14 +72,17 @@ def _float(value: Any, _: type) -> float:
 
 def _fraction(value: Any, _: type) -> Fraction:
     number = _number(value)
-    if isinstance(number, Decimal) and number and abs(number.adjusted()) > 300:
-        raise Wanted(value, "a number between 1e-300 and 1e300")
+    large = abs(number) > 10**300 if isinstance(number, int) else number and abs(number.adjusted()) > 300
+    if large:
+        raise Wanted(value, "a number between 1e-300 and 1e300 in size")
     return Fraction(number)
 
 
 def _int(value: Any, _: type) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise Wanted(value, "a whole number")
+    if abs(value) >= 2**63:
+        raise Wanted(value, "a whole number below 9.2e18 in size")
     return value
 
 

@@ -296,3 +296,44 @@ def test_paper_margin_and_split(problem):
         out, result, _ = run(problem(settings=settings))
         assert verify(out).complaints == (), settings
         assert result["details"]["failure_probability"]["level"] <= 0.1
+
+
+@pytest.mark.parametrize("alpha", ["5e-324", "1e-101", "0.0", "1.0"])
+def test_a_failure_probability_beyond_quantiles_is_refused(problem, alpha):
+    path = problem(5)
+    path.write_text(path.read_text().replace("failure_probability = 0.1", f"failure_probability = {alpha}"))
+    with pytest.raises(
+        InputError, match=r"failure_probability: found .*, wanted a number of at least 1e-100 and below 1"
+    ):
+        run(path)
+
+
+@pytest.mark.parametrize("settings", ["", 'noise = "continuous"', 'margin = "paper"', 'split = "cost"'])
+@pytest.mark.parametrize(("alpha", "epsilon"), [("1e-100", "0.5"), ("0.1", "1e-10"), ("1e-100", "1e300")])
+def test_the_least_failure_probability_and_the_least_epsilon(problem, settings, alpha, epsilon):
+    """``auto`` bounds the failure by sums whose error is above 1e-100: then the union bound serves."""
+    path = problem(5, settings=settings, epsilon=epsilon)
+    path.write_text(path.read_text().replace("failure_probability = 0.1", f"failure_probability = {alpha}"))
+    out, result, _ = run(path)
+    assert 0 < result["details"]["failure_probability"]["level"] <= float(alpha)
+    assert not verify(out).complaints
+
+
+@pytest.mark.parametrize("epsilon", ["9e-11", "1e-300", "1e400"])
+def test_epsilon_whose_noise_passes_the_largest_count_is_refused(problem, epsilon):
+    with pytest.raises(InputError, match=r"privacy\.epsilon: found"):
+        run(problem(5, epsilon=epsilon))
+
+
+def test_one_location(problem):
+    for settings in ("", "delta = 0.0", "mean_clients = 2"):
+        out, result, _ = run(problem(1, settings=settings))
+        assert result["details"]["facilities"] == 1
+        assert not verify(out).complaints
+
+
+def test_the_largest_count_can_be_published(problem):
+    out, _, _ = run(problem(2, clients=[10**12, 0], epsilon="0.001"))
+    assert not verify(out).complaints
+    with pytest.raises(InputError, match="column x"):
+        run(problem(2, x=[1e101, 0.0]))

@@ -58,7 +58,8 @@ def test_the_relaxed_search_is_no_worse_than_the_integers_and_consistent(random_
     rng = np.random.default_rng(11)
     tree = random_tree(rng, 3)
     noisy = [rng.integers(-6, 9, size=(width, 4)) for width in tree.widths]
-    relaxed = relax_counts(tree, noisy, total=9)
+    grid, relaxed = relax_counts(tree, noisy, total=9, weights=[1, 1, 1])
+    assert grid == 1024
     whole = project_counts(tree, noisy, total=9)
     squares = sum(float(((x - y) ** 2).sum()) for x, y in zip(relaxed, noisy, strict=True))
     assert squares <= objective(whole, noisy) + 1e-9

@@ -230,5 +230,7 @@ def policy(choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: 
         if bound <= alpha:
             return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), level, bound)
         level *= 0.999 * alpha / bound
-    # the plain union bound always holds
+        if level <= alpha / len(kept):
+            break
+    # the plain union bound always holds, at a level that needs no search
     return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), alpha / len(kept), alpha)

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.declare import File, between, key, non_negative, positive, problem_html
+from privopt.declare import File, key, non_negative, problem_html
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
 from privopt_fl_linear.margins import Kind, MarginRule, Split
@@ -21,6 +21,19 @@ from privopt_fl_linear.server import Site
 __all__ = ["FLProblem", "Locations"]
 
 MOST_CLIENTS = 10**12
+LEAST_EPSILON = Fraction(1, 10**10)
+"""Noise of this budget stays below 1e12 but once in e**100 draws."""
+LEAST_PROBABILITY = 1e-100
+LARGEST = 1e100
+"""Size of coordinates and costs whose squares and products are doubles."""
+
+
+def _budget(value: Any) -> str | None:
+    return None if value >= LEAST_EPSILON else "a number of at least 1e-10"
+
+
+def _probability(value: Any) -> str | None:
+    return None if LEAST_PROBABILITY <= value < 1 else f"a number of at least {LEAST_PROBABILITY:g} and below 1"
 
 
 @frozen(kw_only=True)
@@ -44,9 +57,9 @@ class LocationTable:
 class Privacy:
     """How much may leak, and how often capacities may fail."""
 
-    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=positive)
+    epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=_budget)
     failure_probability: float = key(
-        default=0.1, help="alpha: with 1 - alpha no facility overflows", check=between(0.0, 1.0)
+        default=0.1, help="alpha: with 1 - alpha no facility overflows", check=_probability
     )
 
 
@@ -202,10 +215,14 @@ def _canonical(values: Any) -> Any:
 
 def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
     faults = duplicate_faults(name, found["id"])
-    for column in ("clients", "noisy_clients"):
-        if column in found and (np.abs(found[column].astype(np.float64)) > MOST_CLIENTS).any():
-            row = int(np.argmax(np.abs(found[column].astype(np.float64)))) + 2
-            faults.append(Fault(name, f"row {row}, column {column}", "more than 1e12 in size", "a count below that"))
+    sizes = dict.fromkeys(("x", "y", "lon", "facility_cost", "opening_cost"), LARGEST)
+    sizes |= {"clients": MOST_CLIENTS, "noisy_clients": 2 * MOST_CLIENTS}  # a count, and noise on it
+    for column, most in sizes.items():
+        size = np.abs(found.get(column, np.zeros(1)).astype(np.float64))
+        if (size > most).any():
+            row = int(np.argmax(size))
+            wanted = f"a number of at most {most:g} in size"
+            faults.append(Fault(name, f"row {row + 2}, column {column}", str(found[column][row]), wanted))
     if "lat" in found and (np.abs(found["lat"]) > 90.0).any():
         row = int(np.argmax(np.abs(found["lat"])))
         faults.append(Fault(name, f"row {row + 2}, column lat", str(found["lat"][row]), "degrees within [-90, 90]"))

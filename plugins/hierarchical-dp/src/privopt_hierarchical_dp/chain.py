@@ -20,6 +20,8 @@ from privopt_hierarchical_dp.tree import Ints, Tree
 __all__ = ["Fit", "fit_counts", "fit_cumulative", "weighted_objective"]
 
 Floats = NDArray[np.float64]
+FARTHEST = 1 << 24
+"""Distance of a noisy value from a count up to which integer programs are asked."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -90,15 +92,20 @@ def fit_cumulative(
     courses = sum_up(tree, leaves)
     counts = deal_down(tree, _round_root(courses[0][0], int(tops[0][0])), courses, tops)
     bound = found.lower_bound * scaled[1]
-    if tree.regions * (size + 1) > exact_up_to:
-        return Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
     start = [np.cumsum(level, axis=1) for level in counts]
     padded = [np.concatenate([level, total[:, None]], axis=1) for level, total in zip(noisy, tops, strict=True)]
+    if tree.regions * (size + 1) > exact_up_to or _far(padded, start):
+        return Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
     solved = solve_exactly(
         tree, padded, start=start, total=int(tops[0][0]), totals=tops, cumulative=True, relax_first=True,
         weights=[np.append(weight, 1.0) for weight in scaled[0]], backend=backend, time_limit=time_limit,
     )  # fmt: skip
     return _proved([np.diff(level, axis=1, prepend=0) for level in solved.values], solved, bound, scaled[1])
+
+
+def _far(noisy: Sequence[Ints], start: Sequence[Ints]) -> bool:
+    """Whether squared distances pass what an integer program's doubles can tell apart."""
+    return any(int(np.abs(a - b).max(initial=0)) > FARTHEST for a, b in zip(noisy, start, strict=True))
 
 
 def _proved(counts: list[Ints], solved: QipSolution, bound: float, factor: float) -> Fit:
@@ -143,7 +150,7 @@ def fit_counts(
     courses = [np.cumsum(level, axis=1) for level in sum_up(tree, found.leaves)]
     counts = deal_down(tree, _round_root(courses[0][0], int(tops[0][0])), courses, tops)
     bound = found.lower_bound * factor
-    if tree.regions * size > exact_up_to:
+    if tree.regions * size > exact_up_to or _far(noisy, counts):
         return Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
     solved = solve_exactly(
         tree, noisy, start=counts, total=int(tops[0][0]), totals=tops, relax_first=True,

@@ -69,11 +69,11 @@ class Task:
 
 
 def noise_variance(budget: Fraction, delta: int) -> float:
-    """Variance of double geometric noise of scale delta / budget."""
+    """Variance of double geometric noise of scale delta / budget; at least 1e-9, so that it can be divided by."""
     from math import exp, expm1
 
     x = float(budget / delta)
-    return 2.0 * exp(-x) / expm1(-x) ** 2
+    return max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
 
 
 def objective_weights(given: Sequence[Fraction] | None, depth: int) -> tuple[Fraction, ...]:
@@ -167,7 +167,8 @@ def _model_1(task: Task, noisy: list[Ints]) -> Fit:
             time_limit=task.time_limit,
             stopped=task.stopped,
         )
-    weights = half_prices.integer_weights(task.weights)
+    limit = half_prices.largest_weight(task.tree, noisy, task.total)
+    weights = half_prices.integer_weights(task.weights, limit=limit)
     counts = half_prices.project_counts(task.tree, noisy, total=task.total, weights=weights)
     # in the objective's own weights; where integers had to be coarser the bound is not claimed
     same = [Fraction(int(w), int(max(weights))) for w in weights] == [w / max(task.weights) for w in task.weights]
@@ -201,15 +202,16 @@ def _top_down(task: Task) -> tuple[Fit, Mapping[str, Any]]:
 
 
 def _hierarchical_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    weights = half_prices.integer_weights(task.weights)
-    relaxed = half_prices.relax_counts(task.tree, task.noisy, total=task.total, weights=weights)
+    grid, relaxed = half_prices.relax_counts(task.tree, task.noisy, total=task.total, weights=task.weights)
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
-    return Fit(counts=counts, lower_bound=None, iterations=0, solver="half-prices on a grid of 1/1024, rounded"), {}
+    return Fit(counts=counts, lower_bound=None, iterations=0, solver=f"half-prices on a grid of 1/{grid}, rounded"), {}
 
 
 def _cumulative_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     """Model 2 without integrality, to a stated tolerance, every region rounded by itself."""
     size = task.noisy[0].shape[1]
+    if size == 0:  # one size, whose counts are the totals
+        return Fit(counts=[total[:, None] for total in _known(task)], lower_bound=None, iterations=0, solver="none"), {}
     weights = _uniform(task, size)
     noisy = [level.astype(np.float64) for level in task.noisy]
     if task.totals is None:

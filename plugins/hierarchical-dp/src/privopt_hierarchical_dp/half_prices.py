@@ -25,9 +25,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from privopt.errors import UsageError
 from privopt_hierarchical_dp.tree import Ints, Tree
 
-__all__ = ["integer_weights", "objective", "project_counts", "relax_counts"]
+__all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
 
 _RELAXED_GRID = 1024  # the relaxed method's step: one 1024th of a group
 
@@ -345,8 +346,7 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
     weight = np.ones(tree.depth, np.int64) if weights is None else np.asarray(weights, dtype=np.int64)
     child, level, first_leaf = _flat(tree)
     table = np.ascontiguousarray(np.concatenate([np.asarray(values, dtype=np.int64) for values in noisy]).T)
-    reach = (int(np.abs(table).max(initial=0)) + total + 1) * int(weight.max()) * 4 * tree.depth * tree.regions
-    if reach >= 2**62:
+    if int(weight.max()) > _room(tree, noisy, total):
         raise ValueError("noisy values times level weights pass 64 bits: take smaller weights")
     value = np.zeros_like(table)
     _solve(table, child, level, weight, first_leaf, int(total), value)
@@ -355,12 +355,41 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
 
 
 def relax_counts(
-    tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Ints | None = None
-) -> list[NDArray[np.float64]]:
-    """Model 1 without integrality, to a 1024th of a group (the same search on a finer grid)."""
-    fine = [np.asarray(values, dtype=np.int64) * _RELAXED_GRID for values in noisy]
-    solved = project_counts(tree, fine, total=total * _RELAXED_GRID, weights=weights)
-    return [values / float(_RELAXED_GRID) for values in solved]
+    tree: Tree, noisy: Sequence[Ints], *, total: int, weights: Sequence[Fraction | int]
+) -> tuple[int, list[NDArray[np.float64]]]:
+    """Model 1 without integrality: the same search on a grid finer than one group.
+
+    Returns:
+        The grid's points to a group (1024, fewer where values are too large for it), and the values.
+    """
+    grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
+    while grid > 1 and _room(tree, noisy, total) < grid * heaviest:
+        grid //= 2
+    fine = [np.asarray(values, dtype=np.int64) * grid for values in noisy]
+    whole = integer_weights(weights, limit=largest_weight(tree, fine, total * grid))
+    solved = project_counts(tree, fine, total=total * grid, weights=whole)
+    return grid, [values / float(grid) for values in solved]
+
+
+def _room(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
+    """The largest factor that the search's numbers can be multiplied with and stay within 64 bits; 0: there is none."""
+    largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
+    return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
+
+
+def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
+    """The largest integer weight of a level for which the search stays within 64 bits, at most 2**20.
+
+    Raises:
+        UsageError: there is none.
+    """
+    room = _room(tree, noisy, total)
+    if room < 1:
+        raise UsageError(
+            f"{tree.regions:,} regions with noisy values of up to 1e15 and more pass 64 bits; wanted smaller counts, "
+            "fewer regions or a larger epsilon"
+        )
+    return min(room, 1 << 20)
 
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Any = None) -> int:

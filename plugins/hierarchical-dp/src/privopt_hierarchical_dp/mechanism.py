@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -98,6 +99,11 @@ def draw(
     return noisy, records
 
 
+LARGEST_SCALE = 1 << 40
+PROGRAM_SCALE = 1 << 20
+"""Squares of noise of this scale are still exact in doubles, which integer programs are given."""
+
+
 class HierarchicalDP(Mechanism):
     """Counts of groups by size in a hierarchy of regions, under pure differential privacy."""
 
@@ -127,10 +133,11 @@ class HierarchicalDP(Mechanism):
         tree, sizes = problem.groups.tree, problem.hierarchy.sizes
         _check_totals_asked(problem, method)
         refuse_size(method, tree, sizes)
+        budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, problem.settings.budget)
+        most = problem.settings.max_quantity
+        _check_scales(method, budgets, sensitivity(method, most))
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
-            budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, problem.settings.budget)
-            most = problem.settings.max_quantity
             totals = with_totals(problem, method)
             noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed)
         delta = sensitivity(method, most)
@@ -241,6 +248,21 @@ def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:
     else:
         return
     raise InputError([Fault("problem", "hierarchical-dp.region_totals", found, wanted)])
+
+
+def _check_scales(method: str, budgets: Sequence[Fraction], delta: int) -> None:
+    """Refuse noise that the fit's integers, or an integer program's doubles, have no room for."""
+    most = PROGRAM_SCALE if method in ("hierarchical", "cumulative") else LARGEST_SCALE
+    for level, budget in enumerate(budgets, start=1):
+        if delta / budget > most:
+            found = f"{_short(budget)} of it on level {level}: noise of scale {_short(delta / budget)}"
+            wanted = f"a scale of at most {most:,} ({method}): a larger epsilon, or a larger share of it"
+            raise InputError([Fault("problem", "privacy.epsilon", found, wanted)])
+
+
+def _short(value: Fraction) -> str:
+    """Three digits of a rational that may be no double."""
+    return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"
 
 
 def _truth(tree: Tree, true: Sequence[Ints], released: Sequence[Ints], empty: int) -> Mapping[str, Any]:

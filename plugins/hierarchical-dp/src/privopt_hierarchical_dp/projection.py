@@ -148,6 +148,15 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
     return float(np.sum(multiplier.max(axis=1) * totals))
 
 
+def _handed_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
+    """Multipliers whose sum over consistent values is the same, and 0 where the weight is: the children's have them."""
+    found = [multipliers[0]]
+    for level, (start, weight) in enumerate(zip(tree.start, weights, strict=False)):
+        left = np.where(weight > 0.0, 0.0, found[level])
+        found.append(multipliers[level + 1] + np.repeat(left, np.diff(start), axis=0))
+    return found
+
+
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
     return float(
         sum(np.sum(w * np.sum((v - t) ** 2, axis=0)) for w, v, t in zip(weights, values, targets, strict=True))
@@ -185,7 +194,7 @@ def project_jointly(
     Args:
         tree: the hierarchy.
         noisy: for each level (R_l, S) noisy values.
-        weights: for each level (S,) weights, positive.
+        weights: for each level (S,) weights of at least 0, the leaves' above 0.
         totals: for each level (R_l,) totals G_r.
         rows: ``"monotone"`` or ``"simplex"``.
         gap: relative gap to stop at.
@@ -195,7 +204,8 @@ def project_jointly(
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.ascontiguousarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
-    penalty = [np.minimum(w, 1.0) for w in weight]  # a weight far above the others is a constraint, not a scale
+    # a weight far above the others is a constraint, not a scale; rows bind a level of weight 0 all the same
+    penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
     pull = _TreeLeastSquares(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
     plain = _TreeLeastSquares(tree, weight)
     worst = _worst_step if rows == "monotone" else _worst_entry
@@ -223,11 +233,16 @@ def project_jointly(
         value = _weighted_square(weight, sum_up(tree, held[-1]), targets)
         if value < best[0]:
             best = (value, held[-1].copy())
-        # Lagrangian with y = 2 p u: tree part at t - p u / w, row part at its worst vertex
-        bent = plain.solve([t - p * u / w for t, p, u, w in zip(targets, penalty, dual, weight, strict=True)])
+        # Lagrangian with multipliers y = 2 p u: tree part at t - y / 2 w, row part at its worst vertex
+        multipliers = [2.0 * p * u for p, u in zip(penalty, dual, strict=True)]
+        bent = plain.solve(
+            [
+                t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
+                for t, y, w in zip(targets, _handed_down(tree, multipliers, weight), weight, strict=True)
+            ]
+        )
         bound = _weighted_square(weight, bent, targets)
-        for p, x, u, top in zip(penalty, bent, dual, tops, strict=True):
-            y = 2.0 * p * u
+        for x, y, top in zip(bent, multipliers, tops, strict=True):
             bound += float(np.sum(y * x)) - worst(y, top)
         lower = max(lower, bound)
         if best[0] - lower <= gap * max(best[0], 1e-12) or stopped():
