@@ -350,7 +350,7 @@ class _Run:
         found = read_checkpoint(self.context.checkpoint, self.split, self.master)
         if found is None:
             return False
-        self.state = State(**found)
+        self.state = found
         return True
 
     def result(self, form: StandardForm, status: str) -> BendersResult:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from privopt.archive import read_npz
 from privopt.decompose.engine import Basis
-from privopt.decompose.split import Cut, Split
-from privopt.errors import Fault, InputError
+from privopt.decompose.master import Master, follows, proved
+from privopt.decompose.result import inside
+from privopt.decompose.split import Split, cut_of
+from privopt.decompose.state import State
+from privopt.errors import Fault, InputError, UsageError
 from privopt.files import open_private, private_folder
-
-if TYPE_CHECKING:
-    from privopt.decompose.master import Master
 
 __all__ = ["NAME", "read_checkpoint", "write_checkpoint"]
 
 NAME: Final = "benders.npz"
-_NUMBERS = ("lower", "upper", "share", "rounds", "seconds", "cuts", "dropped")
+_NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
 _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
@@ -45,7 +45,7 @@ def fingerprint(split: Split) -> str:
     return digest.hexdigest()
 
 
-def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> None:
+def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
     """Write ``folder/benders.npz``, replacing the one before: it holds parts of private matrices, so its owner alone
     can read it.
     """
@@ -80,29 +80,68 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: Any) -> 
         np.savez(file, **parts)
 
 
-def read_checkpoint(folder: Path, split: Split, master: Master) -> dict[str, Any] | None:
+def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
     """Put the cuts back into a fresh master.
 
+    Nothing that the file claims is believed: bounds are evaluated again from the multipliers and the point that it
+    holds, cuts are made again from their multipliers, and valid rows must follow from their proof.
+
     Returns:
-        The fields of the state; None where there is no checkpoint.
+        The state; None where there is no checkpoint.
 
     Raises:
-        InputError: it belongs to another problem, or cannot be read.
+        InputError: it belongs to another problem, cannot be read, or contradicts the problem.
     """
     path = folder / NAME
     if not os.path.lexists(path):
         return None
     parts = read_npz(path, "the checkpoint of a run")
-    if missing := [name for name in ("form", *_NUMBERS) if name not in parts]:
-        raise InputError([Fault(str(path), missing[0], "no such array", "the checkpoint of a run")])
-    if str(parts["form"]) != fingerprint(split):
-        raise InputError([Fault(str(path), "", "the checkpoint of another problem", "that of this one")])
-    _fill(master, parts)
-    bases = [_basis(parts, number) for number in range(len(split.pieces))]
-    state: dict[str, Any] = {name: parts[name].item() for name in _NUMBERS}
-    state |= {name: parts.get(name) for name in _VECTORS}
-    state |= {"bases": bases, "master_times": parts["master_times"].tolist()}
-    return {**state, "trajectory": [tuple(row) for row in parts["trajectory"].tolist()]}
+    try:
+        if str(parts["form"]) != fingerprint(split):
+            raise InputError([Fault(str(path), "", "the checkpoint of another problem", "that of this one")])
+        state = _state(split, parts)
+        _fill(master, parts)
+    except KeyError as error:
+        raise InputError([Fault(str(path), str(error), "no such array", "the checkpoint of a run")]) from None
+    except (IndexError, TypeError, ValueError, UsageError) as error:
+        raise InputError([Fault(str(path), "", str(error), "the checkpoint of a run")]) from None
+    return state
+
+
+def _state(split: Split, parts: dict[str, Any]) -> State:
+    """The fields of the state, with the bounds that its point and its multipliers prove.
+
+    Raises:
+        ValueError: an array of another size, or a number out of range.
+        UsageError: the point misses a row.
+    """
+    blocks, (m, n) = len(split.pieces), split.form.shape
+    sizes = {"x": n, "duals": m, "centre": len(split.outer), "block_times": blocks, "first_feasible": blocks}
+    for name, size in sizes.items():
+        if name in parts and (parts[name].shape != (size,) or not np.isfinite(parts[name]).all()):
+            raise ValueError(f"{name} is not {size} finite numbers")
+    share = float(parts["share"])
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"share {share}")
+    state = State(
+        centre=parts.get("centre"),
+        share=share,
+        bases=[_basis(parts, number) for number in range(blocks)],
+        trajectory=[(float(t), float(low), float(high)) for t, low, high in parts["trajectory"]],
+        master_times=parts["master_times"].tolist(),
+        block_times=parts["block_times"],
+        first_feasible=parts["first_feasible"],
+        rounds=int(parts["rounds"]),
+        seconds=float(parts["seconds"]),
+        cuts=int(parts["cuts"]),
+        dropped=int(parts["dropped"]),
+    )
+    if "x" in parts:
+        x = inside(split.form, parts["x"])
+        state.lower_upper(float(split.form.c @ x), x)
+    if "duals" in parts:
+        state.raise_lower(*proved(split, parts["duals"]))
+    return state
 
 
 def _basis(parts: dict[str, Any], number: int) -> Basis | None:
@@ -111,34 +150,33 @@ def _basis(parts: dict[str, Any], number: int) -> Basis | None:
 
 
 def _fill(master: Master, parts: dict[str, Any]) -> None:
-    """The box, the appended rows in their order, and the basis."""
+    """The box, the appended rows in their order, and the basis.
+
+    Raises:
+        ValueError: a row does not follow from its proof.
+    """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))
+    split = master.split
     first, last = parts["slope_start"], parts["proof_start"]
     for r, kind in enumerate(parts["kind"].tolist()):
         slope, proof = slice(first[r], first[r + 1]), slice(last[r], last[r + 1])
-        upper = float(parts["upper_side"][r])
+        rows, multipliers = parts["proof_rows"][proof].astype(np.int64), parts["proof"][proof]
+        duals = np.zeros(split.form.shape[0])
+        duals[rows] = multipliers
         if kind < 0:
-            master.put_valid(
-                parts["places"][slope].astype(np.int64),
-                parts["slope"][slope],
-                upper,
-                parts["proof_rows"][proof].astype(np.int64),
-                parts["proof"][proof],
-            )
+            places, values = parts["places"][slope].astype(np.int64), parts["slope"][slope]
+            upper = float(parts["upper_side"][r])
+            if not follows(split, places, values, upper, duals):
+                raise ValueError(f"row {r} does not follow from its proof")
+            master.put_valid(places, values, upper, rows, multipliers)
             continue
-        master.add_cuts(
-            [
-                Cut(
-                    block=int(parts["block"][r]),
-                    feasibility=bool(kind),
-                    constant=-upper,
-                    places=parts["places"][slope].astype(np.int64),
-                    slope=parts["slope"][slope],
-                    rows=parts["proof_rows"][proof].astype(np.int64),
-                    duals=parts["proof"][proof],
-                )
-            ]
-        )
+        piece = split.pieces[int(parts["block"][r])]
+        cut = cut_of(piece, duals[piece.rows], feasibility=bool(kind))
+        if cut is None:
+            raise ValueError(f"cut {r} is proved by nothing")
+        master.add_cuts([cut])
     master.idle = parts["idle"].tolist()
+    if len(master.idle) != len(master.rows):
+        raise ValueError(f"{len(master.idle)} ages of {len(master.rows)} rows")
     master.basis = _basis(parts, -1)

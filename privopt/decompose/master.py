@@ -17,10 +17,13 @@ from privopt.decompose.split import Cut, Split, row_scale, sparse_rows, weak_dua
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.sets import IntArray
 
-__all__ = ["Master", "MasterAnswer", "ValidRows", "proved"]
+__all__ = ["Master", "MasterAnswer", "ValidRows", "follows", "proved"]
 
 ACTIVE = 1e-12
 """Multipliers up to this count as none."""
+
+IMPLIED = 1e-6
+"""A valid row may promise more than its proof by this, relative: it is added in doubles."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -100,6 +103,17 @@ def proved(split: Split, duals: FloatArray) -> tuple[float, FloatArray]:
         if bound is not None and bound > best:
             best, used = bound, kept
     return best, used
+
+
+def follows(split: Split, places: IntArray, slope: FloatArray, upper: float, duals: FloatArray) -> bool:
+    """Whether ``slope z <= upper`` over the complicating columns follows from the form's rows by multipliers.
+
+    What the combination of rows leaves of other columns, or of the slope, is taken up by the columns' bounds.
+    """
+    cost = np.zeros_like(split.form.c)
+    np.add.at(cost, split.outer[places], -slope)
+    least, _ = weak_duality(split.form, cost, duals, split.lower, split.upper)
+    return least is not None and -least <= upper + IMPLIED * (1.0 + abs(upper))
 
 
 class Master:

@@ -106,6 +106,73 @@ def test_a_checkpoint_of_another_model_is_refused(shared_model, random_block_mod
             solve(random_block_model(4), one, checkpoint=tmp_path, resume=True)
 
 
+def forged(folder, **changes):
+    file = folder / "benders.npz"
+    with np.load(file) as archive:
+        parts = dict(archive) | {name: np.asarray(value) for name, value in changes.items()}
+    np.savez(file, **{name: value for name, value in parts.items() if value.dtype != object})
+
+
+@pytest.fixture
+def early(shared_model, tmp_path):
+    """The folder of a run that was stopped after its first rounds, and the optimum."""
+
+    def interrupt(duals, x):
+        if duals is not None and x is not None:
+            raise KeyboardInterrupt
+
+    with serial() as one:
+        stopped = solve(shared_model, one, improve=interrupt, checkpoint=tmp_path)
+        whole = solve(shared_model, one)
+    assert stopped.gap > 1e-3
+    return tmp_path, whole
+
+
+def test_bounds_that_a_forged_checkpoint_claims_are_not_believed(shared_model, early):
+    folder, whole = early
+    with np.load(folder / "benders.npz") as archive:
+        x, duals = archive["x"], archive["duals"]
+        assert "lower" not in archive
+        assert "upper" not in archive
+    forged(folder, lower=1e9, upper=1e9, duals=1e6 * duals)
+    with serial() as one:
+        again = solve(shared_model, one, checkpoint=folder, resume=True)
+    assert again.status == "optimal"
+    assert again.lower <= whole.objective + 1e-9
+    assert again.objective == pytest.approx(whole.objective, rel=1e-5)
+    assert len(x) == len(again.x)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda parts: {"x": 0.5 * parts["x"]}, "misses"),
+        (lambda parts: {"x": np.zeros(3)}, "finite numbers"),
+        (lambda parts: {"share": np.nan}, "share"),
+        (lambda parts: {"kind": 0 * parts["kind"] - 1, "upper_side": parts["upper_side"] - 1}, "from its proof"),
+        (lambda parts: {"idle": parts["idle"][:1]}, "ages"),
+    ],
+)
+def test_a_forged_checkpoint_is_bad_input(shared_model, early, change, what):
+    folder, _ = early
+    with np.load(folder / "benders.npz") as archive:
+        changes = change(archive)
+    forged(folder, **changes)
+    with serial() as one, pytest.raises(InputError, match=what):
+        solve(shared_model, one, checkpoint=folder, resume=True)
+
+
+def test_cuts_of_a_forged_checkpoint_are_made_again_from_their_multipliers(shared_model, early):
+    folder, whole = early
+    with np.load(folder / "benders.npz") as archive:
+        changes = {"upper_side": archive["upper_side"] - 1e3, "slope": 2.0 * archive["slope"]}
+    forged(folder, **changes)
+    with serial() as one:
+        again = solve(shared_model, one, checkpoint=folder, resume=True)
+    assert again.bound == whole.bound
+    assert again.x.tobytes() == whole.x.tobytes()
+
+
 CHILD = """
 import sys, time
 from pathlib import Path
