@@ -1,18 +1,33 @@
-"""Watching what noise is added to: the calls of :mod:`privopt.noise`, recorded, and answered without noise."""
+"""Standing in for :mod:`privopt.noise` during trials: its calls recorded, left without noise, or answered alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from functools import cache
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+
 import privopt.noise
 from privopt.testing.profile import Query
 
-__all__ = ["recorded", "same_measurements"]
+__all__ = ["answered", "recorded", "same_measurements"]
+
+Answer = Callable[[list[Any], Fraction, str], list[Any]]
+"""``answer(values, scale, kind)``: what a call of the noise returns; kind is ``"i64"`` or ``"f64"``."""
+
+
+def _replaced(answer: Answer) -> AbstractContextManager[Any]:
+    """A block in which every call of the noise without a seed is answered so."""
+
+    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
+        scale = 1 / scale_reciprocal
+        return lambda values: answer(values, scale, kind), scale, float(scale_reciprocal)
+
+    return patch.multiple(privopt.noise, _opendp=measurement, OPENDP_DRAWS=1 << 62)
 
 
 @contextmanager
@@ -23,16 +38,30 @@ def recorded() -> Iterator[list[Query]]:
     """
     calls: list[Query] = []
 
-    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-        def keep(values: list[Any]) -> list[Any]:
-            name = f"noise call {len(calls) + 1} ({len(values)} values)"
-            calls.append(Query(name=name, values=values, scale=1 / scale_reciprocal))
-            return values
+    def keep(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
+        calls.append(Query(name=f"noise call {len(calls) + 1} ({len(values)} values)", values=values, scale=scale))
+        return values
 
-        return keep, 1 / scale_reciprocal, float(scale_reciprocal)
-
-    with patch.object(privopt.noise, "_opendp", measurement), patch.object(privopt.noise, "OPENDP_DRAWS", 1 << 62):
+    with _replaced(keep):
         yield calls
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """A block in which the calls of :mod:`privopt.noise` return the same numbers whatever noise was to be added to.
+
+    The numbers follow from how many values each call has, and from how many calls with as many came before it. What
+    a mechanism publishes inside is the same for two inputs, unless something beside the noisy values depends on them.
+    """
+    before: dict[int, int] = {}
+
+    def same(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
+        call = before[len(values)] = before.get(len(values), 0) + 1
+        numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
+        return [float(n) for n in numbers] if kind == "f64" else [int(n) for n in numbers]
+
+    with _replaced(same):
+        yield
 
 
 @contextmanager

@@ -72,6 +72,9 @@ class Profile:
             :mod:`privopt.noise` are recorded while the mechanism solves, which is better where it draws from there.
         observed: ``(release) -> numbers`` of a release that depend on the secret, always as many: what the
             statistical attack looks at. The mechanism is solved anew for each draw.
+        probabilities: ``(problem, method) -> probabilities`` of the outcomes, always as many, of a mechanism that
+            chooses one of them instead of adding noise to numbers (the exponential mechanism, the noisy maximum).
+            ``observed`` and ``draws`` then give the number of the outcome, from 0.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
             faster way exists than solving anew.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
@@ -94,6 +97,7 @@ class Profile:
     neighbours: Callable[[GeneratedProblem], Iterable[GeneratedProblem]] | None = None
     queries: Callable[[Any, str], Sequence[Query]] | None = None
     observed: Callable[[Any], ArrayLike] | None = None
+    probabilities: Callable[[Any, str], Sequence[float]] | None = None
     draws: Callable[[Any, str, int], ArrayLike] | None = None
     stricter: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
     variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 
 from privopt.errors import UnknownNameError, UsageError
 from privopt.testing.checks import CHECKS
-from privopt.testing.checks.base import Check, CheckFailedError, EnoughError, Trial
+from privopt.testing.checks.base import INSIDE, Check, CheckFailedError, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, told
@@ -117,21 +118,27 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         state.passed()
 
 
-def run_check(name: str, subject: Subject, *, how: Effort | None = None, seed: int = 0) -> CheckResult:
+def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, seed: int = 0) -> CheckResult:
     """Run one check.
 
     Args:
         name: of the check.
         subject: what is tried.
-        how: the profile; chosen by :func:`privopt.testing.efforts.effort` where None.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
         seed: of the problems drawn.
 
     Raises:
-        UnknownNameError: no check is called so.
+        UnknownNameError: no check, or no profile, is called so.
+        UsageError: a script runs the kit while the kit imports it.
     """
     if name not in CHECKS:
         raise UnknownNameError("check", name, CHECKS)
-    check, how = CHECKS[name], how or effort()
+    if os.environ.get(INSIDE) == "__main__":
+        raise UsageError(
+            'the kit runs this script in another process too: put its call under if __name__ == "__main__":'
+        )
+    check = CHECKS[name]
+    how = how if isinstance(how, Effort) else effort(how)
     made = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
     reason = check.reason_to_skip(subject)
     if reason is not None:
@@ -192,14 +199,21 @@ def run_checks(
     subject: Subject,
     names: Iterable[str] | None = None,
     *,
-    how: Effort | None = None,
+    how: Effort | str | None = None,
     expected: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> list[CheckResult]:
-    """Run checks on a subject, all of them where ``names`` is None.
+    """Run checks on a subject.
+
+    Args:
+        subject: what is tried.
+        names: of the checks; all of them where None.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
+        expected: check, or ``"method:check"``, -> why it is expected to fail.
+        seed: of the problems drawn.
 
     Raises:
-        PrivoptError: an unknown check, or an expected failure without sense.
+        PrivoptError: an unknown check or profile, or an expected failure without sense.
     """
     reasons = expected_for(subject, expected or {})
     chosen = list(CHECKS) if names is None else list(names)

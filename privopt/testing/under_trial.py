@@ -7,7 +7,7 @@ import hashlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -224,12 +224,12 @@ class Subject:
         with using(taken):
             yield here
 
-    def run(self, problem: GeneratedProblem, *, fresh: int = 0, **options: Any) -> Run:
+    def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline on a problem; the same call is answered from what was kept.
 
         Args:
             problem: to solve.
-            fresh: another number asks for another run.
+            fresh: another value asks for another run.
             options: of :class:`privopt.run.solve.Options`.
         """
         key = (problem.identity, fresh, tuple(sorted(options.items())))

@@ -1,9 +1,14 @@
 """The kit's own machinery: one call, strict expectations, what it draws, how it tells."""
 
 import math
+import os
 import random
+import subprocess
+import sys
 import tomllib
 from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -15,22 +20,28 @@ from hypothesis import strategies as st
 from privopt.declare import key, load_problem
 from privopt.errors import UnknownNameError, UsageError
 from privopt.metric.problem import MetricProblem
+from privopt.noise import discrete_laplace
 from privopt.registry import registry
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing import (
     GeneratedProblem,
+    Profile,
+    Variant,
     conformance,
     csv_bytes,
     metric_problems,
     metric_profile,
     run_check,
+    run_checks,
     subject,
     to_toml,
 )
 from privopt.testing.checks import CHECKS
 from privopt.testing.checks.inputs import wrongs
 from privopt.testing.efforts import EFFORTS, effort
+from privopt.testing.exports import exports
 from privopt.testing.metric import default_profile
+from privopt.testing.noise import answered
 from privopt.testing.runner import expected_for, judged
 from privopt.testing.strategies import (
     SHAPES,
@@ -254,3 +265,88 @@ def test_an_infeasible_problem_is_passed_over():
     tried = subject(ranks.RightRanks, guarantee="top-k")
     assert run_check("solves", tried, how=EFFORTS["dev"]).status == "passed"
     tried.close()
+
+
+class TestCalling:
+    def test_how_hard_may_be_said_by_name(self):
+        tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+        results = run_checks(tried, ["solves"], how="dev")
+        assert [result.status for result in results] == ["passed"]
+        assert results[0].examples <= EFFORTS["dev"].examples
+        with pytest.raises(UnknownNameError, match="nightly"):
+            run_checks(tried, ["solves"], how="nightli")
+        tried.close()
+
+    SCRIPT = """
+from faults.counts import RightCounts
+from privopt.testing import run_check, subject
+
+class Mine(RightCounts):
+    def solve(self, problem, context):
+        assert __name__ == "__main__" or not {elsewhere}
+        return super().solve(problem, context)
+
+def main():
+    result = run_check("seed-determinism", subject(Mine, guarantee="local-dp"), how="dev")
+    print(result.status, result.reason)
+
+{call}
+"""
+    GUARDED = 'if __name__ == "__main__":\n    main()'
+
+    def script(self, tmp_path, call, elsewhere=False):
+        file = tmp_path / "mine.py"
+        file.write_text(self.SCRIPT.format(call=call, elsewhere=elsewhere))
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, env=environment, check=False)
+        return done.stdout + done.stderr
+
+    def test_a_class_of_a_script_is_solved_in_another_process_too(self, tmp_path):
+        assert self.script(tmp_path, self.GUARDED).startswith("passed")
+        assert self.script(tmp_path, self.GUARDED, elsewhere=True).startswith("failed runs that end well here fail")
+
+    def test_a_script_without_the_guard_is_told_so(self, tmp_path):
+        assert 'put its call under if __name__ == "__main__":' in self.script(tmp_path, "main()")
+
+
+class TestExports:
+    def problem(self, **files):
+        return GeneratedProblem(toml="", files=files)
+
+    def all(self, problem, **options):
+        profile = Profile(problems=st.just(problem), **options)
+        return {made.change: made.problem.files for made in exports(profile, problem, ["c.csv"], random.Random(1))}
+
+    def test_other_orders_and_other_forms(self):
+        made = self.all(self.problem(**{"c.csv": b"id,x,count\na,0.5,3\nb,1.5,12\n"}))
+        assert [files["c.csv"] for change, files in made.items() if "by size" in change] == [
+            b"id,x,count\nb,1.5,12\na,0.5,3\n"
+        ]
+        assert made["numbers were padded"]["c.csv"] == b"id,x,count\na,0.50,3\nb,1.50,12\n"
+        quoted = next(files["c.csv"] for change, files in made.items() if "quotes" in change)
+        assert quoted == b'\xef\xbb\xbf"id","x","count"\r\n"a","0.5","3"\r\n"b","1.5","12"\r\n'
+        assert any("shuffled" in change for change in made)
+
+    def test_rows_stay_where_an_array_goes_with_them_or_their_order_means_something(self):
+        table = b"id,count\na,3\nb,12\n"
+        beside = self.all(self.problem(**{"c.csv": table, "d.npy": b""}))
+        sequence = self.all(self.problem(**{"c.csv": table}), variants={"reordering": lambda problem, chance: None})
+        for made in (beside, sequence):
+            assert not any("shuffled" in change or "by size" in change for change in made)
+            assert made
+
+    def test_the_profiles_own_way_is_taken_where_it_moves_secrets_alone(self):
+        both = self.problem(**{"c.csv": b"id,count\na,3\nb,12\n", "ids.csv": b"id\na\nb\n"})
+        way = Variant(problem=both.with_file("c.csv", b"id,count\nb,12\na,3\n"), change="mine")
+        assert "mine" in self.all(both, variants={"reordering": lambda problem, chance: way})
+        public = Variant(problem=way.problem.with_file("ids.csv", b"id\nb\na\n"), change="mine")
+        assert "mine" not in self.all(both, variants={"reordering": lambda problem, chance: public})
+
+
+def test_noise_answered_alike_does_not_depend_on_the_input():
+    def drawn(values):
+        with answered():
+            return [discrete_laplace(np.array(values), Fraction(1, 2))[0].tolist() for _ in range(2)]
+
+    assert drawn([1, 2, 3]) == drawn([7, 0, 9])
+    assert drawn([1, 2, 3])[0] != drawn([1, 2, 3])[1]

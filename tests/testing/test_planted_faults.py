@@ -1,7 +1,7 @@
 """Every planted fault is caught by the check that is named for it; what is right passes all of them."""
 
 import pytest
-from faults import counts, matrix, noise, ranks
+from faults import choice, counts, matrix, noise, ranks
 
 from privopt.testing import run_check, run_checks, subject
 from privopt.testing.checks import CHECKS
@@ -11,6 +11,8 @@ FAULTS = [
     ("solves", matrix.Crashes, "metric-dp"),
     ("certificate-holds", matrix.HonestOnePercent, "metric-dp"),
     ("guarantee-stated", matrix.GuaranteeMisstated, "metric-dp"),
+    ("evidence", noise.CalledProved, "local-dp"),
+    ("evidence", noise.TrueCountsCalledProved, "local-dp"),
     ("no-mutation", matrix.Mutates, "metric-dp"),
     ("seed-determinism", matrix.SeedIgnored, "metric-dp"),
     ("seed-determinism", matrix.WorkerDependent, "metric-dp"),
@@ -23,7 +25,11 @@ FAULTS = [
     ("sampler", matrix.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", matrix.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", noise.HalfTheNoise, "local-dp"),
+    ("epsilon-attack", noise.TrueCountsDeclared, "local-dp"),
     ("input-order", matrix.SortedRecords, "metric-dp"),
+    ("epsilon-attack", choice.AlwaysTheGreatest, "local-dp"),
+    ("fresh-noise", noise.SameNoiseInText, "local-dp"),
+    ("sensitivity", choice.ChoosesTooSharply, "local-dp"),
     ("sensitivity", noise.HalfTheScale, "local-dp"),
     ("sensitivity", noise.ChainAsPublished, "pure-dp"),
     ("objective-reported", matrix.ObjectiveMisreported, "metric-dp"),
@@ -37,6 +43,9 @@ FAULTS = [
     ("no-secret-leak", noise.SecretInArchive, "local-dp"),
     ("no-secret-leak", noise.SecretInPublicFile, "local-dp"),
     ("order-leak", noise.SortedByTruth, "local-dp"),
+    ("order-leak", noise.FirstAppearance, "local-dp"),
+    ("order-leak", noise.OwnNoiseFirstAppearance, "local-dp"),
+    ("order-leak", noise.HowItWasWritten, "local-dp"),
     ("bad-input", matrix.InputUnchecked, "metric-dp"),
     ("relabelling", matrix.ById, "metric-dp"),
     ("reordering", matrix.FirstRecord, "metric-dp"),
@@ -48,12 +57,13 @@ RIGHT = [
     (matrix.RightMatrix, "metric-dp"),
     (counts.RightCounts, "local-dp"),
     (counts.RightRegions, "pure-dp"),
+    (choice.RightChoice, "local-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 
 
 def profile_of(fault):
-    return noise.HALF if fault is noise.HalfTheNoise else None
+    return noise.HALF if fault in (noise.HalfTheNoise, noise.TrueCountsDeclared) else None
 
 
 @pytest.mark.parametrize(("check", "fault", "kind"), FAULTS, ids=lambda value: getattr(value, "__name__", value))

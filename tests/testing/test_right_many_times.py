@@ -1,7 +1,7 @@
 """Right mechanisms of each guarantee kind pass again and again: no check blames by chance."""
 
 import pytest
-from faults import counts, matrix, ranks
+from faults import choice, counts, matrix, ranks
 
 from privopt.testing import run_checks, subject
 from privopt.testing.efforts import EFFORTS
@@ -10,6 +10,7 @@ RIGHT = [
     (matrix.RightMatrix, "metric-dp"),
     (counts.RightCounts, "local-dp"),
     (counts.RightRegions, "pure-dp"),
+    (choice.RightChoice, "local-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 

@@ -1,6 +1,6 @@
 """The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
 
-from privopt.testing.checks import runs, matrix, attack, loss, files, secrets, inputs, same  # noqa: I001  (in order)
+from privopt.testing.checks import runs, evidence, matrix, attack, loss, files, secrets, inputs, same  # noqa: I001  (in order)
 from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "CheckFailedError",
     "Trial",
     "attack",
+    "evidence",
     "files",
     "inputs",
     "loss",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import islice
@@ -11,17 +12,20 @@ import hypothesis
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.errors import PrivoptError
+from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.metric.attack import epsilon_lower
 from privopt.testing.checks.base import NOISE, Trial, check
-from privopt.testing.checks.matrix import CONFIDENCE, METRIC, required
+from privopt.testing.checks.matrix import CONFIDENCE, METRIC, plausible, required
 from privopt.testing.noise import recorded, same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject
 
 __all__ = ["queries_of"]
+
+ROOM: Final = 1e-9
+"""By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon."""
 
 NEIGHBOURS: Final = 60
 """Neighbours of one problem that are searched."""
@@ -47,11 +51,17 @@ def queries_of(subject: Subject, problem: Any) -> Sequence[Query]:
     return calls
 
 
-@check("sensitivity", kinds=NOISE, needs=_has_neighbours, least=10)
+@check("sensitivity", version=2, kinds=NOISE, needs=_has_neighbours, least=10)
 def sensitivity(trial: Trial) -> None:
-    """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
+    """Between neighbours, what noise is added to changes by no more than the noise is scaled for.
+
+    Of a mechanism that chooses instead of adding noise, the probabilities of what it chooses are compared.
+    """
     problem = trial.problem()
     subject = trial.subject
+    if subject.profile.probabilities is not None:
+        _compare_choices(trial, problem)
+        return
     loaded = trial.load(problem)
     epsilon = Fraction(subject.epsilon(loaded))
     try:
@@ -60,8 +70,8 @@ def sensitivity(trial: Trial) -> None:
         hypothesis.reject()
     if not before:
         trial.fail(
-            "no noise was drawn through privopt.noise, and the profile has no `queries` that tell what noise is added "
-            f"to; yet {subject.kind} is claimed",
+            "no noise was drawn through privopt.noise, and the profile has neither `queries`, what noise is added to, "
+            f"nor `probabilities`, of what is chosen; yet {subject.kind} is claimed",
             problem,
         )
     worst: tuple[Fraction, str] | None = None
@@ -87,6 +97,38 @@ def sensitivity(trial: Trial) -> None:
             )
     if worst is not None:
         trial.fail(worst[1], problem)
+
+
+def _compare_choices(trial: Trial, problem: GeneratedProblem) -> None:
+    """Hold the probabilities of what is chosen against those of every neighbour."""
+    loaded = trial.load(problem)
+    epsilon = float(trial.subject.epsilon(loaded))
+    before = _choice(trial.subject, loaded)
+    for neighbour in _neighbours(trial, problem):
+        after = _choice(trial.subject, trial.load(neighbour))
+        if len(before) != len(after):
+            trial.fail(
+                f"one of {len(before)} outcomes is chosen, for a neighbour one of {len(after)}. The neighbour:\n"
+                f"{_news(problem, neighbour)}",
+                problem,
+            )
+        for place, (one, two) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
+            ratio = abs(math.log(one / two)) if one and two else math.inf if one or two else 0.0
+            if ratio > epsilon + ROOM * max(1.0, epsilon):
+                trial.fail(
+                    f"outcome {place} is chosen with probability {one:.6g}, for a neighbour with {two:.6g}: log ratio "
+                    f"{ratio:.6g}, epsilon allows {epsilon:g}. The neighbour:\n{_news(problem, neighbour)}",
+                    problem,
+                )
+
+
+def _choice(subject: Subject, loaded: Any) -> NDArray[np.float64]:
+    """Probabilities of what a mechanism chooses, as its profile states them."""
+    assert subject.profile.probabilities is not None  # only asked where it has them
+    found = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
+    if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > ROOM:
+        raise UsageError(f"the profile's `probabilities` are {found}; wanted one number an outcome, sum 1")
+    return found
 
 
 def _spent(before: Sequence[Query], after: Sequence[Query]) -> tuple[Fraction, list[tuple[str, bool]]]:
@@ -173,6 +215,8 @@ def _attack_noise(trial: Trial, problem: GeneratedProblem) -> None:
     epsilon = float(trial.subject.epsilon(loaded[0]))
     with same_measurements():
         one, two = (_draws(trial, each) for each in loaded)
+    if trial.subject.profile.probabilities is not None:
+        _drawn_as_stated(trial, pair[0], _choice(trial.subject, loaded[0]), one)
     found = _best_attack(one, two)
     if found > epsilon * (1 + 1e-12):
         trial.fail(
@@ -180,6 +224,18 @@ def _attack_noise(trial: Trial, problem: GeneratedProblem) -> None:
             f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{_news(*pair)}",
             pair[0],
         )
+
+
+def _drawn_as_stated(trial: Trial, problem: GeneratedProblem, stated: NDArray[np.float64], draws: NDArray[Any]) -> None:
+    """Hold what was chosen, its number in the first column, against the profile's probabilities."""
+    for place, probability in enumerate(stated.tolist()):
+        hits = int((draws[:, 0] == place).sum())
+        if not plausible(hits, len(draws), min(1.0, probability)):
+            trial.fail(
+                f"outcome {place} was chosen {hits} times in {len(draws)}; the profile's `probabilities` say "
+                f"{probability * len(draws):.6g} times",
+                problem,
+            )
 
 
 def _draws(trial: Trial, loaded: Any) -> NDArray[Any]:

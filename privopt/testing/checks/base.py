@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -17,7 +17,7 @@ from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["ANY_CLAIM", "CHECKS", "LITTLE", "NOISE", "Check", "CheckFailedError", "Trial", "check"]
+__all__ = ["ANY_CLAIM", "CHECKS", "INSIDE", "LITTLE", "NOISE", "SEED", "Check", "CheckFailedError", "Trial", "check"]
 
 T = TypeVar("T")
 
@@ -29,6 +29,12 @@ ANY_CLAIM: Final = frozenset({"metric-dp", "pure-dp", "local-dp", "top-k"})
 
 LITTLE: Final = Decimal("0.015625")
 """An epsilon with so much noise that a true number comes out of it once in a hundred draws."""
+
+SEED: Final = 20_240_501
+"""The ``--seed`` of checks that compare two runs of it."""
+
+INSIDE: Final = "PRIVOPT_KIT_INSIDE"
+"""Environment variable of the process that imports a mechanism's module to solve once more: the module's name."""
 
 EVERY: Final = ANY_CLAIM | {"none"}
 
@@ -180,12 +186,12 @@ class Trial:
         """Random choices that are always the same for a problem."""
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
 
-    def attempt(self, problem: GeneratedProblem, *, fresh: int = 0, **options: Any) -> Run:
+    def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline, whatever comes of it."""
         self._still()
         return self.subject.run(problem, fresh=fresh, **options)
 
-    def run(self, problem: GeneratedProblem, *, fresh: int = 0, **options: Any) -> Run:
+    def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline; an example that has no solution, or that another check fails, is passed over."""
         made = self.attempt(problem, fresh=fresh, **options)
         if made.error is not None:

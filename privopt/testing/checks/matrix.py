@@ -13,7 +13,7 @@ from privopt.testing.checks.base import Trial, check
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run
 
-__all__ = ["CONFIDENCE", "greatest_log_ratio", "required"]
+__all__ = ["CONFIDENCE", "greatest_log_ratio", "plausible", "required"]
 
 METRIC: Final = frozenset({"metric-dp"})
 UNIT: Final = 2**63
@@ -130,7 +130,7 @@ def sampler(trial: Trial) -> None:
     for k, output in enumerate(outputs):
         places = np.flatnonzero(np.array(drawn) == output)
         expected = rows[number][k] / UNIT
-        if not _plausible(len(places), count, expected):
+        if not plausible(len(places), count, expected):
             trial.fail(
                 f"output {output} came {len(places)} times in {count} samples of record {record}; its weight says "
                 f"{expected * count:.6g} times",
@@ -148,7 +148,7 @@ def sampler(trial: Trial) -> None:
                 )
 
 
-def _plausible(hits: int, count: int, probability: float) -> bool:
+def plausible(hits: int, count: int, probability: float) -> bool:
     """Whether a binomial count is inside its two-sided interval at :data:`CONFIDENCE`."""
     from scipy.special import bdtr, bdtrc
 

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import zipfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import hypothesis
-
 from privopt.run.folder import PRIVATE
-from privopt.testing.checks.base import ANY_CLAIM, LITTLE, NOISE, Trial, check
+from privopt.testing.checks.base import ANY_CLAIM, LITTLE, NOISE, SEED, Trial, check
+from privopt.testing.exports import exports, secret_files
+from privopt.testing.noise import answered
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.under_trial import Run, Subject
+from privopt.testing.public import public_bytes, published
+from privopt.testing.under_trial import Subject
 
-__all__ = ["public_bytes"]
+__all__: list[str] = []
 
 AGAIN: Final = 4
 """Runs in all of which a secret must stand to be called a leak."""
 
+SOME: Final = 2
+"""Ways of writing the secret that are tried on one problem, in the order of chance."""
 
-def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Contents of the files outside ``private/``, the members of archives included."""
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if not path.is_file() or name.split("/")[0] == PRIVATE:
-            continue
-        contents = path.read_bytes()
-        yield name, contents
-        if zipfile.is_zipfile(io.BytesIO(contents)):
-            with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-                for member in archive.namelist():
-                    yield f"{name}:{member}", archive.read(member)
+CONSTANT: Final = 12
+"""Runs on each of two neighbours in which something public must be the same to be called no matter of chance.
+
+Under an epsilon near 0 an event has nearly the same probability p for both, and p**12 (1 - p)**12 is below 1e-7.
+"""
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:
@@ -90,34 +84,105 @@ def no_secret_leak(trial: Trial) -> None:
             )
 
 
-def _first_columns(run: Run) -> dict[str, list[str]]:
-    """First column of each public table, in the order of its rows."""
-    found = {}
-    for name, contents in public_bytes(run.folder):
-        if name.endswith(".csv"):
-            rows = csv.reader(io.StringIO(contents.decode("utf-8", "replace")))
-            found[name] = [row[0] for row in rows if row]
-    return found
+# --- what the order and the form of the secret tell ------------------------------------------------------
 
 
-@check("order-leak", kinds=NOISE, needs=_is_secretive)
+@check("order-leak", version=2, kinds=NOISE, needs=_is_secretive, share=0.6, least=6)
 def order_leak(trial: Trial) -> None:
-    """The order of rows in public files does not depend on the secret."""
+    """Public files are the same however the secret is written down, and for neighbours wherever the noise is the same.
+
+    Copies of the secret in another row order and in other forms must give equal public files under the same seed.
+    Neighbours, written in those ways too, must give equal ones where every call of the noise is answered alike; where
+    the mechanism draws noise of its own, what is always the same for one input must be the same for its neighbour.
+    """
     problem = trial.problem()
+    copies = list(exports(trial.subject.profile, problem, _secret(trial, problem), trial.chance(problem)))
+    for copy in trial.chance(problem).sample(copies, min(len(copies), SOME)):
+        for part, difference in _always_different(trial, problem, copy.problem, runs=2, seed=SEED):
+            trial.fail(f"{copy.change}, and {part} is another under the same seed: {difference}", problem)
     make = trial.subject.profile.neighbours
-    if make is None:
-        hypothesis.reject()
-    near = list(islice(make(problem), 40))
+    near = [] if make is None else list(islice(make(problem), 40))
     if not near:
         return
+    if problem.get("privacy.epsilon") is not None:
+        problem, near = _with_little(problem), [_with_little(each) for each in near]
     other: GeneratedProblem = trial.chance(problem).choice(near)
-    one, two = trial.run(problem), trial.run(other)
-    for name, column in _first_columns(one).items():
-        second = _first_columns(two).get(name, [])
-        if column != second:
-            place = next((n for n, (a, b) in enumerate(zip(column, second, strict=False)) if a != b), len(second))
-            trial.fail(
-                f"{name}: row {place + 1} is {[*column, 'nothing'][place]!r} here and "
-                f"{[*second, 'nothing'][place]!r} for a neighbour; rows must keep the order of the input",
-                problem,
-            )
+    anew = list(_both_written_anew(trial, problem, other))
+    for one, two, change in [(problem, other, ""), *trial.chance(problem).sample(anew, min(len(anew), 1))]:
+        for part, difference in _always_different(trial, one, two, runs=CONSTANT, alike=True):
+            trial.fail(f"{change}{part} is always another for a neighbour: {difference}", one)
+
+
+def _with_little(problem: GeneratedProblem) -> GeneratedProblem:
+    return problem.with_key("privacy.epsilon", LITTLE)
+
+
+def _secret(trial: Trial, problem: GeneratedProblem) -> list[str]:
+    return secret_files(trial.load(problem))
+
+
+def _both_written_anew(
+    trial: Trial, problem: GeneratedProblem, other: GeneratedProblem
+) -> Iterator[tuple[GeneratedProblem, GeneratedProblem, str]]:
+    """A problem and its neighbour, each exported in the same ways but with rows in an order of its own."""
+    secret = _secret(trial, problem)
+    pair = [list(exports(trial.subject.profile, each, secret, trial.chance(each))) for each in (problem, other)]
+    changes = {variant.change: variant.problem for variant in pair[1]}
+    for variant in pair[0]:
+        if variant.change in changes:
+            yield variant.problem, changes[variant.change], f"both: {variant.change}; then "
+
+
+def _always_different(
+    trial: Trial,
+    one: GeneratedProblem,
+    two: GeneratedProblem,
+    *,
+    runs: int,
+    alike: bool = False,
+    seed: int | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Public parts that are the same in all of some runs on each of two inputs, and differ between the two.
+
+    Args:
+        trial: the example.
+        one: a problem.
+        two: another.
+        runs: how many on each.
+        alike: whether calls of the noise are answered alike.
+        seed: of the runs.
+    """
+    suspects: dict[str, tuple[bytes, bytes]] = {}
+    for number in range(runs):
+        parts = []
+        for problem in (one, two):
+            with answered() if alike else nullcontext():
+                run = trial.attempt(problem, fresh=("alike", number) if alike else number, seed=seed)
+            if run.error is not None:
+                return  # that it is not solved, or written another way is refused, publishes nothing
+            parts.append(published(run.folder))
+        first, second = parts
+        if number == 0:
+            suspects = {
+                name: (first.get(name, b""), second.get(name, b""))
+                for name in {**first, **second}
+                if first.get(name) != second.get(name)
+            }
+        else:
+            now = {name: (first.get(name, b""), second.get(name, b"")) for name in suspects}
+            suspects = {name: pair for name, pair in suspects.items() if now[name] == pair}
+        if not suspects:
+            return
+    for name, pair in suspects.items():
+        yield name, _first_difference(*pair)
+
+
+def _first_difference(one: bytes, two: bytes) -> str:
+    try:
+        lines = [contents.decode("utf-8").splitlines() for contents in (one, two)]
+    except UnicodeDecodeError:
+        place = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+        return f"byte {place + 1} of {len(one)} here and of {len(two)} there"
+    place = next((n for n, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
+    shown = [repr(each[place][:80]) if place < len(each) else "nothing" for each in lines]
+    return f"line {place + 1} is {shown[0]} here and {shown[1]} there"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from privopt.declare import File, key
 from privopt.declare.schema import positive
-from privopt.declare.tables import Column, duplicate_faults, read_table
+from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.exact.certify import certify_additive
 from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
@@ -47,6 +47,7 @@ class CountProblem:
     privacy: Budget = key(help="how much may leak")
     loaded: Any = field(init=False, default=None, eq=False, repr=False)
     names: Any = field(init=False, default=None, eq=False, repr=False)
+    listed: Any = field(init=False, default=None, eq=False, repr=False)
 
     def prepare(self, file: str) -> None:
         names = read_table(self.counts.ids, [Column(name="id", kind="id")])["id"]
@@ -58,10 +59,15 @@ class CountProblem:
             return
         columns = [Column(name="id", kind="id"), Column(name="count", kind="count", least=0)]
         table = read_table(self.counts.table, columns)
-        if table["id"].tolist() != names.tolist():
-            name = self.counts.table.name
-            raise InputError([Fault(name, "column id", "other ids", f"those of {self.counts.ids.name}, in order")])
-        object.__setattr__(self, "loaded", table["count"])
+        if sorted(table["id"].tolist()) != sorted(names.tolist()):
+            raise InputError(
+                [Fault(self.counts.table.name, "column id", "other ids", f"those of {self.counts.ids.name}")]
+            )
+        object.__setattr__(self, "listed", table["id"])
+        place = check_ids(self.counts.table, table["id"], names, "id", "an id")
+        counts = np.empty_like(table["count"])
+        counts[place] = table["count"]
+        object.__setattr__(self, "loaded", counts)
 
 
 @frozen(kw_only=True, eq=False)

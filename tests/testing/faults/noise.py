@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from faults.counts import COUNTS, REGIONS, CountRelease, RightCounts, RightRegions
-from privopt.interfaces import Outcome
+from faults.counts import COUNTS, REGIONS, Additive, CountRelease, RightCounts, RightRegions
+from privopt.interfaces import Certificate, Outcome
 from privopt.noise import discrete_laplace
 from privopt.testing import Query, csv_bytes
 
@@ -85,11 +85,85 @@ class SortedByTruth(RightCounts):
         return []
 
 
+@frozen(kw_only=True)
+class _Proved(Additive):
+    """Calls noise proved: the scale it measures is the one it was given."""
+
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return evolve(super().measure(release), evidence="proved", rests_on="")
+
+
+class CalledProved(RightCounts):
+    """Adds its noise, and calls that proved."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _Proved(epsilon=problem.privacy.epsilon)
+
+
+class TrueCountsCalledProved(CalledProved):
+    """Publishes the true counts as noisy ones, and calls that proved."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return problem.loaded
+
+
+class TrueCountsDeclared(RightCounts):
+    """Publishes the true counts as noisy ones, by its word; what it tells the kit is the right scale."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return problem.loaded
+
+
+class FirstAppearance(RightCounts):
+    """Lists the places in the order in which the secret table names them first."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
+        ids = tuple(problem.listed.tolist())
+        return evolve(outcome, release=CountRelease(ids=ids, noisy=tuple(noisy[name] for name in ids)))
+
+    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
+        return []
+
+
+class OwnNoiseFirstAppearance(FirstAppearance):
+    """The same, with a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        own = np.random.default_rng(context.seed)
+        return problem.loaded + np.round(
+            own.laplace(0, float(1 / problem.privacy.epsilon), len(problem.loaded))
+        ).astype(int)
+
+
+class HowItWasWritten(RightCounts):
+    """Says how long the secret file was, which is another for every program that writes it."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return evolve(outcome, details={"told": {"bytes": len(problem.counts.table.here.read_bytes())}})
+
+
 class AlwaysTheSameNoise(RightCounts):
     """A seed of its own: the noise is the same every time."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
         return discrete_laplace(problem.loaded, problem.privacy.epsilon, seed=context.seed or 1)[0]
+
+
+@frozen(kw_only=True, eq=False)
+class _InText(CountRelease):
+    def write(self, folder: Path) -> None:
+        (folder / "noisy.txt").write_text(" ".join(map(str, self.noisy)), "utf-8")
+
+
+class SameNoiseInText(AlwaysTheSameNoise):
+    """The same, in a file that is no table."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return evolve(outcome, release=_InText(ids=outcome.release.ids, noisy=outcome.release.noisy))
 
 
 class SeedNotTold(RightCounts):

@@ -1,0 +1,63 @@
+"""Checks of what a certificate rests on: a draw of noise proves nothing, and no conditions hold nothing."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from privopt.testing.checks.base import ANY_CLAIM, LITTLE, Trial, check
+from privopt.testing.noise import recorded
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.public import artefact
+from privopt.testing.under_trial import Run
+
+__all__: list[str] = []
+
+DRAWS: Final = 12
+"""Runs on one problem that show whether its release is a draw."""
+
+
+def _evidence(run: Run) -> Any:
+    assert run.result is not None  # runs that ended well have one
+    return run.result["certificate"].get("evidence")
+
+
+@check("evidence", kinds=ANY_CLAIM, private=True, share=0.3, least=3)
+def evidence(trial: Trial) -> None:
+    """Nothing is called proved that noise keeps: one draw shows nothing of the noise, nor that there was any."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    stated = _evidence(run)
+    if stated not in ("proved", "declared"):
+        trial.fail(f"certificate.evidence is {stated!r} for a release that claims {trial.subject.kind}", problem)
+    if stated == "declared" or not trial.subject.noisy:
+        return
+    with recorded():
+        quiet = trial.attempt(problem, fresh="without noise")
+    if quiet.error is None and artefact(quiet.folder) != artefact(run.folder) and _evidence(quiet) == "proved":
+        trial.fail('with all noise left out, the certificate says "proved" all the same; wanted "declared"', problem)
+    if problem.get("privacy.epsilon") is not None:
+        problem = problem.with_key("privacy.epsilon", LITTLE)
+    first = _always(trial, problem)
+    if first is None:
+        trial.fail(
+            'the release is a draw, another in each run, and the certificate says "proved"; no one draw shows what '
+            'noise it came from: wanted "declared"',
+            problem,
+        )
+    make = trial.subject.profile.neighbours
+    for neighbour in islice(() if make is None else make(problem), 4):
+        second = _always(trial, neighbour)
+        if second is not None and second != first:
+            trial.fail(
+                'the release follows from the secret without any noise, and the certificate says "proved": '
+                f"{DRAWS} runs gave the same, and another for a neighbour",
+                problem,
+            )
+
+
+def _always(trial: Trial, problem: GeneratedProblem) -> dict[str, bytes] | None:
+    """What all of some runs on a problem release; None where they differ."""
+    first = artefact(trial.run(problem).folder)
+    again = (artefact(trial.run(problem, fresh=number).folder) for number in range(1, DRAWS))
+    return first if all(other == first for other in again) else None
