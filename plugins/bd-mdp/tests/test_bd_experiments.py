@@ -12,6 +12,7 @@ from bd_mdp_paper import sources
 from bd_mdp_paper.command import main
 from bd_mdp_paper.kinds import Kinds
 from bd_mdp_paper.losses import exponential
+from bd_mdp_paper.runs import Cell, Runs
 from privopt.errors import InputError, UsageError
 
 
@@ -51,6 +52,17 @@ def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(t
     main(["--quick", "--out", str(tmp_path), "--limit", "2"])
     assert "method" not in capsys.readouterr().err
     assert rows_of(tmp_path / "runs.csv") == runs
+
+
+def test_a_run_that_was_killed_before_its_row_leaves_no_block_twice(tmp_path):
+    cell = Cell(kind="grid", records=8, epsilon=1.0, method="cold", limit=4.0, subsets=2)
+    Runs(Kinds(), tmp_path).do(cell)
+    before = {name: rows_of(tmp_path / name) for name in ("blocks.csv", "masters.csv")}
+    assert all(before.values())
+    (tmp_path / "runs.csv").unlink()
+    Runs(Kinds(), tmp_path).do(cell)
+    assert len(rows_of(tmp_path / "runs.csv")) == 1
+    assert {name: rows_of(tmp_path / name) for name in before} == before
 
 
 def test_the_exponential_mechanism_keeps_metric_dp():

@@ -8,6 +8,7 @@ from importlib import import_module
 
 import pytest
 
+from fl_linear_paper import command
 from fl_linear_paper.command import COLUMNS, main
 from privopt.testing.data import data_path
 
@@ -53,10 +54,12 @@ def test_auto_over_the_mean_counts_quick(tmp_path):
         assert cost["auto", "exact", mean] <= 1.05 * cost["best", "exact", mean]
 
 
-def test_same_seed_same_table(tmp_path):
+def test_same_seed_same_table_and_nothing_is_run_again(tmp_path, monkeypatch):
     for name in ("one", "two"):
         main(["--quick", "--only", "fig3b", "--out", str(tmp_path / name), "--seed", "5"])
     assert (tmp_path / "one" / "fig3b.csv").read_bytes() == (tmp_path / "two" / "fig3b.csv").read_bytes()
+    monkeypatch.setattr(command.Plan, "run", lambda *_: pytest.fail("run again"))
+    assert main(["--quick", "--only", "fig3b", "--out", str(tmp_path / "one"), "--seed", "5"]) == 0
 
 
 OWN = [f"privopt_fl_linear.{name}" for name in ("location", "margins", "metric", "milp", "quantiles")]

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pytest
 
+from hierarchical_dp_paper import command, runtimes
 from hierarchical_dp_paper.command import main
 from hierarchical_dp_paper.generate import census, taxi
 
@@ -63,7 +64,7 @@ def test_virginia_is_refused_with_the_figure(tmp_path):
         check_totals(tmp_path / "totals.csv", read_counts(tmp_path / "counts.csv", 1))
 
 
-def test_quick_experiments_write_their_tables_and_pictures(tmp_path):
+def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp_path, monkeypatch):
     assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"table_7_census.csv", "table_7_taxi.csv", "splits.csv", "figure_7.csv", "figure_7.png"}
@@ -78,3 +79,8 @@ def test_quick_experiments_write_their_tables_and_pictures(tmp_path):
         ours, theirs = by_method["cumulative-smoothed", epsilon], by_method["cumulative-dp", epsilon]
         both = [np.array([float(row[f"level_{level}"]) for level in (1, 2, 3)]) for row in (ours, theirs)]
         assert both[0].sum() <= 0.7 * both[1].sum()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(command, "run_methods", lambda methods, *_, **__: [pytest.fail("run again") for _ in methods])
+    monkeypatch.setattr(runtimes, "seconds_within", lambda *_: pytest.fail("run again"))
+    assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -7,6 +7,7 @@ import csv
 import numpy as np
 import pytest
 
+from photo_censor_paper import command
 from photo_censor_paper.command import main
 from photo_censor_paper.generate import COLLECTIONS, collections, sizes
 from photo_censor_paper.published import PAPER
@@ -46,7 +47,7 @@ def rows(path):
         return list(csv.DictReader(stream))
 
 
-def test_every_table_and_picture_from_one_command(tmp_path):
+def test_every_table_and_picture_from_one_command_and_nothing_twice(tmp_path, monkeypatch):
     assert main(["--quick", "--out", str(tmp_path)]) == 0
     for name in ("figure1", "figure2", "figure3", "table3"):
         assert (tmp_path / f"{name}.png").stat().st_size > 5000
@@ -68,3 +69,7 @@ def test_every_table_and_picture_from_one_command(tmp_path):
     proofs = rows(tmp_path / "proofs.csv")
     assert {row["what"] for row in proofs} >= {"table5", "figure1", "table2 R-16 top-1", "table3 Albums 25.0%"}
     assert all(0 <= int(row["unproved_within_limit"]) <= int(row["solved"]) for row in proofs)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(command, "solve", lambda *_, **__: pytest.fail("solved again"))
+    assert main(["--quick", "--out", str(tmp_path)]) == 0
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

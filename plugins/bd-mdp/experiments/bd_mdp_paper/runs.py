@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from attrs import define, field, frozen
 
 from bd_mdp_paper.kinds import Kinds
 from experiments.command import say
-from experiments.tables import Sheet, write_rows
+from experiments.tables import Row, Sheet, write_rows
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.metric.optimal.instance import Instance
@@ -138,8 +139,8 @@ class Runs:
             return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
         seconds, solution, parts = time.monotonic() - began, found.solution, found.parts
         self._keep_trajectory(cell, found.largest)
-        for number, part in enumerate(parts):
-            self._keep_blocks(cell, number, part)
+        self.blocks.once(cell.key, lambda: _blocks(parts))
+        self.masters.once(cell.key, lambda: _masters(parts))
         return {
             "status": solution.status,
             "rounds": sum(part["rounds"] for part in parts),
@@ -163,31 +164,30 @@ class Runs:
         )
         write_rows(self.folder / "trajectories" / f"{cell.slug}.csv", ("step", "seconds", "lower", "upper"), rows)
 
-    def _keep_blocks(self, cell: Cell, number: int, part: dict[str, Any]) -> None:
+
+def _blocks(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    """A row a block of the parts of an instance that had Benders rounds."""
+    columns = ("block_sizes", "block_boundaries", "rounds_to_feasible_by_block", "seconds_by_block")
+    for number, part in enumerate(parts):
         if "seconds_by_block" not in part:
-            return
-        columns = ("block_sizes", "block_boundaries", "rounds_to_feasible_by_block", "seconds_by_block")
-        self.blocks.add(
-            *(
-                {
-                    **cell.key,
-                    "block": f"{number}.{block}",
-                    "records_inside": inside,
-                    "boundary_records": around,
-                    "rounds_to_feasible": first,
-                    "seconds": f"{seconds / max(part['rounds'], 1):.5f}",
-                }
-                for block, (inside, around, first, seconds) in enumerate(
-                    zip(*(part[column] for column in columns), strict=True)
-                )
-            )
-        )
-        self.masters.add(
-            *(
-                {**cell.key, "round": f"{number}.{turn}", "seconds": f"{seconds:.5f}"}
-                for turn, seconds in enumerate(part["master_seconds_by_round"], 1)
-            )
-        )
+            continue
+        rows = zip(*(part[column] for column in columns), strict=True)
+        for block, (inside, around, first, seconds) in enumerate(rows):
+            yield {
+                "block": f"{number}.{block}",
+                "records_inside": inside,
+                "boundary_records": around,
+                "rounds_to_feasible": first,
+                "seconds": f"{seconds / max(part['rounds'], 1):.5f}",
+            }
+
+
+def _masters(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    """A row a round of the master."""
+    for number, part in enumerate(parts):
+        if "seconds_by_block" in part:
+            for turn, seconds in enumerate(part["master_seconds_by_round"], 1):
+                yield {"round": f"{number}.{turn}", "seconds": f"{seconds:.5f}"}
 
 
 def _by_auto(cell: Cell, instance: Instance) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def _timed(method: str, sizes: int, seed: int, small: bool, limit: float) -> flo
     levels = data.levels
     named = {"hierarchical": "hierarchical-dp", "cumulative": "cumulative-dp"}.get(method, method)
     tables = method.startswith("tables")
-    task = task_of("hierarchical-dp" if tables else named, data, levels, Fraction(1), shares=None, seed=seed)
+    task = task_of("hierarchical-dp" if tables else named, data, levels, Fraction(1), seed=seed)
     if not tables:  # compiled and loaded before the clock starts
         little = _cut_taxi(3, seed, small=True)
         run_methods([task.method], little, little.levels, Fraction(1), seed=seed)

@@ -43,27 +43,27 @@ def task_of(
     levels: Sequence[Ints],
     epsilon: Fraction,
     *,
-    shares: Sequence[Fraction] | None,
+    shares: Sequence[Fraction] | None = None,
     seed: int,
+    kept: dict[Any, list[Ints]] | None = None,
 ) -> Task:
-    """Noise under a seed (experiments are not releases), and what the method is given after it."""
-    return _task(method, data, levels, epsilon, shares, seed, {})
+    """Noise under a seed (experiments are not releases), and what the method is given after it.
 
-
-def _task(
-    method: str,
-    data: Census,
-    levels: Sequence[Ints],
-    epsilon: Fraction,
-    shares: Sequence[Fraction] | None,
-    seed: int,
-    kept: dict[Any, list[Ints]],
-) -> Task:
+    Args:
+        method: its name.
+        data: the truth.
+        levels: counts of every level of it.
+        epsilon: budget.
+        shares: of the levels; None: even.
+        seed: of the noise.
+        kept: noise by what was measured: methods that measure the same are given the same.
+    """
+    kept = {} if kept is None else kept
     rule = METHODS[method]
     budgets = level_budgets(epsilon, method, data.tree.depth, shares)
     totals = rule.totals == "always"
     key = (rule.query, budgets, totals)
-    if key not in kept:  # methods that measure the same are given the same noise
+    if key not in kept:
         kept[key] = draw(method, levels, budgets, totals=totals, most=1, seed=seed)[0]
     tops = [level.sum(axis=1) for level in levels]
     delta = sensitivity(method, 1)
@@ -92,7 +92,7 @@ def run_methods(
     kept: dict[Any, list[Ints]] = {}
     trials = []
     for method in methods:
-        task = _task(method, data, levels, epsilon, shares, seed, kept)
+        task = task_of(method, data, levels, epsilon, shares=shares, seed=seed, kept=kept)
         start = perf_counter()
         found, _ = fit(task)
         seconds = perf_counter() - start
