@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from attrs import Factory, define, evolve, field, frozen
 from attrs.validators import in_
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from privopt.run.report.page import Section
 
 __all__ = [
+    "AGAIN",
     "Certificate",
     "Decomposer",
     "Evidence",
@@ -45,6 +46,9 @@ __all__ = [
     "SolveContext",
     "UtilityLoss",
 ]
+
+AGAIN: Final = "A second release of the same secret: it spends epsilon again."
+"""What no notion covers, in a report's words."""
 
 Progress = Callable[[str, int, float | None, float | None], None]
 """``progress(phase, round, lower, upper)``: bounds in the objective's unit, None where unknown."""
@@ -62,7 +66,7 @@ class Guarantee:
     1.0
 
     Attributes:
-        kind: one of :data:`privopt.specs.GUARANTEE_KINDS`.
+        kind: name of a registered notion of privacy.
         epsilon: exact value; None where the kind has none.
         unit: of epsilon, e.g. ``"per km"`` or ``"per group"``.
         scope: which pairs or neighbours: ``"all-pairs"``, ``"neighbours"``, ``"own-matrix"`` for metric DP.
@@ -216,7 +220,34 @@ class Release(ABC):
 
 
 class PrivacyConstraint(ABC):
-    """One notion of privacy: emits its rows into a model and measures a release."""
+    """One notion of privacy: emits its rows into a model, measures a release, and says in words what it promises.
+
+    Registered as a kind of role ``"notion"`` (:class:`privopt.specs.KindSpec`), under the name that
+    :attr:`Guarantee.kind` has.
+
+    Attributes:
+        kind: that name.
+        checks: families of the kit's checks that apply: ``"matrix"`` (the release is an obfuscation matrix),
+            ``"noise"`` (fresh noise is added to counts), ``"choice"`` (one result, chosen without noise).
+    """
+
+    kind: ClassVar[str] = ""
+    checks: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def keys(cls) -> type | None:
+        """The class of ``[privacy]`` in metric problems where ``kind`` names this notion; None: it cannot be named."""
+        return None
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """What a release promises, in one sentence for everybody, from its result.json."""
+        return str(result["guarantee"].get("statement") or "No statement.")
+
+    @classmethod
+    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """What was checked of a release, and what was not: a line each."""
+        return [str(result["certificate"]["arithmetic"])], [AGAIN]
 
     @property
     @abstractmethod

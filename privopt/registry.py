@@ -1,4 +1,4 @@
-"""Discovery: which mechanisms are installed, from which distribution, and which plugins are broken.
+"""Discovery: which mechanisms and kinds are installed, from which distribution, and which plugins are broken.
 
 The entry points are walked here, one by one, so that a plugin that fails to import is shown with its
 reason and stops nothing. Nothing that a plugin's mechanisms need is imported before one is asked for.
@@ -6,33 +6,72 @@ reason and stops nothing. Nothing that a plugin's mechanisms need is imported be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pluggy
 from attrs import field, frozen
 
 from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageError
-from privopt.specs import GROUP, Hooks, MechanismSpec, MethodSpec
+from privopt.specs import GROUP, ROLES, Hooks, KindSpec, MechanismSpec, MethodSpec
 
 if TYPE_CHECKING:
     from privopt.interfaces import Mechanism
 
-__all__ = ["Broken", "Registered", "Registry", "discover", "registry", "using"]
+__all__ = ["Broken", "Kind", "Registered", "Registry", "discover", "registry", "using"]
+
+S = TypeVar("S", MechanismSpec, KindSpec)
+_MECHANISM = "privopt.interfaces:Mechanism"
+
+
+def _named(target: str) -> Any:
+    """What ``"package.module:Name"`` names."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
 
 
 @frozen(kw_only=True)
-class Registered:
-    """A mechanism and the distribution that brings it."""
+class _Brought(Generic[S]):
+    """A spec and the distribution that brings it."""
 
-    spec: MechanismSpec
+    spec: S
     plugin: str
     version: str
+
+    def _class(self, base: str) -> type:
+        try:
+            cls = _named(self.spec.target)
+        except (ImportError, AttributeError) as error:
+            raise RegistryError(
+                f"{self.plugin}: {self.spec.name}: {self.spec.target} cannot be loaded: {error}"
+            ) from error
+        wanted = _named(base)
+        if not (isinstance(cls, type) and issubclass(cls, wanted)):
+            raise RegistryError(f"{self.plugin}: {self.spec.name}: {self.spec.target} is no privopt {wanted.__name__}")
+        return cls
+
+
+@frozen(kw_only=True)
+class Kind(_Brought[KindSpec]):
+    """A kind of distance, loss, notion, solver or decomposer, and the distribution that brings it."""
+
+    def load(self) -> Any:
+        """Import the kind's class.
+
+        Raises:
+            RegistryError: the target cannot be imported or has not the base class of its role.
+        """
+        return self._class(ROLES[self.spec.role])
+
+
+@frozen(kw_only=True)
+class Registered(_Brought[MechanismSpec]):
+    """A mechanism and the distribution that brings it."""
 
     def load(self) -> Mechanism:
         """Import the mechanism's code and make it.
@@ -40,21 +79,12 @@ class Registered:
         Raises:
             RegistryError: the target cannot be imported or is no Mechanism.
         """
-        module, _, name = self.spec.target.partition(":")
+        cls = self._class(_MECHANISM)
         try:
-            cls = getattr(import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise RegistryError(
-                f"{self.plugin}: {self.spec.name}: {self.spec.target} cannot be loaded: {error}"
-            ) from error
-        from privopt.interfaces import Mechanism
-
-        if not (isinstance(cls, type) and issubclass(cls, Mechanism)):
-            raise RegistryError(f"{self.plugin}: {self.spec.name}: {self.spec.target} is no privopt Mechanism")
-        try:
-            return cls()
+            made: Mechanism = cls()
         except TypeError as error:
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
+        return made
 
     def expect(self, method: str, made: object, wanted: type) -> None:
         """Refuse what one of the mechanism's methods returned where it is of another kind.
@@ -88,19 +118,29 @@ class Broken:
         reason: one line.
         fatal: True for an error of the plugin's author that must not go by unseen (a misspelt hook, a name
             that another plugin has): ``privopt list`` ends with exit code 2.
+        clash: the name of a mechanism, or role and name of a kind, that two distributions claim.
     """
 
     plugin: str
     version: str
     reason: str
     fatal: bool = False
+    clash: tuple[str, str] | None = None
 
 
 @frozen(kw_only=True)
 class Registry:
-    """Everything that is installed."""
+    """Everything that is installed.
 
-    mechanisms: dict[str, Registered] = field(factory=dict)
+    Attributes:
+        mechanisms: by name.
+        kinds: by role and name, in the order in which the plugins give them; privopt's own come first.
+        broken: plugins that could not be taken in.
+        manager: pluggy's, with every plugin that was.
+    """
+
+    mechanisms: Mapping[str, Registered] = field(factory=dict)
+    kinds: Mapping[tuple[str, str], Kind] = field(factory=dict)
     broken: tuple[Broken, ...] = ()
     manager: pluggy.PluginManager
 
@@ -111,16 +151,38 @@ class Registry:
             UnknownNameError: none is called so; names the nearest, and plugins that could not be loaded.
             RegistryError: two distributions claim the name.
         """
-        clash = [broken.reason for broken in self.broken if broken.fatal and f"{name!r}" in broken.reason]
-        if clash:
-            raise RegistryError(clash[0])
+        self._refuse_clash("mechanism", name)
         if name not in self.mechanisms:
-            error = UnknownNameError("mechanism", name, self.mechanisms)
-            if self.broken:
-                lines = "; ".join(f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken)
-                raise UsageError(f"{error}; {lines}")
-            raise error
+            raise self._unknown("mechanism", name, self.mechanisms)
         return self.mechanisms[name]
+
+    def names(self, role: str) -> tuple[str, ...]:
+        """Names of the kinds of a role, privopt's own first."""
+        return tuple(name for of, name in self.kinds if of == role)
+
+    def kind(self, role: str, name: str) -> Kind:
+        """The kind called ``name``, of one of :data:`privopt.specs.ROLES`.
+
+        Raises:
+            UnknownNameError: none is called so; names the nearest, and plugins that could not be loaded.
+            RegistryError: two distributions claim the name.
+        """
+        self._refuse_clash(role, name)
+        if (role, name) not in self.kinds:
+            raise self._unknown(role, name, self.names(role))
+        return self.kinds[role, name]
+
+    def _refuse_clash(self, role: str, name: str) -> None:
+        for broken in self.broken:
+            if broken.clash == (role, name):
+                raise RegistryError(broken.reason)
+
+    def _unknown(self, what: str, name: str, known: Iterable[str]) -> UsageError:
+        error = UnknownNameError(what, name, known)
+        if not self.broken:
+            return error
+        lines = "; ".join(f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken)
+        return UsageError(f"{error}; {lines}")
 
 
 def _reason(error: BaseException) -> str:
@@ -142,10 +204,13 @@ class _Manager(pluggy.PluginManager):
         return options
 
 
-def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[MechanismSpec], Broken | None]:
+_HOOKS: tuple[tuple[str, type], ...] = (("privopt_kinds", KindSpec), ("privopt_mechanisms", MechanismSpec))
+
+
+def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Any], Broken | None]:
     plugin, version = _owner(point)
 
-    def broken(error: BaseException | str, *, fatal: bool = False) -> tuple[list[MechanismSpec], Broken]:
+    def broken(error: BaseException | str, *, fatal: bool = False) -> tuple[list[Any], Broken]:
         reason = error if isinstance(error, str) else _reason(error)
         return [], Broken(plugin=plugin, version=version, reason=reason, fatal=fatal)
 
@@ -163,19 +228,22 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Mec
         if manager.has_plugin(name):
             manager.unregister(name=name)
         return broken(f"hook that does not fit: {' '.join(str(error).split())}", fatal=True)
-    function = getattr(module, "privopt_mechanisms", None)
-    if function is None:
-        return [], None
-    try:
-        returned = function()
-        if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
-            return broken(f"privopt_mechanisms returned {returned!r}, not a list of MechanismSpec", fatal=True)
-        specs = list(returned)
-    except Exception as error:  # as above: any error of a plugin's own code is reported against its name
-        return broken(error)
-    wrong = [spec for spec in specs if not isinstance(spec, MechanismSpec)]
-    if wrong:
-        return broken(f"privopt_mechanisms returned {wrong[0]!r}, not a MechanismSpec", fatal=True)
+    specs: list[Any] = []
+    for hook, wanted in _HOOKS:
+        function = getattr(module, hook, None)
+        if function is None:
+            continue
+        try:
+            returned = function()
+            if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
+                return broken(f"{hook} returned {returned!r}, not a list of {wanted.__name__}", fatal=True)
+            found = list(returned)
+        except Exception as error:  # as above: any error of a plugin's own code is reported against its name
+            return broken(error)
+        wrong = [spec for spec in found if not isinstance(spec, wanted)]
+        if wrong:
+            return broken(f"{hook} returned {wrong[0]!r}, not a {wanted.__name__}", fatal=True)
+        specs += found
     return specs, None
 
 
@@ -183,7 +251,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
     """Take in the given entry points, in the order of their distributions' names."""
     manager = _Manager(GROUP)
     manager.add_hookspecs(Hooks)
-    found: dict[str, Registered] = {}
+    found: dict[tuple[str, str], Registered | Kind] = {}
     broken: list[Broken] = []
     for point in sorted(points, key=lambda p: (_owner(p)[0] != GROUP, _owner(p)[0], p.name)):
         plugin, version = _owner(point)
@@ -191,16 +259,33 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
         if fault is not None:
             broken.append(fault)
         for spec in specs:
-            if spec.name in found:
-                first = found[spec.name]
+            role = spec.role if isinstance(spec, KindSpec) else "mechanism"
+            key = (role, spec.name)
+            if key in found:
+                first = found[key]
                 reason = (
-                    f"the mechanism {spec.name!r} is registered by both {first.plugin} {first.version} "
+                    f"the {role} {spec.name!r} is registered by both {first.plugin} {first.version} "
                     f"({first.spec.target}) and {plugin} {version} ({spec.target}); uninstall one"
                 )
-                broken.append(Broken(plugin=plugin, version=version, reason=reason, fatal=True))
+                broken.append(Broken(plugin=plugin, version=version, reason=reason, fatal=True, clash=key))
+            elif isinstance(spec, KindSpec):
+                found[key] = Kind(spec=spec, plugin=plugin, version=version)
             else:
-                found[spec.name] = Registered(spec=spec, plugin=plugin, version=version)
-    return Registry(mechanisms=dict(sorted(found.items())), broken=tuple(broken), manager=manager)
+                found[key] = Registered(spec=spec, plugin=plugin, version=version)
+    for key, one in list(found.items()):
+        if not isinstance(one, Registered):
+            continue
+        for notion in {one.spec.kind_of(method) for method in one.spec.methods}:
+            if ("notion", notion) not in found:
+                reason = f"the mechanism {one.spec.name!r} claims {notion!r}, which no plugin registers as a notion"
+                broken.append(Broken(plugin=one.plugin, version=one.version, reason=reason, fatal=True))
+                found.pop(key, None)
+    return Registry(
+        mechanisms={name: one for (_, name), one in sorted(found.items()) if isinstance(one, Registered)},
+        kinds={key: one for key, one in found.items() if isinstance(one, Kind)},
+        broken=tuple(broken),
+        manager=manager,
+    )
 
 
 _instead: ContextVar[Registry | None] = ContextVar("registry", default=None)

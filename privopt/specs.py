@@ -1,4 +1,4 @@
-"""What a plugin registers: mechanisms as data, and the hooks they come through.
+"""What a plugin registers, as data: mechanisms and kinds, and the hooks they come through.
 
 This module imports nothing heavy, so ``privopt list`` stays fast; a plugin's package should import
 nothing else of privopt at its top::
@@ -31,12 +31,19 @@ from attrs import Attribute, field, frozen
 if TYPE_CHECKING:
     from privopt.interfaces import Release
 
-__all__ = ["GROUP", "GUARANTEE_KINDS", "Hooks", "MechanismSpec", "MethodSpec", "hookimpl", "hookspec"]
+__all__ = ["GROUP", "ROLES", "Hooks", "KindSpec", "MechanismSpec", "MethodSpec", "hookimpl", "hookspec"]
 
 GROUP: Final = "privopt"
 """Entry-point group, and pluggy's project name."""
 
-GUARANTEE_KINDS: Final = ("metric-dp", "pure-dp", "local-dp", "top-k", "none")
+ROLES: Final = {
+    "distance": "privopt.metric.kinds:DistanceKind",
+    "loss": "privopt.metric.kinds:LossKind",
+    "notion": "privopt.interfaces:PrivacyConstraint",
+    "solver": "privopt.backends.base:Backend",
+    "decomposer": "privopt.interfaces:Decomposer",
+}
+"""What a kind can be, and the base class that its code has."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -50,9 +57,14 @@ def _name(instance: object, attribute: Attribute[str], value: str) -> None:
         raise ValueError(f"{attribute.name} must be lower-case words joined by hyphens, not {value!r}")
 
 
-def _kind(instance: object, attribute: Attribute[Any], value: str | None) -> None:
-    if value is not None and value not in GUARANTEE_KINDS:
-        raise ValueError(f"guarantee must be one of {', '.join(GUARANTEE_KINDS)}, not {value!r}")
+def _guarantee(instance: object, attribute: Attribute[Any], value: str | None) -> None:
+    if value is not None:
+        _name(instance, attribute, value)
+
+
+def _role(instance: object, attribute: Attribute[str], value: str) -> None:
+    if value not in ROLES:
+        raise ValueError(f"role must be one of {', '.join(ROLES)}, not {value!r}")
 
 
 def _target(instance: object, attribute: Attribute[str], value: str) -> None:
@@ -70,13 +82,13 @@ class MethodSpec:
     Attributes:
         name: what ``--method`` takes.
         summary: one line.
-        guarantee: kind, where it differs from the mechanism's; ``"none"`` needs ``--allow-unsafe``.
+        guarantee: notion, where it differs from the mechanism's; ``"none"`` needs ``--allow-unsafe``.
         gap: relative gap asked for where ``--gap`` is left out.
     """
 
     name: str = field(validator=_name)
     summary: str
-    guarantee: str | None = field(default=None, validator=_kind)
+    guarantee: str | None = field(default=None, validator=_guarantee)
     gap: float = 1e-6
 
 
@@ -91,7 +103,7 @@ class MechanismSpec:
     Attributes:
         name: what the command line calls it.
         target: ``"package.module:Class"`` of a :class:`privopt.interfaces.Mechanism`.
-        guarantee: kind, one of :data:`GUARANTEE_KINDS`.
+        guarantee: name of a registered notion of privacy, or ``"none"``.
         summary: one line.
         source: the paper.
         methods: at least one; the first is the default.
@@ -99,7 +111,7 @@ class MechanismSpec:
 
     name: str = field(validator=_name)
     target: str = field(validator=_target)
-    guarantee: str = field(validator=_kind)
+    guarantee: str = field(validator=_guarantee)
     summary: str
     source: str = ""
     methods: tuple[MethodSpec, ...] = field(converter=_methods)
@@ -120,6 +132,27 @@ class MechanismSpec:
         return method.guarantee or self.guarantee
 
 
+@frozen(kw_only=True)
+class KindSpec:
+    """A distance, a loss, a notion of privacy, a solver or a decomposer, as data.
+
+    >>> KindSpec(role="loss", name="squared", target="acme.losses:Squared", summary="the squared distance").name
+    'squared'
+
+    Attributes:
+        role: one of :data:`ROLES`; says which base class the target has.
+        name: what problem files (``distance.kind``, ``utility.kind``, ``privacy.kind``) and options (``--solver``,
+            ``--method``) call it.
+        target: ``"package.module:Class"``.
+        summary: one line for ``describe``.
+    """
+
+    role: str = field(validator=_role)
+    name: str = field(validator=_name)
+    target: str = field(validator=_target)
+    summary: str
+
+
 class Hooks:
     """The whole hook surface."""
 
@@ -127,6 +160,11 @@ class Hooks:
     @hookspec
     def privopt_mechanisms() -> Sequence[MechanismSpec]:  # type: ignore[empty-body]
         """Return the mechanisms that this plugin registers."""
+
+    @staticmethod
+    @hookspec
+    def privopt_kinds() -> Sequence[KindSpec]:  # type: ignore[empty-body]
+        """Return the distances, losses, notions of privacy, solvers and decomposers that this plugin registers."""
 
     @staticmethod
     @hookspec

@@ -122,7 +122,9 @@ def registered(cls):
             return cls()
 
     made = Here(spec=spec, plugin="acme", version="1.0")
-    return using(evolve(discover([]), mechanisms={**registry().mechanisms, "under-trial": made}))
+    return using(
+        evolve(discover([]), mechanisms={**registry().mechanisms, "under-trial": made}, kinds=registry().kinds)
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,14 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from privopt.errors import RegistryError, UnknownNameError, UsageError
-from privopt.registry import discover, observers_of, registry
+from privopt.registry import Registry, observers_of, registry
+from privopt.registry import discover as discover_alone
 from privopt.specs import GROUP, MechanismSpec, MethodSpec
+
+
+def discover(points: list[EntryPoint]) -> Registry:
+    """With the notions of privacy that privopt brings."""
+    return discover_alone([EntryPoint("builtin", "privopt.builtin", GROUP), *points])
 
 
 @pytest.fixture
@@ -64,7 +70,7 @@ def test_a_plugin_is_taken_in_with_its_distribution(plugin):
 )
 def test_a_broken_plugin_is_shown_with_its_reason_and_stops_nothing(plugin, source, reason):
     found = discover([plugin("bad", source), plugin("acme_one", GOOD)])
-    assert list(found.mechanisms) == ["acme"]
+    assert "acme" in found.mechanisms
     assert [broken.plugin for broken in found.broken] == ["bad"]
     assert reason in found.broken[0].reason
     assert "\n" not in found.broken[0].reason
@@ -130,9 +136,38 @@ def test_specs_refuse_names_that_the_command_line_could_not_take(name):
         MethodSpec(name=name, summary="")
 
 
-def test_specs_refuse_unknown_guarantees_and_no_methods():
+def test_a_notion_that_nobody_registers_is_refused_by_name(plugin):
+    found = discover([plugin("acme_one", GOOD.replace('"metric-dp"', '"strong"'))])
+    assert "acme" not in found.mechanisms
+    assert [(b.plugin, b.fatal) for b in found.broken] == [("acme_one", True)]
+    assert "claims 'strong'" in found.broken[0].reason
+
+
+KINDS = """
+    from privopt.specs import KindSpec, hookimpl
+
+    @hookimpl
+    def privopt_kinds():
+        return [KindSpec(role="solver", name="{name}", target="acme.solvers:Acme", summary="Acme's solver")]
+"""
+
+
+def test_a_kind_is_taken_in_and_a_second_of_its_name_names_both(plugin):
+    found = discover([plugin("acme_one", KINDS.format(name="acme"))])
+    assert set(found.names("solver")) == {"cbc", "highs", "acme"}
+    assert found.kind("solver", "acme").plugin == "acme_one"
+    with pytest.raises(RegistryError, match=r"acme\.solvers:Acme cannot be loaded"):
+        found.kind("solver", "acme").load()
+    with pytest.raises(UnknownNameError, match="highs"):
+        found.kind("solver", "high")
+    twice = discover([plugin("acme_two", KINDS.format(name="cbc"))])
+    with pytest.raises(RegistryError, match=r"registered by both acme_two 1.0 .*privopt.backends.cbc:Cbc"):
+        twice.kind("solver", "cbc")
+
+
+def test_specs_refuse_guarantees_that_are_no_name_and_no_methods():
     with pytest.raises(ValueError, match="guarantee"):
-        MethodSpec(name="a", summary="", guarantee="strong")
+        MethodSpec(name="a", summary="", guarantee="Strong!")
     with pytest.raises(ValueError, match="one method or more"):
         MechanismSpec(name="a", target="a:B", guarantee="none", summary="", methods=[])
 

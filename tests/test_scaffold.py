@@ -28,7 +28,7 @@ def acme(tmp_path, monkeypatch):
 
     [spec] = acme_mech.privopt_mechanisms()
     found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin="acme-mech", version="0.1.0")}
-    with using(evolve(discover([]), mechanisms=found)):
+    with using(evolve(discover([]), mechanisms=found, kinds=registry().kinds)):
         yield folder
 
 

@@ -10,24 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privopt.backends.base import Backend, Capabilities, Interrupted, Outcome, Result
-    from privopt.backends.choose import explain_infeasible, explain_unbounded, get, names
+    from privopt.backends.base import Backend, Capabilities, Outcome, Result
+    from privopt.backends.choose import get, names
 
-__all__ = [
-    "Backend",
-    "Capabilities",
-    "Interrupted",
-    "Outcome",
-    "Result",
-    "explain_infeasible",
-    "explain_unbounded",
-    "get",
-    "names",
-]
+__all__ = ["Backend", "Capabilities", "Outcome", "Result", "get", "names"]
 
 _HOMES = {
-    "privopt.backends.base": ("Backend", "Capabilities", "Interrupted", "Outcome", "Result"),
-    "privopt.backends.choose": ("explain_infeasible", "explain_unbounded", "get", "names"),
+    "privopt.backends.base": ("Backend", "Capabilities", "Outcome", "Result"),
+    "privopt.backends.choose": ("get", "names"),
 }
 
 

@@ -11,12 +11,12 @@ from attrs import evolve, field, frozen
 
 from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
 from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.solution import Interrupted
 from privopt.errors import SolverError, UsageError
 
 __all__ = [
     "Backend",
     "Capabilities",
-    "Interrupted",
     "Options",
     "Outcome",
     "Raw",
@@ -32,14 +32,6 @@ INTEGER_TOLERANCE = 1e-5
 
 class Unsound(SolverError):  # noqa: N818
     """A solver's answer does not hold; another attempt may do better."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """An interrupt came when a solver had a feasible point: ``result`` has it, checked."""
-
-    def __init__(self, result: Result) -> None:
-        super().__init__()
-        self.result = result
 
 
 @frozen(kw_only=True)
@@ -201,6 +193,21 @@ class Backend(ABC):
                 raise Interrupted(result)
             return result
         raise failure
+
+    def explain(self, form: StandardForm, outcome: Outcome, time_limit: float = 20.0) -> str:
+        """Why a form has no solution (the families, and rows where that is cheap, that clash), or where it runs off to.
+
+        Raises:
+            SolverError: the form has a solution after all.
+        """
+        from privopt.backends.diagnose import clash, direction
+
+        if outcome is Outcome.UNBOUNDED:
+            return str(direction(form, time_limit=time_limit))
+        found = clash(form, time_limit=time_limit)
+        if found.contradicted:
+            raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")
+        return str(found)
 
     def _finish(self, conditioned: Conditioned, raw: Raw, options: Options, solver: str) -> Result:
         """Check an answer; with integers, once more around the rounded ones where rounding broke a row."""

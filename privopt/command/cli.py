@@ -164,7 +164,7 @@ def describe(mechanism: str) -> None:
 @click.argument("problem", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
-@click.option("--solver", type=click.Choice(["cbc", "highs"]), default="cbc", show_default=True)
+@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
 @click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")

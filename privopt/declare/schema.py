@@ -28,6 +28,7 @@ from attrs import NOTHING, field, frozen
 
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import Unreadable, read_bytes
+from privopt.registry import registry
 
 __all__ = [
     "File",
@@ -65,6 +66,15 @@ class Key:
     secret: bool
     name: str | None
     check: Check | None
+    kinds: str = ""
+    kind: str | None = None
+
+    def chosen(self) -> dict[str, type]:
+        """The classes that the table's key ``kind`` chooses from, by name; none where the table has one form."""
+        found = registry()
+        names = found.names(self.kinds) if self.kinds else ()
+        keys = {name: found.kind(self.kinds, name).load().keys() for name in names}
+        return {name: cls for name, cls in keys.items() if cls is not None}
 
 
 @frozen(kw_only=True)
@@ -129,6 +139,8 @@ def key(
     name: str | None = None,
     check: Check | None = None,
     factory: Callable[[], Any] | None = None,
+    kinds: str = "",
+    kind: str | None = None,
 ) -> Any:
     """Declare a key of a problem file.
 
@@ -140,8 +152,11 @@ def key(
         name: the key as written in the file where it is no Python name (``"lr-geo"``).
         check: further condition; see :func:`positive` and its neighbours.
         factory: default made anew each time.
+        kinds: role of registered kinds (:data:`privopt.specs.ROLES`), for a table whose key ``kind`` chooses one of
+            them, and with it which other keys the table has.
+        kind: the kind where that key is left out; without one it is required.
     """
-    declared = Key(help=help, unit=unit, secret=secret, name=name, check=check)
+    declared = Key(help=help, unit=unit, secret=secret, name=name, check=check, kinds=kinds, kind=kind)
 
     def validate(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         wanted = check(value) if check is not None and value is not None else None
@@ -255,6 +270,25 @@ def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
         rows.append(
             KeyRow(key=name, type=_type_name(type_), unit=declared.unit, default=default, help=declared.help + secret)
         )
-        for table in _tables_in(type_):
-            rows.extend(describe_keys(table, f"{name}."))
+        if declared.kinds:
+            rows.extend(_kind_rows(declared, f"{name}."))
+        else:
+            for table in _tables_in(type_):
+                rows.extend(describe_keys(table, f"{name}."))
+    return rows
+
+
+def _kind_rows(declared: Key, prefix: str) -> list[KeyRow]:
+    """The key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
+    chosen = declared.chosen()
+    summaries = "; ".join(f"{name}: {registry().kind(declared.kinds, name).spec.summary}" for name in chosen)
+    default = "required" if declared.kind is None else declared.kind
+    rows = [KeyRow(key=f"{prefix}kind", type=" | ".join(chosen), unit="", default=default, help=summaries)]
+    owners: dict[KeyRow, list[str]] = {}
+    for name, cls in chosen.items():
+        for row in describe_keys(cls, prefix):
+            owners.setdefault(row, []).append(name)
+    for row, names in owners.items():
+        only = "" if len(names) == len(chosen) else f"kind {' or '.join(names)}: "
+        rows.append(attrs.evolve(row, help=only + row.help))
     return rows

@@ -36,6 +36,8 @@ def _rows(table: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, File):
             yield name, f"{value.name} (secret)" if value.secret else value.name
         elif attrs.has(type(value)):
+            if declared.kinds:
+                yield f"{name}.kind", value.kind
             yield from _rows(value, f"{name}.")
         else:
             yield f"{name} ({declared.unit})" if declared.unit else name, value

@@ -184,6 +184,8 @@ def _table(cls: type) -> Callable[[Any, Any], Any]:
 
 def _checked(declared: Key) -> Callable[[Any, Any], Any]:
     def hook(value: Any, type_: Any) -> Any:
+        if declared.kinds:
+            return _of_a_kind(declared, value)
         is_file = type_ is File or (_is_optional(type_) and File in get_args(type_))
         result = _secret_file(value) if declared.secret and is_file else _converter().structure(value, type_)
         wanted = declared.check(result) if declared.check is not None else None
@@ -192,6 +194,19 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
         return result
 
     return hook
+
+
+def _of_a_kind(declared: Key, value: Any) -> Any:
+    """A table whose key ``kind`` says which class it is."""
+    if not isinstance(value, Mapping):
+        raise Wanted(value, "a table")
+    rest = dict(value)
+    name = rest.pop("kind", declared.kind)
+    chosen = declared.chosen()
+    if name not in chosen:
+        found = "nothing" if name is None else show(name)
+        raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(chosen))])
+    return _converter().structure(rest, chosen[name])
 
 
 def _sequence(value: Any, type_: Any) -> Any:

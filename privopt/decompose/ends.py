@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from attrs import evolve
 
+from privopt.backends import Outcome, get
 from privopt.decompose.split import Split
 from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, UnboundedError
@@ -32,6 +33,4 @@ def tell_unbounded(split: Split, solver: str, limit: float | None, what: str, la
 
 def explained(split: Split, limit: float | None) -> str:
     """Which families clash."""
-    from privopt.backends import explain_infeasible
-
-    return str(explain_infeasible(split.form, min(20.0, limit or 20.0)))
+    return get("highs").explain(split.form, Outcome.INFEASIBLE, min(20.0, limit or 20.0))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
@@ -12,12 +11,22 @@ from attrs import frozen
 from privopt.dsl.condition import Tightening
 from privopt.dsl.form import FloatArray, StandardForm, locked
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
+from privopt.registry import registry
 
-__all__ = ["Solution", "solve_form"]
+if TYPE_CHECKING:
+    from privopt.backends import Backend, Result
 
-# solvers stand on a floor above the language: they are found by name when one is asked for
-_BACKENDS = "privopt.backends"
+__all__ = ["Interrupted", "Solution", "solve_form"]
+
 EXPLAIN_SECONDS = 20.0
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt came when a solver had a feasible point: ``result`` has it, checked."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
 
 
 @frozen(eq=False, kw_only=True)
@@ -88,25 +97,24 @@ class Solution:
         return float(own[0]) if not block.sets else locked(own.reshape(block.shape).copy())
 
 
-def solve_form(form: StandardForm, backend: Any = "cbc", *, name: str = "model", **options: Any) -> Solution:
-    """Solve a compiled model.
+def solve_form(form: StandardForm, backend: str | Backend = "cbc", *, name: str = "model", **options: Any) -> Solution:
+    """Solve a compiled model with a backend, or with the registered solver of that name.
 
     Raises:
         InfeasibleError, UnboundedError, StoppedError, SolverError: in the formula's words.
     """
-    backends = import_module(_BACKENDS)
-    solver = backends.get(backend) if isinstance(backend, str) else backend
+    solver: Backend = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     try:
         result = solver.solve(form, **options)
-    except backends.Interrupted as interrupt:
+    except Interrupted as interrupt:
         result = interrupt.result
     outcome = result.outcome.value
     patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":
         cut = f" (after {result.tightening.rows} privacy rows were tightened)" if result.tightening else ""
-        raise InfeasibleError(f"{name} has no solution{cut}: {backends.explain_infeasible(form, patience)}")
+        raise InfeasibleError(f"{name} has no solution{cut}: {solver.explain(form, result.outcome, patience)}")
     if outcome == "unbounded":
-        raise UnboundedError(f"{name} is unbounded: {backends.explain_unbounded(form, patience)}")
+        raise UnboundedError(f"{name} is unbounded: {solver.explain(form, result.outcome, patience)}")
     if outcome == "stopped":
         raise StoppedError(
             f"{name}: {result.solver} stopped after {result.seconds:.1f} s with nothing feasible"

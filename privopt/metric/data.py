@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
-from privopt.errors import Fault, InputError
-from privopt.metric.cost import distance_loss, travel_cost
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric, Space, grid_points
+from privopt.errors import Fault, InputError, RegistryError
+from privopt.metric.kinds import DistanceKind, LossKind, Spaces
+from privopt.metric.space.geometry import Metric, Space, grid_points
 from privopt.metric.space.pairs import components, needed_pairs, required_pairs
-from privopt.metric.space.places import LARGEST
 
 if TYPE_CHECKING:
     from privopt.metric.problem import MetricProblem, Places
-    from privopt.metric.space.roads import Roads
 
-__all__ = ["MetricData", "load", "travel_ends"]
+__all__ = ["MetricData", "load"]
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -146,39 +144,33 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         InputError: every fault found, those that hide behind others excepted.
     """
     gather = _Gather(file)
+    distance, utility, own = problem.distance, problem.utility, problem.outputs is None
     _check_keys(problem, gather)
-    records = gather.attempt(lambda: _space(problem.records, "records", file, problem.distance.kind))
-    outputs: Space | None = records
+    records = gather.attempt(lambda: _space(problem.records, "records", file, distance))
+    outputs = records
     if problem.outputs is not None:
         chosen = problem.outputs
-        outputs = gather.attempt(lambda: _space(chosen, "outputs", file, problem.distance.kind))
+        outputs = gather.attempt(lambda: _space(chosen, "outputs", file, distance))
     gather.stop_if_any()
     assert records is not None  # gather stops where either is missing
     assert outputs is not None
-    own = problem.outputs is None
-    metric = gather.attempt(lambda: _metric(problem, records, None if own else outputs, file))
-    prior = gather.attempt(lambda: _prior(problem.utility.prior, records))
+    metric = gather.attempt(lambda: distance.metric(records, None if own else outputs))
+    prior = gather.attempt(lambda: _prior(utility.prior, records))
     gather.stop_if_any()
     assert metric is not None
     assert prior is not None
-    if problem.distance.kind == "graph" and problem.privacy.neighbours_within is None:
+    if distance.path_metric and problem.privacy.neighbours_within is None:
         gather.attempt(lambda: _connected(metric, records, file))
         gather.stop_if_any()
     crossed = own or not metric.own_outputs
-    if not crossed and problem.utility.kind != "matrix" and problem.utility.edges is None:
+    if not crossed and utility.measures_outputs:
         gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
         gather.stop_if_any()
-    cost = gather.attempt(lambda: _cost(problem, records, outputs, metric, file))
+    spaces = Spaces(records=records, outputs=outputs, own=own, metric=metric, file=file)
+    cost = gather.attempt(lambda: _cost(utility, spaces))
     gather.stop_if_any()
     assert cost is not None
-    plain = problem.distance.kind == "matrix" or records.kind == "vector"
-    unit = "unit of distance" if plain else "km"
-    if problem.utility.kind == "matrix":
-        loss_unit = "units of cost"
-    elif problem.utility.kind == "travel-cost" and problem.utility.edges is not None:
-        loss_unit = "km"
-    else:
-        loss_unit = "units of distance" if plain else "km"
+    unit = distance.unit(records)
     return MetricData(
         records=records,
         outputs=outputs,
@@ -186,7 +178,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         epsilon=problem.privacy.epsilon,
         within=problem.privacy.neighbours_within,
         unit=unit,
-        loss_unit=loss_unit,
+        loss_unit=utility.unit(unit),
         prior=_read_only(prior),
         cost=_read_only(cost),
         file=file,
@@ -196,35 +188,36 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
     """Keys that must stand together, and keys that mean nothing beside others."""
-    kind, utility = problem.distance.kind, problem.utility
-    for name, belongs in (("edges", "graph"), ("matrix", "matrix"), ("output_matrix", "matrix")):
-        given = getattr(problem.distance, name) is not None
-        if given and kind != belongs:
-            gather.note(f"distance.{name}", f"a file beside kind {kind}", f"kind {belongs}, or no such key")
-        if not given and kind == belongs and name != "output_matrix":
-            gather.note(f"distance.{name}", "nothing", f"a file, as kind {kind} needs")
-    if problem.distance.output_matrix is not None and problem.outputs is None:
-        gather.note("distance.output_matrix", "a file without [outputs]", "[outputs], or no such key")
-    for name, belongs in (("cost", "matrix"), ("edges", "travel-cost"), ("targets", "travel-cost")):
-        if getattr(utility, name) is not None and utility.kind != belongs:
-            gather.note(f"utility.{name}", f"a file beside kind {utility.kind}", f"kind {belongs}, or no such key")
-    if utility.kind == "matrix" and utility.cost is None:
-        gather.note("utility.cost", "nothing", "a file, as kind matrix needs")
-    if utility.directed and utility.edges is None:
-        gather.note("utility.directed", "true without utility.edges", "roads that can be one-way, in utility.edges")
+    distance = problem.distance
+    for name, found, wanted in distance.faults(own=problem.outputs is None):
+        gather.note(f"distance.{name}", found, wanted)
+    for name, found, wanted in problem.utility.faults():
+        gather.note(f"utility.{name}", found, wanted)
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
-        if places is not None and places.count is not None and kind != "matrix":
-            gather.note(f"{table}.count", f"a count beside distance.kind {kind}", "places, or distance.kind matrix")
-        if places is not None and kind == "graph" and places.vectors is not None:
-            gather.note(f"{table}.vectors", "vectors beside distance.kind graph", "points, whose ids are road nodes")
+        if places is not None and places.given not in distance.places:
+            found = f"{places.given} beside distance.kind {distance.kind}"
+            gather.note(f"{table}.{places.given}", found, " or ".join(sorted(distance.places)))
 
 
-def _space(places: Places, table: str, file: str, kind: str) -> Space:
+def _cost(utility: LossKind, spaces: Spaces) -> Floats:
+    """What the loss says, held to its shape and to finite numbers."""
+    cost = np.array(utility.cost(spaces), dtype=np.float64)
+    shape = (len(spaces.records), len(spaces.outputs))
+    if cost.shape != shape:
+        raise RegistryError(f"utility.kind {utility.kind}: cost() has shape {cost.shape}, wanted {shape}")
+    if not np.isfinite(cost).all():
+        i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
+        found = f"a loss of {cost[i, k]} for record {spaces.records.ids[i]} and output {spaces.outputs.ids[k]}"
+        raise InputError([Fault(spaces.file, "utility.kind", found, "finite losses")])
+    return cost
+
+
+def _space(places: Places, table: str, file: str, distance: DistanceKind) -> Space:
     if places.grid is not None:
         grid = places.grid
         return grid_points(grid.rows, grid.cols, grid.cell_km, grid.south_west, source=file, key=f"{table}.grid")
     if places.points is not None:
-        return _points(places.points, kind)
+        return _points(places.points, ids_alone=distance.ids_alone)
     if places.vectors is not None:
         vectors = read_array(places.vectors, (None, None), what="vectors")
         if 0 in vectors.shape:
@@ -236,11 +229,11 @@ def _space(places: Places, table: str, file: str, kind: str) -> Space:
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
 
-def _points(points: File, kind: str) -> Space:
+def _points(points: File, *, ids_alone: bool) -> Space:
     columns = [Column(name="id", kind="id")]
     columns += [Column(name=name, optional=True, unit="degrees") for name in ("lat", "lon")]
     columns += [Column(name=name, optional=True, unit="km") for name in ("x", "y")]
-    alone = [] if kind in ("graph", "matrix") else [("lat", "lon"), ("x", "y")]
+    alone = [] if ids_alone else [("lat", "lon"), ("x", "y")]
     table = read_table(points, columns, any_of=alone)
     again = duplicate_faults(points.name, table["id"])
     if again:
@@ -253,36 +246,6 @@ def _points(points: File, kind: str) -> Space:
     else:
         coordinates, found = None, "plain"
     return Space(ids=table["id"].tolist(), coordinates=coordinates, kind=found, source=points.name)  # type: ignore[arg-type]
-
-
-def _metric(problem: MetricProblem, records: Space, outputs: Space | None, file: str) -> Metric:
-    distance = problem.distance
-    if distance.kind == "euclidean":
-        return EuclideanMetric(records, outputs)
-    if distance.kind == "haversine":
-        return HaversineMetric(records, outputs)
-    if distance.kind == "graph":
-        from privopt.metric.space.roads import RoadMetric
-
-        assert distance.edges is not None  # _check_keys
-        return RoadMetric(_roads(distance.edges, directed=False), records, outputs)
-    assert distance.matrix is not None  # _check_keys
-    count = len(records)
-    table = read_array(distance.matrix, (count, count), what="distances", least=0.0)
-    crossed = None
-    if distance.output_matrix is not None and outputs is not None:
-        shape = (count, len(outputs))
-        crossed = read_array(distance.output_matrix, shape, what="distances to outputs", least=0.0)
-    source = distance.matrix.name
-    return MatrixMetric(table, crossed, source=source, output_source=getattr(distance.output_matrix, "name", source))
-
-
-def _roads(edges: File, *, directed: bool) -> Roads:
-    from privopt.metric.space.roads import Roads
-
-    columns = [Column(name="from", kind="id"), Column(name="to", kind="id"), Column(name="km", least=0.0, unit="km")]
-    table = read_table(edges, columns)
-    return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name)
 
 
 def _connected(metric: Metric, records: Space, file: str) -> None:
@@ -313,74 +276,3 @@ def _prior(prior: File | None, records: Space) -> Floats:
     if abs(total - 1.0) > ONE:
         raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
     return result / total
-
-
-def _targets(targets: File | None) -> tuple[NDArray[np.str_], Floats] | None:
-    if targets is None:
-        return None
-    table = read_table(targets, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
-    faults = duplicate_faults(targets.name, table["id"])
-    total = float(table["weight"].sum())
-    if not 0 < total < np.inf:
-        faults.append(Fault(targets.name, "column weight", f"a sum of {total:g}", "a finite sum above 0"))
-    if faults:
-        raise InputError(faults)
-    return table["id"], table["weight"] / total
-
-
-def _cost(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
-    utility = problem.utility
-    if utility.kind == "matrix":
-        assert utility.cost is not None  # _check_keys
-        return read_array(utility.cost, (len(records), len(outputs)), what="costs", most=LARGEST).copy()
-    if utility.kind == "distance":
-        cost = distance_loss(metric)
-    else:
-        cost = _travel(problem, records, outputs, metric, file)
-    if not np.isfinite(cost).all():
-        i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
-        found = f"no way that joins record {records.ids[i]}, output {outputs.ids[k]} and the targets"
-        key = "utility.edges" if utility.edges is not None else "distance.edges"
-        raise InputError([Fault(file, key, found, "connected roads")])
-    return cost
-
-
-def travel_ends(
-    problem: MetricProblem, records: Space, metric: Metric
-) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-    """What travel costs are made of: roads (None: the distance itself), ids of targets, and their shares."""
-    utility = problem.utility
-    ids = np.asarray(records.ids, dtype=np.str_)
-    named = _targets(utility.targets)
-    targets, weights = named if named is not None else (ids, np.full(len(ids), 1.0 / len(ids)))
-    if utility.edges is not None:
-        return _roads(utility.edges, directed=utility.directed), targets, weights
-    return getattr(metric, "roads", None), targets, weights
-
-
-def _travel(problem: MetricProblem, records: Space, outputs: Space, metric: Metric, file: str) -> Floats:
-    """Expected error in travel distance to a random target (LR-Geo section 3, mathematics G3)."""
-    utility = problem.utility
-    ids = np.asarray(records.ids, dtype=np.str_)
-    roads, targets, weights = travel_ends(problem, records, metric)
-    if roads is not None:
-        source = utility.targets.name if utility.targets is not None else records.source
-        tables = [
-            roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)
-            for space in ((records,) if problem.outputs is None else (records, outputs))
-        ]
-    else:
-        place = np.arange(len(ids))
-        if utility.targets is not None:
-            place = check_ids(utility.targets, targets, ids, "id", "the id of a record")
-        tables = [metric.rows(place).T]
-        if problem.outputs is not None:
-            tables.append(metric.to_outputs(place).T)
-    for space, table in zip((records, outputs), tables, strict=False):
-        lost = np.argwhere(~np.isfinite(table) & (weights > 0))
-        if lost.size:
-            start, target = space.ids[lost[0, 0]], targets[lost[0, 1]]
-            key = "utility.edges" if utility.edges is not None else "distance.edges"
-            found = f"no way from {start} to target {target} ({len(lost)} such)"
-            raise InputError([Fault(file, key, found, "roads that lead to every target")])
-    return travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)

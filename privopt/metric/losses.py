@@ -1,22 +1,33 @@
-"""Losses: each emits the objective of a model and evaluates a release."""
+"""Losses of metric problems: the kinds of the table ``[utility]``, and their expectation over a release."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.declare.schema import File, key
+from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
+from privopt.errors import Fault, InputError
 from privopt.interfaces import UtilityLoss
+from privopt.metric.cost import distance_loss, travel_cost
+from privopt.metric.kinds import LossKind, Spaces
 from privopt.metric.matrix import UNIT, MatrixRelease
+from privopt.metric.space.geometry import Metric
+from privopt.metric.space.places import LARGEST, Space
+from privopt.metric.space.roads import Roads, read_roads
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
 
-__all__ = ["ExpectedLoss"]
+__all__ = ["CostMatrix", "DistanceLoss", "ExpectedLoss", "TravelCost"]
+
+Floats = NDArray[np.float64]
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,3 +60,137 @@ class ExpectedLoss(UtilityLoss):
             float(np.sum(release.weights[i].astype(np.float64) * self.weighted[i])) for i in range(len(release.records))
         ]
         return math.fsum(rows) / float(UNIT)
+
+
+@frozen(kw_only=True)
+class DistanceLoss(LossKind):
+    """The distance from record to output."""
+
+    kind: ClassVar[str] = "distance"
+
+    def cost(self, spaces: Spaces) -> Floats:
+        """(N, K) distances.
+
+        Raises:
+            InputError: an output that some record cannot reach.
+        """
+        return _reached(distance_loss(spaces.metric), spaces, "distance.edges")
+
+    def unit(self, distance: str) -> str:
+        """That of the distance."""
+        return _plural(distance)
+
+
+@frozen(kw_only=True)
+class CostMatrix(LossKind):
+    """Losses read from a file."""
+
+    kind: ClassVar[str] = "matrix"
+    file: File = key(name="cost", help=".npy (N, K): loss of releasing output k for record i")
+
+    def cost(self, spaces: Spaces) -> Floats:
+        """(N, K) as the file has them.
+
+        Raises:
+            InputError: another shape, or numbers that will not do.
+        """
+        shape = (len(spaces.records), len(spaces.outputs))
+        return read_array(self.file, shape, what="costs", most=LARGEST).copy()
+
+    def unit(self, distance: str) -> str:
+        """A file of losses has no named unit."""
+        return "units of cost"
+
+    @property
+    def measures_outputs(self) -> bool:
+        """It does not: the file has every loss."""
+        return False
+
+
+@frozen(kw_only=True)
+class TravelCost(LossKind):
+    """Expected error in the travel distance to a random target (LR-Geo, section 3)."""
+
+    kind: ClassVar[str] = "travel-cost"
+    edges: File | None = key(None, help="CSV: from,to,km; left out: the distance of [distance]")
+    directed: bool = key(False, help="whether utility.edges are one-way")
+    targets: File | None = key(None, help="CSV: id,weight; left out: every record, equally")
+
+    def cost(self, spaces: Spaces) -> Floats:
+        """c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
+
+        Raises:
+            InputError: unknown targets, or targets that some record or output cannot reach.
+        """
+        records, metric = spaces.records, spaces.metric
+        roads, targets, weights = self.ends(records, metric)
+        where = "distance.edges" if self.edges is None else "utility.edges"
+        if roads is not None:
+            source = records.source if self.targets is None else self.targets.name
+            tables = [
+                roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)
+                for space in ((records,) if spaces.own else (records, spaces.outputs))
+            ]
+        else:
+            place = np.arange(len(records))
+            if self.targets is not None:
+                known = np.asarray(records.ids, dtype=np.str_)
+                place = check_ids(self.targets, targets, known, "id", "the id of a record")
+            tables = [metric.rows(place).T]
+            if not spaces.own:
+                tables.append(metric.to_outputs(place).T)
+        for space, table in zip((records, spaces.outputs), tables, strict=False):
+            lost = np.argwhere(~np.isfinite(table) & (weights > 0))
+            if lost.size:
+                start, target = space.ids[lost[0, 0]], targets[lost[0, 1]]
+                found = f"no way from {start} to target {target} ({len(lost)} such)"
+                raise InputError([Fault(spaces.file, where, found, "roads that lead to every target")])
+        return _reached(travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights), spaces, where)
+
+    def unit(self, distance: str) -> str:
+        """Kilometres along roads, else the unit of distance."""
+        return _plural(distance) if self.edges is None else "km"
+
+    @property
+    def measures_outputs(self) -> bool:
+        """Only where there are no roads of its own."""
+        return self.edges is None
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """One-way roads that are not given."""
+        if self.directed and self.edges is None:
+            yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
+
+    def ends(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
+        """What the cost is made of: roads (None: the distance itself), ids of targets, and their shares."""
+        if self.targets is None:
+            targets = np.asarray(records.ids, dtype=np.str_)
+            shares = np.full(len(targets), 1.0 / len(targets))
+        else:
+            targets, shares = _targets(self.targets)
+        if self.edges is not None:
+            return read_roads(self.edges, directed=self.directed), targets, shares
+        return getattr(metric, "roads", None), targets, shares
+
+
+def _plural(unit: str) -> str:
+    return "units of distance" if unit == "unit of distance" else unit
+
+
+def _reached(cost: Floats, spaces: Spaces, where: str) -> Floats:
+    if not np.isfinite(cost).all():
+        i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
+        found = f"no way that joins record {spaces.records.ids[i]}, output {spaces.outputs.ids[k]} and the targets"
+        raise InputError([Fault(spaces.file, where, found, "connected roads")])
+    return cost
+
+
+def _targets(file: File) -> tuple[NDArray[np.str_], Floats]:
+    table = read_table(file, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
+    faults = duplicate_faults(file.name, table["id"])
+    total = float(table["weight"].sum())
+    if not 0 < total < np.inf:
+        faults.append(Fault(file.name, "column weight", f"a sum of {total:g}", "a finite sum above 0"))
+    if faults:
+        raise InputError(faults)
+    return table["id"], table["weight"] / total

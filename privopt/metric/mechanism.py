@@ -15,19 +15,19 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.errors import ModelError
+from privopt.errors import Fault, InputError, ModelError
 from privopt.exact.bound import Block, Multipliers, lower_bound
 from privopt.exact.sample import draw
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
-from privopt.metric.privacy import MetricDP
+from privopt.metric.privacy import MatrixConstraint, MetricDP
 from privopt.metric.problem import MetricProblem
 from privopt.metric.space.pairs import not_implied
 
@@ -133,6 +133,9 @@ class MetricMechanism(Mechanism):
         "exp(epsilon d). Holds against whoever sees the output, whatever else they know."
     )
 
+    any_notion: ClassVar[frozenset[str]] = frozenset()
+    """Methods that solve for whatever notion the problem names, through its rows; the others take metric DP alone."""
+
     @abstractmethod
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
         """Find a matrix; it is repaired and certified by the caller.
@@ -143,8 +146,12 @@ class MetricMechanism(Mechanism):
         """
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        """Metric DP over the problem's required pairs."""
-        return MetricDP.of(problem.data)
+        """The notion that the problem names, over its required pairs."""
+        return self._constraint(problem)
+
+    def _constraint(self, problem: Any) -> MatrixConstraint:
+        made: MatrixConstraint = problem.privacy.constraint(problem.data)
+        return made
 
     def utility(self, problem: Any, method: str) -> UtilityLoss:
         """Expected loss under the prior."""
@@ -153,12 +160,17 @@ class MetricMechanism(Mechanism):
     def solve(self, problem: Any, context: SolveContext) -> Outcome:
         """Find a matrix, repair it into integers, bound what any other could reach."""
         data = problem.data
+        constraint = self._constraint(problem)
+        if not isinstance(constraint, MetricDP) and context.method not in self.any_notion:
+            named = f"{constraint.kind!r}, which --method {context.method} cannot take"
+            wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
+            raise InputError([Fault(data.file, "privacy.kind", named, wanted)])
         with context.timed("build"):
             data.required, data.weighted  # noqa: B018  (loaded here, so that building is timed as such)
         with context.timed("solve"):
             found = self.matrix(problem, context)
         context.report("repair")
-        release = MatrixRelease.from_matrix(found.z, data, context)
+        release = constraint.repair(found.z, data, context)
         bound = None
         if found.multipliers is not None:
             context.report("bound")

@@ -6,9 +6,11 @@ For each required pair (i, j) and every output k: ``z_ik <= exp(epsilon d_ij) z_
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from attrs import field, frozen
@@ -16,14 +18,16 @@ from numpy.typing import NDArray
 
 from privopt.exact.certify import Measured, certify
 from privopt.execution import Executor
-from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, SolveContext
+from privopt.metric.kinds import MetricNotion
 from privopt.metric.matrix import MatrixRelease
+from privopt.notions import factor
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
 
-__all__ = ["MetricDP", "both_ways"]
+__all__ = ["MatrixConstraint", "MetricDP", "MetricPrivacy", "both_ways"]
 
 _SCOPES = {
     "all-pairs": "every two records, in proportion to their distance",
@@ -32,8 +36,33 @@ _SCOPES = {
 }
 
 
+class MatrixConstraint(PrivacyConstraint):
+    """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
+
+    checks: ClassVar[frozenset[str]] = frozenset({"matrix"})
+
+    @abstractmethod
+    def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
+        """A release in integers that keeps the notion, near a matrix (N, K) that nearly does.
+
+        Raises:
+            CertificationError: none was found.
+        """
+
+
 @frozen(kw_only=True)
-class MetricDP(PrivacyConstraint):
+class MetricPrivacy(MetricNotion):
+    """``[privacy]`` of metric DP."""
+
+    kind: ClassVar[str] = "metric-dp"
+
+    def constraint(self, data: MetricData) -> MatrixConstraint:
+        """Metric DP over the problem's required pairs."""
+        return MetricDP.of(data)
+
+
+@frozen(kw_only=True)
+class MetricDP(MatrixConstraint):
     """epsilon-metric DP over the required pairs of a release.
 
     Attributes:
@@ -43,6 +72,8 @@ class MetricDP(PrivacyConstraint):
         within: greatest distance of a required pair where the scope is neighbours.
         statement: what is promised, in words; made from the scope where left out.
     """
+
+    kind: ClassVar[str] = "metric-dp"
 
     epsilon: Fraction
     unit: str
@@ -56,6 +87,33 @@ class MetricDP(PrivacyConstraint):
         """The notion that a metric problem asks for."""
         scope = "all-pairs" if data.within is None else "neighbours"
         return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within)
+
+    @classmethod
+    def keys(cls) -> type:
+        """Epsilon, and how far required pairs reach."""
+        return MetricPrivacy
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """At which distance two records are hardly told apart."""
+        return _promise(result["guarantee"])
+
+    @classmethod
+    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Every inequality is checked; other releases and other users are not."""
+        checked = [
+            f"{result['certificate']['checked']:,} inequalities between probabilities, on the integers that are drawn "
+            "from.",
+            "That every row adds up to exactly 2^63.",
+        ]
+        unchecked = [AGAIN, "What the sender reveals elsewhere, or by when and how often it reports."]
+        if result["guarantee"].get("scope") == "own-matrix":
+            unchecked.insert(0, "Rows of different users against each other, and what the server learns from uploads.")
+        return checked, unchecked
+
+    def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
+        """See :meth:`MatrixRelease.from_matrix`."""
+        return MatrixRelease.from_matrix(z, data, context)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -120,3 +178,29 @@ class MetricDP(PrivacyConstraint):
 def both_ways(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Each pair and its reverse, (2 P, 2)."""
     return np.concatenate([pairs, pairs[:, ::-1]])
+
+
+def _down(value: float) -> float:
+    """Two significant digits, rounded down."""
+    scale = 10.0 ** (1 - math.floor(math.log10(value)))
+    return math.floor(value * scale) / scale
+
+
+def _promise(guarantee: Mapping[str, Any]) -> str:
+    epsilon = float(guarantee["epsilon"])
+    unit = str(guarantee.get("unit") or "").removeprefix("per ")
+    unit = "" if unit == "unit of distance" else f" {unit}"
+    start, end = "Whoever sees what was released, whatever else they know, can", "."
+    pair = "two records"
+    if guarantee.get("scope") == "own-matrix":
+        start, pair = "Whoever sees a report and knows the one matrix that it was drawn from can", "two places"
+        end = "; between different users, and towards the server, nothing of the kind is promised."
+    within = guarantee.get("neighbours_within")
+    two = _down(math.log(2) / epsilon)
+    start += f" hardly tell {pair} close to one another apart: "
+    likely = "as likely from the one as from the other, and less the nearer they are"
+    if within is not None and two > within:
+        return f"{start}at {within:g}{unit} a release is at most {factor(epsilon * within)} {likely}{end}"
+    if within is not None:
+        likely += f" (records up to {within:g}{unit} apart are compared)"
+    return f"{start}at {two:g}{unit} a release is at most twice {likely}{end}"

@@ -6,8 +6,7 @@ as :class:`MetricData`: records, outputs, distances, required pairs, cost and pr
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Final, Literal
+from typing import Final
 
 from attrs import field, frozen
 
@@ -15,8 +14,9 @@ from privopt.declare.schema import File, key, positive
 from privopt.declare.show import problem_html
 from privopt.errors import Fault, InputError
 from privopt.metric.data import MetricData, load
+from privopt.metric.kinds import DistanceKind, LossKind, MetricNotion
 
-__all__ = ["Distance", "Grid", "MetricProblem", "Places", "Privacy", "Utility"]
+__all__ = ["Grid", "MetricProblem", "Places"]
 
 
 def _corner(value: tuple[float, ...]) -> str | None:
@@ -53,44 +53,12 @@ class Places:
     points: File | None = key(None, help="CSV: id,lat,lon (degrees) or id,x,y (km), or id alone")
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
     ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
-    count: int | None = key(None, help="that many, ids 0, 1, ...; with distance.kind matrix", check=_how_many)
+    count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
 
-
-@frozen(kw_only=True)
-class Distance:
-    """How far records are from one another."""
-
-    kind: Literal["euclidean", "haversine", "graph", "matrix"] = key(
-        help="euclidean, haversine (km, R = 6371.0), graph (shortest path over edges) or matrix"
-    )
-    edges: File | None = key(None, help="CSV: from,to,km; undirected, for kind graph")
-    matrix: File | None = key(None, help=".npy (N, N), symmetric, zero diagonal, for kind matrix")
-    output_matrix: File | None = key(None, help=".npy (N, K), for kind matrix with [outputs]")
-
-
-@frozen(kw_only=True)
-class Privacy:
-    """The privacy asked for."""
-
-    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
-    neighbours_within: float | None = key(
-        None,
-        help="greatest distance of a required pair; left out: every pair",
-        unit="units of distance",
-        check=positive,
-    )
-
-
-@frozen(kw_only=True)
-class Utility:
-    """What a release costs its user."""
-
-    kind: Literal["distance", "travel-cost", "matrix"] = key(help="distance, travel-cost or matrix")
-    cost: File | None = key(None, help=".npy (N, K): loss of releasing output k for record i, for kind matrix")
-    edges: File | None = key(None, help="CSV: from,to,km for travel-cost; left out: the distance of [distance]")
-    directed: bool = key(False, help="whether utility.edges are one-way")
-    targets: File | None = key(None, help="CSV: id,weight; left out: every record, equally")
-    prior: File | None = key(None, help="CSV: id,p; left out: uniform")
+    @property
+    def given(self) -> str:
+        """Which of the keys it is."""
+        return next(name for name in ("grid", "points", "vectors", "count") if getattr(self, name) is not None)
 
 
 def _whole(value: Places) -> str | None:
@@ -117,9 +85,9 @@ class MetricProblem:
 
     records: Places = key(help="the secrets", check=_whole)
     outputs: Places | None = key(None, help="what may be released; left out: the records themselves", check=_whole)
-    distance: Distance = key(help="the metric")
-    privacy: Privacy = key(help="the privacy asked for")
-    utility: Utility = key(help="the loss")
+    distance: DistanceKind = key(help="the metric", kinds="distance")
+    privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")
+    utility: LossKind = key(help="the loss", kinds="loss")
     _loaded: MetricData | None = field(init=False, default=None, eq=False, repr=False)
 
     def prepare(self, file: str) -> None:

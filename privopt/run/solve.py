@@ -51,7 +51,7 @@ class Options:
 
     Attributes:
         method: of the mechanism; its default where None.
-        solver: ``"cbc"`` or ``"highs"``.
+        solver: ``"cbc"``, ``"highs"`` or another that is registered.
         jobs: processes to use.
         executor: URL of a cluster (``dask://host:port``), or None.
         time_limit: seconds for everything, or None.
@@ -130,6 +130,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
     kind = registered.spec.kind_of(method)
     if kind == "none" and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
+    registry().kind("solver", options.solver)
     check_target(out.absolute(), force=options.force)
     partial = out.absolute().with_name(out.name + ".partial")
     if options.resume and not partial.is_dir():

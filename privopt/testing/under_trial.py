@@ -20,7 +20,7 @@ from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.interfaces import Mechanism, Outcome, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run.solve import Options, solve
-from privopt.specs import GUARANTEE_KINDS, MechanismSpec, MethodSpec
+from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
@@ -219,8 +219,9 @@ class Subject:
     def registered(self) -> Iterator[_Watched]:
         """A block in which the registry holds this mechanism, and what is installed beside it."""
         here = _Watched(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
-        others = registry().mechanisms
-        taken: Registry = evolve(discover([]), mechanisms={**others, self.spec.name: here})
+        known = registry()
+        mechanisms = {**known.mechanisms, self.spec.name: here}
+        taken: Registry = evolve(discover([]), mechanisms=mechanisms, kinds=known.kinds)
         with using(taken):
             yield here
 
@@ -265,8 +266,9 @@ def spec_of(cls: type[Mechanism], guarantee: str) -> MechanismSpec:
     Raises:
         UsageError: no such guarantee kind.
     """
-    if guarantee not in GUARANTEE_KINDS:
-        raise UsageError(f"{cls.__name__}: wanted spec=MechanismSpec(...), or guarantee= one of {GUARANTEE_KINDS}")
+    notions = registry().names("notion")
+    if guarantee not in notions:
+        raise UsageError(f"{cls.__name__}: wanted spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}")
     words = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
     return MechanismSpec(
         name=f"under-trial-{words}".replace("--", "-"),

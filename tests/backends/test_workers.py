@@ -18,12 +18,12 @@ from attrs import evolve
 from scipy import sparse
 from solver_forms import hard, tiny
 
-from privopt.backends import Interrupted, Outcome, explain_infeasible, get
+from privopt.backends import Outcome, get
 from privopt.backends._worker import unpack
 from privopt.backends.cbc import Cbc
 from privopt.backends.highs import Highs
 from privopt.backends.workers import ask, idle
-from privopt.dsl.solution import solve_form
+from privopt.dsl.solution import Interrupted, solve_form
 from privopt.errors import SolverError
 
 
@@ -202,5 +202,5 @@ def test_a_clash_of_integers_is_looked_for_where_it_can_be_ended(monkeypatch: py
 
     monkeypatch.setattr("privopt.backends._highs_calls.ask", counted)
     odd = tiny(A=[[2, 2]], row_lower=[3], row_upper=[3], integrality=[1, 1])
-    assert str(explain_infeasible(odd)) == "row cannot hold"
+    assert str(get("highs").explain(odd, Outcome.INFEASIBLE)) == "row cannot hold"
     assert asked == ["highs", "highs"]

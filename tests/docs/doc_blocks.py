@@ -131,7 +131,7 @@ def third_party() -> Iterator[None]:
     try:
         specs = import_module("ranked_response").privopt_mechanisms()
         found = {spec.name: Registered(spec=spec, plugin=spec.name, version="0.1.0") for spec in specs}
-        with using(evolve(discover([]), mechanisms={**registry().mechanisms, **found})):
+        with using(evolve(discover([]), mechanisms={**registry().mechanisms, **found}, kinds=registry().kinds)):
             yield
     finally:
         sys.path.remove(str(THIRD_PARTY / "src"))

@@ -37,7 +37,7 @@ FIRST = [
     "metric.matrix",
     "metric.privacy",
     "metric.losses",
-    "nothing",
+    "notions",
     "dsl",
     "noise",
     "exact",

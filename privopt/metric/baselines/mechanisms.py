@@ -11,12 +11,15 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.problem import ConstOpt, MetricProblem
+from privopt.metric.space.kinds import Euclidean, Haversine
 
 __all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "OptimalLP", "PlanarLaplace"]
 
 
 class OptimalLP(MetricMechanism):
     """The least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+
+    any_notion = frozenset({"full"})
 
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
         """By the whole LP, or by one of the structured solvers."""
@@ -50,7 +53,8 @@ class PlanarLaplace(MetricMechanism):
         from privopt.metric.baselines.planar_laplace import planar_laplace
 
         data = problem.data
-        if data.records.kind not in ("planar", "geographic") or problem.distance.kind not in ("euclidean", "haversine"):
+        straight = isinstance(problem.distance, (Euclidean, Haversine))
+        if data.records.kind not in ("planar", "geographic") or not straight:
             fault = Fault(data.file, "distance.kind", problem.distance.kind, "euclidean or haversine over points")
             raise InputError([fault])
         return Matrix(z=planar_laplace(data.records, data.outputs, float(data.epsilon)), solver={"name": "integration"})

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from privopt.declare.schema import File
+from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import FloatArray, IntArray, Space, limited
 
-__all__ = ["RoadMetric", "Roads"]
+__all__ = ["RoadMetric", "Roads", "read_roads"]
 
 _BLOCK = 1 << 22  # lengths held at once
 _CLOSE = 1e-9  # relative error that snapping may cause in any edge
@@ -157,6 +159,17 @@ class Roads:
     @cached_property
     def _reversed(self) -> Any:
         return self._graph.T.tocsr()
+
+
+def read_roads(edges: File, *, directed: bool) -> Roads:
+    """The roads of a CSV file with columns from, to, km.
+
+    Raises:
+        InputError: a file that will not do, by row and column.
+    """
+    columns = [Column(name="from", kind="id"), Column(name="to", kind="id"), Column(name="km", least=0.0, unit="km")]
+    table = read_table(edges, columns)
+    return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name)
 
 
 class RoadMetric(Metric):

@@ -11,7 +11,7 @@ import numpy as np
 
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext
-from privopt.nothing import NoGuarantee
+from privopt.notions import NoGuarantee
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location

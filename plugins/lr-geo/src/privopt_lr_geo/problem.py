@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from privopt.declare import at_least, key, non_negative, positive
 from privopt.errors import Fault, InputError
+from privopt.metric.losses import TravelCost
 from privopt.metric.problem import MetricProblem
+from privopt.metric.space.kinds import Table
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -144,9 +146,9 @@ def _radii(problem: LRGeoProblem, data: MetricData, file: str) -> list[Fault]:
         where = "lr-geo.reference_cell_km"
         if options.indicator == "cost":
             faults.append(Fault(file, where, "a key beside indicator cost", "exact costs, on which users agree"))
-        if problem.utility.kind != "travel-cost":
+        if not isinstance(problem.utility, TravelCost):
             faults.append(Fault(file, where, f"a key beside utility.kind {problem.utility.kind}", "travel-cost"))
         plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
-        if plain or problem.distance.kind == "matrix":
+        if plain or isinstance(problem.distance, Table):
             faults.append(Fault(file, where, "places without coordinates", "points or a grid, and no table"))
     return faults

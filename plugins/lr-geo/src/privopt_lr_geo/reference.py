@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
 from privopt.metric.cost import travel_cost
-from privopt.metric.data import travel_ends
+from privopt.metric.losses import TravelCost
 from privopt.metric.space.geometry import EARTH_RADIUS_KM, euclidean, haversine
 from privopt_lr_geo.package import pack, unpack
 
@@ -34,6 +34,11 @@ Ints = NDArray[np.int64]
 
 LARGEST: Final = 4e9
 """Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
+
+
+def _travel(problem: LRGeoProblem) -> TravelCost:
+    assert isinstance(problem.utility, TravelCost)  # problem.py sees to that
+    return problem.utility
 
 
 @frozen(kw_only=True, eq=False)
@@ -56,7 +61,7 @@ class Places:
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
-        roads, _, _ = travel_ends(problem, data.records, data.metric)
+        roads, _, _ = _travel(problem).ends(data.records, data.metric)
         return cls(data=data, coordinates=points, roads=roads)
 
     @property
@@ -209,7 +214,7 @@ class ReferenceTable:
     """
 
     def __init__(self, problem: LRGeoProblem, places: Places, cells: Cells, executor: Executor | None = None) -> None:
-        _, targets, self.shares = travel_ends(problem, problem.data.records, problem.data.metric)
+        _, targets, self.shares = _travel(problem).ends(problem.data.records, problem.data.metric)
         self.places, self.cells = places, cells
         self._travel = _to_targets(places, targets, executor)
 

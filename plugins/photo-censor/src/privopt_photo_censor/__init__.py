@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privopt.specs import MechanismSpec, MethodSpec, hookimpl
+from privopt.specs import KindSpec, MechanismSpec, MethodSpec, hookimpl
+
+
+@hookimpl
+def privopt_kinds() -> Sequence[KindSpec]:
+    """Register the notion of privacy."""
+    summary = "the true place is not among a classifier's k best guesses"
+    return [KindSpec(role="notion", name="top-k", target="privopt_photo_censor.privacy:TopK", summary=summary)]
 
 
 @hookimpl

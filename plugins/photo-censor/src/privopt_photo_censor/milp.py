@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
-from privopt.backends import Interrupted, Outcome, get
+from privopt.backends import Outcome, get
+from privopt.dsl.solution import Interrupted
 from privopt_photo_censor.optimal import Shared
 from privopt_photo_censor.scores import Mask
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from attrs import frozen
@@ -22,9 +23,37 @@ __all__ = ["Deleted", "ProtectedK", "TopK"]
 class TopK(PrivacyConstraint):
     """The true location is not among the k locations that the classifier finds most likely (paper, (3))."""
 
+    kind: ClassVar[str] = "top-k"
+    checks: ClassVar[frozenset[str]] = frozenset({"choice"})
+
     album: Album
     task: Task
     listing: Listing | None = None
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """Where the true place stands among the classifier's guesses."""
+        details, guarantee = result.get("details", {}), result["guarantee"]
+        after, before = details.get("rank_after"), details.get("rank_before")
+        shift = f" (it was guess {before}, now it is guess {after})" if after and before else ""
+        if guarantee.get("top_k"):
+            k = guarantee["top_k"]
+            best = "best guess" if k == 1 else f"{k} best guesses"
+            return f"From the photos that remain, the classifier does not have the true place among its {best}{shift}."
+        return (
+            f"With at most {guarantee.get('deletion_budget')} photos deleted, at least "
+            f"{details.get('protected_k', 'so many')} other places look as likely to the classifier as the true "
+            f"one{shift}."
+        )
+
+    @classmethod
+    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Ranks are checked; other classifiers, people and captions are not."""
+        checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
+        return checked, [
+            "Other classifiers, unless they lie within the margin; and people, who may know the place.",
+            "What file names, captions, dates and positions in the photos' files tell.",
+        ]
 
     @property
     def guarantee(self) -> Guarantee:

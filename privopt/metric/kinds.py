@@ -1,0 +1,156 @@
+"""What a kind of distance or of loss is: the table of a problem file that it reads, and what it makes of it.
+
+A kind is an attrs class whose fields are the keys of its table; register it with a
+:class:`privopt.specs.KindSpec` and every metric mechanism takes it::
+
+    @frozen(kw_only=True)
+    class Squared(LossKind):
+        kind = "squared"
+
+        def cost(self, spaces):
+            return spaces.metric.to_outputs() ** 2
+
+        def unit(self, distance):
+            return f"({distance})^2"
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar
+
+from attrs import frozen
+
+from privopt.declare.schema import File, key, positive
+from privopt.metric.space.geometry import Metric
+from privopt.metric.space.places import FloatArray, Space
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+    from privopt.metric.privacy import MatrixConstraint
+
+__all__ = ["DistanceKind", "LossKind", "MetricNotion", "Spaces"]
+
+
+@frozen(kw_only=True, eq=False)
+class Spaces:
+    """Where a loss is to be measured.
+
+    Attributes:
+        records: the secrets.
+        outputs: what may be released; the records themselves where ``own``.
+        own: whether the problem has no outputs of its own.
+        metric: distances between records, and from records to outputs.
+        file: name of the problem file, for faults.
+    """
+
+    records: Space
+    outputs: Space
+    own: bool
+    metric: Metric
+    file: str = "problem"
+
+
+@frozen(kw_only=True)
+class DistanceKind(ABC):
+    """How far records are from one another: ``[distance]`` of one kind.
+
+    Attributes:
+        kind: its name in problem files.
+        places: which keys of ``[records]`` and ``[outputs]`` it takes.
+        ids_alone: whether points may be ids without coordinates.
+        path_metric: whether it is the shortest way over edges, so that records out of reach are a fault.
+    """
+
+    kind: ClassVar[str]
+    places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors"})
+    ids_alone: ClassVar[bool] = False
+    path_metric: ClassVar[bool] = False
+
+    @classmethod
+    def keys(cls) -> type:
+        """The class of its table: itself."""
+        return cls
+
+    @abstractmethod
+    def metric(self, records: Space, outputs: Space | None) -> Metric:
+        """Distances between the records, and from them to the outputs (None: the records themselves).
+
+        Distances are what epsilon is claimed for: where they are rounded, they are rounded down.
+
+        Raises:
+            InputError: places that have no such distance, or files that will not do.
+        """
+
+    def unit(self, records: Space) -> str:
+        """Unit of distance, in the singular: what epsilon is per."""
+        return "km"
+
+    def faults(self, *, own: bool) -> Iterator[tuple[str, str, str]]:
+        """Keys that do not go together: (key, what was found, what is wanted). ``own``: there is no [outputs]."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class LossKind(ABC):
+    """What a release costs its user: ``[utility]`` of one kind. Every kind has the key ``prior``.
+
+    Attributes:
+        kind: its name in problem files.
+        prior: of the records, by which the loss is weighed.
+    """
+
+    kind: ClassVar[str]
+    prior: File | None = key(None, help="CSV: id,p; left out: uniform")
+
+    @classmethod
+    def keys(cls) -> type:
+        """The class of its table: itself."""
+        return cls
+
+    @abstractmethod
+    def cost(self, spaces: Spaces) -> FloatArray:
+        """(N, K) loss of releasing output k for record i, not yet weighted by the prior.
+
+        Raises:
+            InputError: it cannot be computed for these places.
+        """
+
+    @abstractmethod
+    def unit(self, distance: str) -> str:
+        """Unit of the loss, where distances are in ``distance``."""
+
+    @property
+    def measures_outputs(self) -> bool:
+        """Whether it needs the distances from records to outputs."""
+        return True
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """Keys that do not go together: (key, what was found, what is wanted)."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class MetricNotion(ABC):
+    """The privacy asked for: ``[privacy]`` of one notion over records at distances.
+
+    Attributes:
+        kind: its name in problem files.
+        epsilon: exact, per unit of distance.
+        neighbours_within: greatest distance of a required pair; None for every pair.
+    """
+
+    kind: ClassVar[str]
+    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
+    neighbours_within: float | None = key(
+        None,
+        help="greatest distance of a required pair; left out: every pair",
+        unit="units of distance",
+        check=positive,
+    )
+
+    @abstractmethod
+    def constraint(self, data: MetricData) -> MatrixConstraint:
+        """The notion over the problem's records."""

@@ -1,0 +1,116 @@
+"""Notions of privacy that are not of one room: additive noise on counts, and no guarantee at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from attrs import frozen
+
+from privopt.execution import Executor
+from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint
+
+__all__ = ["LocalDP", "NoGuarantee", "PureDP", "factor"]
+
+
+def factor(epsilon: float) -> str:
+    """exp(epsilon) in words, rounded up.
+
+    >>> factor(0.1)
+    '1.2 times'
+    """
+    if epsilon > 20:
+        return f"e^{epsilon:g} times"
+    excess = math.expm1(float(epsilon))
+    digits = max(0, 1 - math.floor(math.log10(excess)))
+    return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
+
+
+class _Additive(PrivacyConstraint):
+    checks: ClassVar[frozenset[str]] = frozenset({"noise"})
+
+    @classmethod
+    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """The scale is checked; that the noise was drawn cannot be."""
+        checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
+        return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
+
+
+class PureDP(_Additive):
+    """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), kept by fresh noise.
+
+    A mechanism's own constraint subclasses it, and says which inputs are neighbours in its guarantee's statement.
+    """
+
+    kind: ClassVar[str] = "pure-dp"
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """How much one individual can change."""
+        guarantee = result["guarantee"]
+        return (
+            f"What one individual changes hardly shows: whether or not {guarantee.get('scope') or 'one individual'}, "
+            f"every result is at most {factor(guarantee['epsilon'])} as likely in the one case as in the other."
+        )
+
+
+class LocalDP(_Additive):
+    """epsilon-differential privacy of each sender's own report, also towards the server (Kasiviswanathan et al. 2011).
+
+    A mechanism's own constraint subclasses it.
+    """
+
+    kind: ClassVar[str] = "local-dp"
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """How much the server can learn of one sender."""
+        guarantee = result["guarantee"]
+        return (
+            f"Nobody, not even the server that works with the reports, learns much about "
+            f"{guarantee.get('scope') or 'one individual'}: whatever is published is at most "
+            f"{factor(guarantee['epsilon'])} as likely with as without."
+        )
+
+
+@frozen(kw_only=True)
+class NoGuarantee(PrivacyConstraint):
+    """Claims nothing and measures nothing.
+
+    >>> NoGuarantee(reason="no noise is added").measure(None).holds is None
+    True
+
+    Attributes:
+        reason: why there is no guarantee, in words.
+    """
+
+    kind: ClassVar[str] = "none"
+    reason: str
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """That there is none."""
+        return "This result promises no privacy: it was asked for with --allow-unsafe."
+
+    @classmethod
+    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Nothing is checked."""
+        return ["Nothing: this method claims nothing."], ["Everything."]
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Kind ``"none"``, with the reason."""
+        return Guarantee(kind="none", statement=f"No privacy guarantee: {self.reason}.")
+
+    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+        """Nothing to measure: ``holds`` is None."""
+        return Certificate(
+            holds=None,
+            evidence="none",
+            kind="none",
+            worst=None,
+            allowed=None,
+            checked=0,
+            arithmetic="nothing is claimed",
+        )
