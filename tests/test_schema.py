@@ -9,7 +9,7 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privopt.declare import File, between, describe_keys, files_of, key, load_problem, positive
+from privopt.declare import File, Folder, between, describe_keys, files_of, key, load_problem, positive
 from privopt.errors import InputError
 
 
@@ -26,6 +26,7 @@ class Privacy:
     share: float | None = key(None, help="part", check=between(0, 1))
     secret: File | None = key(None, help="counts", secret=True)
     public: File | None = key(None, help="map")
+    album: Folder | None = key(None, help="photos")
     deep: bool = key(False, help="whether")
     weights: tuple[float, ...] | None = key(None, help="weights")
 
@@ -154,3 +155,14 @@ def test_describe_names_every_key_with_unit_and_default():
     assert "(secret)" in rows["privacy.secret"].help
     assert rows["lr-geo.random"].type == "whole number"
     assert all(row.help for row in rows.values())
+
+
+def test_a_folder_is_found_beside_the_problem_and_never_looked_for_in_a_published_copy(tmp_path):
+    text = '[privacy]\nepsilon = 1\nalbum = "photos"\n'
+    wanted = "found 'photos', which is no folder, wanted a folder, its path relative to the problem file"
+    assert faults(tmp_path, text) == [f"p.toml: privacy.album: {wanted}"]
+    assert load(tmp_path, text, public=True).privacy.album == Folder(name="photos", path=None)
+    (tmp_path / "photos").mkdir()
+    assert load(tmp_path, text).privacy.album == Folder(name="photos", path=tmp_path / "photos")
+    assert load(tmp_path, text, public=True).privacy.album == Folder(name="photos", path=None)
+    assert [row.type for row in describe_keys(Problem) if row.key == "privacy.album"] == ["folder"]

@@ -2,6 +2,7 @@
 
 from privopt.declare.schema import (
     File,
+    Folder,
     Wanted,
     at_least,
     between,
@@ -16,6 +17,7 @@ from privopt.declare.toml import load_problem
 
 __all__ = [
     "File",
+    "Folder",
     "Wanted",
     "at_least",
     "between",

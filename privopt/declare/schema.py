@@ -12,7 +12,7 @@ whose type is another such class::
         privacy: Privacy = key(help="how much may leak")
 
 Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (the rational of the decimal text),
-``File``, ``Literal[...]``, ``tuple[T, ...]``, attrs classes, and any of them ``| None``.
+``File``, ``Folder``, ``Literal[...]``, ``tuple[T, ...]``, attrs classes, and any of them ``| None``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from privopt.registry import registry
 
 __all__ = [
     "File",
+    "Folder",
     "Wanted",
     "at_least",
     "between",
@@ -128,6 +129,19 @@ class File:
         if self.path is None:
             raise InputError([Fault(self.name, "", "no such file (it is secret)", "the owner's copy")])
         return self.path
+
+
+@frozen(kw_only=True)
+class Folder:
+    """A folder that a problem file names; it is its owner's own and no part of DIR.
+
+    Attributes:
+        name: as the problem file gives it.
+        path: where it is; None in a published copy, from which it is never looked for.
+    """
+
+    name: str
+    path: Path | None
 
 
 def key(
@@ -234,13 +248,13 @@ def _type_name(type_: Any) -> str:
         return " | ".join(map(str, get_args(type_)))
     if get_origin(type_) is tuple:
         return f"list of {_type_name(get_args(type_)[0])}"
-    names = {float: "number", Fraction: "number", int: "whole number", bool: "true | false", str: "text", File: "file"}
-    return names.get(type_, "table")
+    names = {float: "number", Fraction: "number", int: "whole number", bool: "true | false", str: "text"}
+    return (names | {File: "file", Folder: "folder"}).get(type_, "table")
 
 
 def _tables_in(type_: Any) -> list[type]:
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
-    return [member for member in members if attrs.has(member) and member is not File]
+    return [member for member in members if attrs.has(member) and member not in (File, Folder)]
 
 
 def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from privopt.declare.notebook import card
-from privopt.declare.schema import KEY, File, Key
+from privopt.declare.schema import KEY, File, Folder, Key
 
 __all__ = ["problem_html"]
 
@@ -35,6 +35,8 @@ def _rows(table: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             continue
         if isinstance(value, File):
             yield name, f"{value.name} (secret)" if value.secret else value.name
+        elif isinstance(value, Folder):
+            yield name, value.name
         elif attrs.has(type(value)):
             if declared.kinds:
                 yield f"{name}.kind", value.kind

@@ -21,7 +21,7 @@ from cattrs import Converter
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
-from privopt.declare.schema import KEY, File, Key, Wanted, show
+from privopt.declare.schema import KEY, File, Folder, Key, Wanted, show
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
@@ -118,6 +118,18 @@ def _file(value: Any, _: type) -> File:
     except Unreadable as error:
         wanted = "a file, its path relative to the problem file"
         raise Wanted(value, wanted, words=f"{show(name)}, {error}") from None
+
+
+def _folder(value: Any, _: type) -> Folder:
+    name = _text(value, str)
+    place = _place.get()
+    if place.public:
+        return Folder(name=name, path=None)
+    path = place.base / name
+    if not name or not os.path.isdir(path):
+        wanted = "a folder, its path relative to the problem file"
+        raise Wanted(value, wanted, words=f"{show(name)}, which is no folder")
+    return Folder(name=name, path=path)
 
 
 def _within(base: Path, name: str) -> bool:
@@ -234,6 +246,7 @@ def _converter() -> Converter:
     for type_, hook in ((float, _float), (int, _int), (bool, _bool), (str, _text), (Fraction, _fraction)):
         converter.register_structure_hook(type_, hook)
     converter.register_structure_hook(File, _file)
+    converter.register_structure_hook(Folder, _folder)
     return converter
 
 

@@ -298,6 +298,14 @@ def test_details_that_were_forged_are_named(holiday):
         assert not verify(done.folder).holds
 
 
+def test_a_classifier_may_be_named_by_an_absolute_path(holiday, tmp_path):
+    text = (tmp_path / "album.toml").read_text()
+    (tmp_path / "album.toml").write_text(text.replace('"places.toml"', f'"{tmp_path / "places.toml"}"'))
+    done = solved(holiday)
+    assert done.result["details"]["photos"] == 4
+    assert verify(done.folder).holds
+
+
 @pytest.mark.parametrize("name", ["deletions.csv", "scores.npz", "thumbnails/0.jpg"])
 def test_nothing_but_regular_files_of_dir_is_read(holiday, tmp_path, name):
     done = solved(holiday)

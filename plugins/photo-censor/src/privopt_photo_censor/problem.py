@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from attrs import field, frozen
 
-from privopt.declare import File, at_least, key, non_negative, problem_html
+from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.scores import Album, Floats, Listing, Task
@@ -28,7 +27,7 @@ class Photos:
 
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
-    folder: str | None = key(None, help="folder of JPEG, PNG or other photos, scored by the classifier")
+    folder: Folder | None = key(None, help="folder of JPEG, PNG or other photos, scored by the classifier")
     classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, cell centres")
     true_location: int | None = key(None, help="column of the true location, from 0", check=non_negative)
     keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
@@ -112,17 +111,10 @@ class PhotoProblem:
         """Score the photos of the folder."""
         from privopt_photo_censor.folder import score_folder
 
-        classifier, name = self.photos.classifier, self.photos.folder
-        assert classifier is not None
-        assert name is not None
-        base = classifier.here
-        for _ in Path(classifier.name).parts:
-            base = base.parent
-        folder = base / name
-        if not folder.is_dir():
-            wanted = "a folder of photos, its path relative to the problem file"
-            raise InputError([Fault(self.file, "photos.folder", f"{name!r}, which is no folder", wanted)])
-        scored = score_folder(folder, classifier.here, self.photos.true_location)
+        folder, classifier = self.photos.folder, self.photos.classifier
+        if folder is None or folder.path is None or classifier is None:
+            raise InputError([Fault(self.file, "photos.folder", "no photos in a published copy", "their scores")])
+        scored = score_folder(folder.path, classifier.here, self.photos.true_location)
         if scored.true_location is None:
             found = "nothing, and no photo with GPS"
             raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
