@@ -123,7 +123,7 @@ def test_verify_of_exact_recomputes_rows(write):
 
 
 def test_exact_for_everybody(write):
-    result, out = run(write(users='"all"', within=""), "exact")
+    result, out = run(write(users='"all"', within=""), "exact", gap=0.05)
     assert result["guarantee"]["scope"] == "all-pairs"
     assert result["certificate"]["checked"] == 300 * 25
     population = result["details"]["population"]
@@ -131,6 +131,34 @@ def test_exact_for_everybody(write):
     assert result["details"]["published"] == "column_weights"
     with np.load(out / "mechanism.npz") as archive:
         assert len(archive["pairs"]) == 300
+    assert verify(out).complaints == ()
+
+
+def test_exact_goes_on_where_the_star_misses_the_gap(write, tmp_path):
+    path = write(users='"all"', within="")
+    star, _ = run(path, "exact", gap=0.05)
+    best, out = run(path, "exact")
+    assert star["details"]["published"] == "column_weights"
+    assert best["details"]["published"] == "weights"
+    assert "misses the gap" in best["details"]["reason"]
+    for result, gap in ((star, 0.05), (best, 1e-6)):
+        lp = result["details"]["lp"]
+        assert result["status"] == "optimal"
+        assert lp["lower_bound"] <= lp["value"] <= lp["lower_bound"] + gap * lp["value"]
+        assert lp["value"] == result["details"]["population"]["value"]
+    # a bound that the one run proved holds for the other: what 5 % allows is more than the optimum
+    assert star["details"]["lp"]["lower_bound"] <= best["details"]["lp"]["value"]
+    assert best["details"]["lp"]["lower_bound"] <= star["details"]["lp"]["value"]
+    assert star["details"]["lp"]["value"] > best["details"]["lp"]["value"] * (1 + 1e-6)
+    assert verify(out).complaints == ()
+
+
+def test_exact_says_where_there_are_too_many_entries_for_a_bound(write, monkeypatch):
+    monkeypatch.setattr("privopt_lr_geo.exact.LARGEST", 10)
+    result, out = run(write(), "exact")
+    assert result["status"] == "feasible"
+    assert result["details"]["lp"]["lower_bound"] is None
+    assert result["details"]["reason"] == "no bound: 625 entries, of at most 10 for which one is computed"
     assert verify(out).complaints == ()
 
 

@@ -20,7 +20,7 @@ from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.star import Star, kernel_of, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
 
-__all__ = ["SHARE", "known_at_once", "positive_weights", "solve_ones"]
+__all__ = ["LEAST", "known_at_once", "positive_weights", "solve_ones"]
 
 SHARE: Final = 0.1
 """Of the time that is left, what this may take."""

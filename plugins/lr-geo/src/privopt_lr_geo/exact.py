@@ -1,13 +1,15 @@
 """Method exact: a guarantee over the whole population, and nothing uploaded.
 
 The server publishes the star's column weights, one number an output, and each user computes its own row
-(mathematics: W x = 1, W_is = exp(-epsilon D_is)). Where no weights x >= 0 exist, the optimal mechanism is computed and
-the whole matrix is published: a row that a user asked for would tell where it is.
+(mathematics: W x = 1, W_is = exp(-epsilon D_is)). Where no weights x >= 0 exist, or they miss the gap that was asked
+for, the optimal mechanism is computed and the whole matrix is published: a row that a user asked for would tell where
+it is.
 
-Where that does not come in time, weights are found at a smaller rate, some of them 0, with which rows nearly sum to
-one. Each user divides its row by its sum r_i; where rate + max |log r_i - log r_j| / d_ij <= epsilon, over pairs that
-imply all others, the promise holds all the same. At half of epsilon it always does. (400 cells of Rome: loss 1.053 km
-at epsilon 1 per km, the optimum's .916, the exponential mechanism's 1.715; at epsilon 2 .499, .489 and .996.)
+Where the optimum does not come in time and the star has negative weights, weights are found at a smaller rate, some of
+them 0, with which rows nearly sum to one. Each user divides its row by its sum r_i; where rate + max |log r_i -
+log r_j| / d_ij <= epsilon, over pairs that imply all others, the promise holds all the same. At half of epsilon it
+always does. (400 cells of Rome: loss 1.053 km at epsilon 1 per km, the optimum's .916, the exponential mechanism's
+1.715; at epsilon 2 .499, .489 and .996.)
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ from numpy.typing import NDArray
 
 from privopt.errors import SolverError, StoppedError
 from privopt.exact import certify
+from privopt.exact.bound import lower_bound
+from privopt.metric.optimal.calibrated import LEAST, positive_weights, solve_ones
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.rows import TOTAL, ColumnWeights, steady_exp
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
     from privopt.metric.data import MetricData
+    from privopt.metric.optimal import Solution
 
 __all__ = ["Found", "certified_pairs", "exponential_loss", "population_loss", "solve_exact", "whole_matrix"]
 
@@ -40,11 +45,11 @@ ROOM: Final = 8.0
 """The smallest positive weight is at least this many times what a rounding by one may be."""
 SHALLOWEST: Final = 14.0
 """Log-ratios may not be cut below this: the far outputs would take a share that shows."""
-LEAST: Final = 1e-4
-"""Weights below this are dropped where rows are normalised."""
 HALVINGS: Final = 7
 """Steps of the search for the rate."""
 BLOCK: Final = 1 << 22
+LARGEST: Final = 36_000_000
+"""Records times outputs beyond which no bound is computed: it takes a tree over all records for each output."""
 MANY: Final = 20_000_000_000
 """Pairs times outputs beyond which only those pairs are certified that imply the others exactly."""
 
@@ -57,12 +62,14 @@ class Found:
         public: column weights, or None where the whole matrix is published.
         whole: (N, K) the matrix.
         details: how it was found.
+        lower_bound: proved, on the loss over all records; None where none was computed.
     """
 
     public: ColumnWeights | None
     whole: Weights
     details: dict[str, Any]
     solver: dict[str, Any]
+    lower_bound: float | None = None
     stopped: bool = False
 
 
@@ -89,31 +96,41 @@ def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
 
 
 def solve_exact(data: MetricData, context: SolveContext) -> Found:
-    """Column weights where they exist and do at least as well as the exponential mechanism; else the whole matrix.
+    """Column weights where they meet the gap asked for; else the optimal mechanism, or the best that time allows.
 
     Raises:
         StoppedError: a limit came first.
         SolverError: no method gave a mechanism.
     """
+    found, reason = _column_weights(data, context)
+    if found is not None and data.cost.size > LARGEST:
+        reason = f"no bound: {data.cost.size:,} entries, of at most {LARGEST:,} for which one is computed"
+        return evolve(found, details={**found.details, "reason": reason})
+    return _bounded(data, context, found, reason)
+
+
+def _column_weights(data: MetricData, context: SolveContext) -> tuple[Found | None, str]:
+    """The best column weights, None without any; and why they are not the star's."""
+    if (data.distances == 0).any():
+        return None, "no column weights: records at distance 0"
     ways = Ways(data)
     context.report("path distances")
-    if (data.distances == 0).any():
-        return _optimal(data, context, "no column weights: records at distance 0", None)
     distances = np.empty((len(data.records),) * 2)
     for rows in blocks(*distances.shape):
         distances[rows] = ways.rows(rows)
         context.check()
     try:
         found = _star(data, distances, context)
-        own, plain = population_loss(found.whole, data), exponential_loss(data)
-        if plain is None or own <= plain:
-            return found
-        reason = f"column weights would cost {own:.6g}, the exponential mechanism {plain:.6g}"
     except SolverError as error:
-        reason = f"no column weights at all of epsilon: {error}"
+        return _normalised(data, distances, context), f"no column weights at all of epsilon: {error}"
+    own, plain = population_loss(found.whole, data), exponential_loss(data)
+    if plain is None or own <= plain:
+        return found, ""
+    reason = f"column weights would cost {own:.6g}, the exponential mechanism {plain:.6g}"
     spare = _normalised(data, distances, context)
-    del distances
-    return _optimal(data, context, reason, spare)
+    if spare is None or population_loss(spare.whole, data) > own:
+        spare = found
+    return spare, reason
 
 
 def _star(data: MetricData, distances: Floats, context: SolveContext) -> Found:
@@ -172,7 +189,7 @@ def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> F
         """Weights, and what normalising takes of epsilon."""
         context.report(f"column weights at {rate:.4g} per {data.unit}")
         kernel = np.exp(-np.minimum(distances * rate, cap))
-        x = _positive(kernel)
+        x = positive_weights(kernel)
         sums = np.log(kernel @ x)
         return x, float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
 
@@ -195,19 +212,6 @@ def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> F
     return _published(public, distances, data, context, details)
 
 
-def _positive(kernel: Floats) -> Floats:
-    """x >= 0 with kernel x near 1: columns are dropped until the others' weights are positive."""
-    x = np.zeros(len(kernel))
-    used = np.arange(len(kernel))
-    while len(used):
-        found = _solve_ones(kernel[np.ix_(used, used)])
-        if (found > LEAST).all():
-            x[used] = found
-            return x
-        used = used[found > LEAST]
-    return np.full(len(kernel), 1.0 / len(kernel))
-
-
 def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, float, Floats]:
     """x >= 0 with W x = 1 up to a share of the slack, the cap on log-ratios, and W.
 
@@ -221,7 +225,7 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
         kernel = np.empty_like(distances)
         for rows in blocks(len(distances), len(distances)):
             kernel[rows] = steady_exp(-np.minimum(distances[rows] * rate, cap))
-        x = _solve_ones(kernel)
+        x = solve_ones(kernel)
         if x.min() <= 0.0:
             raise SolverError(f"{int((x <= 0).sum())} of {len(x)} are not positive")
         error = float(np.abs(kernel @ x - 1.0).max())
@@ -232,34 +236,6 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
             return x, cap, kernel
         cap = allowed - 0.1
     raise SolverError("some weight is too small to be rounded")
-
-
-def _solve_ones(kernel: Floats) -> Floats:
-    """x with kernel x = 1: conjugate gradients while they converge fast, else a factorisation."""
-    x: Floats = np.zeros(len(kernel))
-    r: Floats = np.ones(len(kernel))
-    p: Floats = r.copy()
-    rr = float(r @ r)
-    for _ in range(200):
-        q = kernel @ p
-        curvature = float(p @ q)
-        if curvature <= 0:
-            break
-        step = rr / curvature
-        x = x + step * p
-        r = r - step * q
-        new = float(r @ r)
-        if new <= 1e-26 * len(kernel):
-            return x
-        p = np.asarray(r + (new / rr) * p)
-        rr = new
-    try:
-        direct = np.asarray(np.linalg.solve(kernel, np.ones(len(kernel))), dtype=np.float64)
-        if not np.isfinite(direct).all():
-            raise SolverError("the kernel is singular")
-        return np.asarray(direct + np.linalg.solve(kernel, 1.0 - kernel @ direct))
-    except np.linalg.LinAlgError:
-        raise SolverError("the kernel is singular") from None
 
 
 def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
@@ -275,50 +251,65 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
     return serves
 
 
-def _optimal(data: MetricData, context: SolveContext, reason: str, spare: Found | None) -> Found:
-    """The optimal mechanism; where a limit stops it above ``spare`` or the exponential mechanism, the best of them."""
-    from privopt import __version__
-    from privopt.metric.matrix import MatrixRelease
-    from privopt.metric.optimal import Instance, solve
+def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reason: str) -> Found:
+    """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
+    from privopt.metric.baselines.lp import instance_of
+    from privopt.metric.optimal import solve
 
-    instance = Instance(
-        cost=data.weighted,
-        pairs=data.pairs[data.needed],
-        distances=data.distances[data.needed],
-        epsilon=float(data.epsilon),
-        coordinates=data.records.coordinates,
-    )
     try:
         context.check()
         found = solve(
-            instance,
+            instance_of(data),
             gap=context.gap / 2,
             deadline=context.deadline,
             progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
         )
-    except StoppedError:
+    except (SolverError, StoppedError) as error:
         if spare is None:
             raise
-        return evolve(spare, details={**spare.details, "reason": reason}, stopped=True)
-    release = MatrixRelease.from_matrix(found.z, data, context)
-    stopped = found.status == "stopped"
-    own, plain = population_loss(release.weights, data), exponential_loss(data)
-    details: dict[str, Any] = {
-        "reason": reason,
-        "population_lower_bound": found.lower_bound,
-        "trajectory": found.trajectory,
-    }
-    if spare is not None and population_loss(spare.whole, data) < min(own, math.inf if plain is None else plain):
-        return evolve(spare, details={**spare.details, **details}, stopped=stopped)
-    if plain is not None and own > plain:
-        from privopt.metric.baselines.exponential import exponential
+        reason = "; ".join(part for part in (reason, f"no bound: {error}") if part)
+        stopped = isinstance(error, StoppedError)
+        return evolve(spare, details={**spare.details, "reason": reason}, stopped=stopped)
+    context.report("bound")
+    bound = None
+    if found.multipliers is not None:
+        pairs, lengths = data.pairs[data.needed], data.distances[data.needed]
+        bound = lower_bound(
+            data.weighted, pairs, lengths, data.epsilon, found.multipliers.blocks(), executor=context.executor
+        )
+    own = math.inf if spare is None else population_loss(spare.whole, data)
+    best = spare if spare is not None and _met(own, bound, context.gap) else None
+    if best is None:
+        best = _best(data, context, spare, found, reason)
+    stopped = found.status == "stopped" and not _met(population_loss(best.whole, data), bound, context.gap)
+    details = {**best.details, "trajectory": found.trajectory}
+    return evolve(best, lower_bound=bound, details=details, stopped=stopped)
 
-        details["reason"] = f"{reason}; {found.method} was stopped above the exponential mechanism's loss"
-        release = MatrixRelease.from_matrix(exponential(data.to_outputs, float(data.epsilon)), data, context)
+
+def _met(loss: float, bound: float | None, gap: float) -> bool:
+    return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
+
+
+def _best(data: MetricData, context: SolveContext, spare: Found | None, found: Solution, reason: str) -> Found:
+    """The least loss among what the optimal mechanism's methods found, the exponential mechanism and column weights.
+
+    Column weights are kept where the others gain no more than the gap asked for: they are one number a column.
+    """
+    from privopt import __version__
+    from privopt.metric.baselines.lp import at_least_exponential
+    from privopt.metric.matrix import MatrixRelease
+
+    own = math.inf if spare is None else population_loss(spare.whole, data)
+    reason = reason or f"column weights cost {own:.6g}, which misses the gap"
+    found = at_least_exponential(found, data) if found.status != "optimal" else found
+    if spare is not None and _met(own, found.objective, context.gap):
+        return evolve(spare, details={**spare.details, "reason": reason})
+    release = MatrixRelease.from_matrix(found.z, data, context)
+    if spare is not None and _met(own, population_loss(release.weights, data), context.gap):
+        return evolve(spare, details={**spare.details, "reason": reason})
     solver = {"name": found.method, "version": __version__, "iterations": found.iterations}
-    return Found(
-        public=None, whole=release.weights, details={"published": "weights", **details}, solver=solver, stopped=stopped
-    )
+    details = {"published": "weights", "reason": reason, "path": found.details.get("path", found.method)}
+    return Found(public=None, whole=release.weights, details=details, solver=solver)
 
 
 def population_loss(weights: Weights, data: MetricData) -> float:

@@ -138,9 +138,12 @@ class LRGeo(Mechanism):
             distances=lengths,
             published=published,
         )
-        population = {"value": population_loss(found.whole, data), "exponential": exponential_loss(data)}
-        details = {"users": len(users), "population": population, **found.details}
-        return Outcome(release=release, solver=found.solver, details=details, stopped=found.stopped)
+        value = population_loss(found.whole, data)
+        population = {"value": value, "exponential": exponential_loss(data)}
+        lp = _program(value, found.lower_bound)
+        details = {"users": len(users), "population": population, "lp": lp, **found.details}
+        gap = math.inf if lp["gap"] is None else lp["gap"]
+        return Outcome(release=release, solver=found.solver, details=details, stopped=found.stopped, gap=gap)
 
     def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
         from privopt_lr_geo import server
@@ -290,6 +293,14 @@ def _accept(
         distances=np.zeros(0),
         matrices=matrices,
     )
+
+
+def _program(value: float, bound: float | None) -> dict[str, float | None]:
+    """Value, bound and gap of the program that ``--gap`` speaks of."""
+    if bound is None:
+        return {"value": value, "lower_bound": None, "gap": None}
+    bound = min(bound, value)
+    return {"value": value, "lower_bound": bound, "gap": (value - bound) / max(abs(value), 1e-12)}
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
