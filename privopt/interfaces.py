@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 from attrs import Factory, define, evolve, field, frozen
 from attrs.validators import in_
 
+from privopt.declare.exact_text import exact_text
 from privopt.declare.notebook import card
 from privopt.errors import ModelError, StoppedError, UsageError
 
@@ -67,7 +68,8 @@ class Guarantee:
 
     Attributes:
         kind: name of a registered notion of privacy.
-        epsilon: exact value; None where the kind has none.
+        epsilon: exact value; None where the kind has none. ``result.json`` holds it as the nearest double, and exactly
+            in ``epsilon_text``: the decimal of the problem file, which is what is claimed.
         unit: of epsilon, e.g. ``"per km"`` or ``"per group"``.
         scope: which pairs or neighbours: ``"all-pairs"``, ``"neighbours"``, ``"own-matrix"`` for metric DP.
         statement: the promise in words: which inputs it makes alike, and against whom it holds.
@@ -88,6 +90,7 @@ class Guarantee:
         shown: dict[str, Any] = {
             "kind": self.kind,
             "epsilon": None if self.epsilon is None else float(self.epsilon),
+            "epsilon_text": None if self.epsilon is None else exact_text(self.epsilon),
             "unit": self.unit,
             "scope": self.scope,
             "statement": self.statement,
@@ -302,9 +305,9 @@ class Outcome:
         release: what would be published.
         lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None.
         solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
-        details: the mechanism's own part of ``result.json``.
+        details: what else there is to say, for ``details.told`` of ``result.json``: nobody checks it. Its ``lp``
+            (``value``, ``lower_bound``, ``gap``), where there is one, is what ``--gap`` and the status mean.
         stopped: True where a limit or an interrupt ended it early.
-        gap: gap that ``--gap`` and the status mean, where it is not the objective's own.
         seeded: True where a seed drew the noise.
         truth: what depends on secrets: goes to ``private/truth.json`` and nowhere else.
         trajectory: (seconds, lower, upper) by round, for pictures.
@@ -315,7 +318,6 @@ class Outcome:
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False
-    gap: float | None = None
     seeded: bool = False
     truth: Mapping[str, Any] | None = None
 
@@ -445,6 +447,17 @@ class Mechanism(ABC):
     def verify(self, problem: Any, release: Any, result: Mapping[str, Any]) -> list[str]:
         """Further conditions that a written release must meet; one line for each that fails."""
         return []
+
+    def details(self, problem: Any, release: Any, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What ``details`` of result.json says that follows from problem and release: ``verify`` computes it again.
+
+        Args:
+            problem: as published: secrets are absent when ``verify`` asks.
+            release: what is published.
+            method: that made it.
+            told: ``details.told``, which nobody checks.
+        """
+        return {}
 
     def warnings(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Sequence[str]:
         """What whoever uses the release must know though it holds: plain sentences, from public data alone.

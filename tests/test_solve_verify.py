@@ -57,7 +57,7 @@ def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
     assert files == [*names, "result.json"]
     result = result_of(solved_toy)
     assert list(result) == [
-        "mechanism", "method", "plugin", "privopt", "problem", "seed", "status", "guarantee", "objective",
+        "mechanism", "method", "plugin", "privopt", "problem", "seed", "status", "asked", "guarantee", "objective",
         "certificate", "time", "solver", "details",
     ]  # fmt: skip
     assert result["status"] == "optimal"

@@ -212,6 +212,8 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     for line in found.complaints:
         complain(f"{folder}: {line}")
     word = f"{found.verdict} " if found.holds else ""
+    for line in found.notes:
+        complain(f"{folder}: note: {line}")
     click.echo(dump_json(found.to_json()) if as_json else f"{word}{folder}: {found.words()}", nl=not as_json)
     if not found.holds:
         return DOES_NOT_HOLD

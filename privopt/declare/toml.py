@@ -21,6 +21,7 @@ from cattrs import Converter
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
+from privopt.declare.exact_text import StatedFraction
 from privopt.declare.schema import KEY, File, Folder, Key, Wanted, show
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
@@ -75,7 +76,8 @@ def _fraction(value: Any, _: type) -> Fraction:
     large = abs(number) > 10**300 if isinstance(number, int) else number and abs(number.adjusted()) > 300
     if large:
         raise Wanted(value, "a number between 1e-300 and 1e300 in size")
-    return Fraction(number)
+    stated: Fraction = StatedFraction(str(number))
+    return stated
 
 
 def _int(value: Any, _: type) -> int:

@@ -23,8 +23,8 @@ __all__ = ["losses_beside", "metric_figures", "metric_layer", "metric_sections",
 
 
 def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
-    """Rounds in which something is known, from ``details.trajectory``."""
-    rounds = result.get("details", {}).get("trajectory") or []
+    """Rounds in which something is known, from ``details.told.trajectory``."""
+    rounds = result["details"]["told"].get("trajectory") or []
     return [row for row in rounds if any(isinstance(value, (int, float)) for value in row[1:])]
 
 

@@ -162,12 +162,13 @@ class MetricDP(MatrixConstraint):
             f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
             for f in measured.failures
         )
+        allowed = float(self.epsilon)
         return Certificate(
             holds=measured.holds,
             evidence="proved",
             kind="metric-dp",
-            worst=measured.worst,
-            allowed=float(self.epsilon),
+            worst=min(measured.worst, allowed) if measured.holds else measured.worst,
+            allowed=allowed,
             checked=measured.checked,
             arithmetic=measured.arithmetic,
             notes=notes or {},

@@ -1,4 +1,4 @@
-"""What a result.json must look like before anything in it is believed or shown."""
+"""What result.json claims: how it must look before anything in it is believed, and what it has to say."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
-from privopt.errors import Fault
-from privopt.interfaces import Evidence
+from attrs import frozen
 
-__all__ = ["claim_faults"]
+from privopt.errors import Fault
+from privopt.interfaces import Certificate, Evidence, Guarantee, Objective
+
+__all__ = ["LP", "NEAR", "TOLD", "Claim", "claim_faults", "differences"]
 
 Test = Callable[[Any], bool]
 
@@ -57,9 +59,16 @@ SHAPE: Final[Mapping[str, tuple[Test, str]]] = {
     "problem.sha256": TEXT,
     "seed": (_perhaps(_is(int)), "a whole number or null"),
     "status": TEXT,
+    "asked": TABLE,
+    "asked.method": TEXT,
+    "asked.gap": (lambda value: _number(value) and value > 0, "a number above 0"),
+    "asked.time_limit": (_perhaps(lambda value: _number(value) and value > 0), "a number above 0 or null"),
+    "asked.memory": (_perhaps(lambda value: _number(value) and value > 0), "a number above 0 or null"),
+    "asked.solver": TEXT,
     "guarantee": TABLE,
     "guarantee.kind": TEXT,
     "guarantee.epsilon": (_perhaps(lambda value: _number(value) and value > 0), "a number above 0 or null"),
+    "guarantee.epsilon_text": (_perhaps(_is(str)), "text or null"),
     "guarantee.unit": TEXT,
     "guarantee.scope": TEXT,
     "guarantee.statement": TEXT,
@@ -84,6 +93,75 @@ SHAPE: Final[Mapping[str, tuple[Test, str]]] = {
 """Every key that each result has: what its value must be, and that in words. More keys may stand beside them."""
 
 
+NEAR: Final = 1e-9
+"""Relative difference allowed between a figure in result.json and the same figure computed again."""
+
+TOLD: Final = "told"
+"""Key of ``details`` for what nobody checks."""
+
+LP: Final = "lp"
+"""Key of ``details`` for the program whose gap ``--gap`` and the status mean, where the objective has none."""
+
+
+@frozen(kw_only=True)
+class Claim:
+    """All that a DIR claims and that follows from the files beside result.json.
+
+    Attributes:
+        guarantee, certificate, objective: as measured on the release.
+        details: that follow from problem and release.
+        lp: ``value``, ``lower_bound`` and ``gap`` of the program that was solved, where that is what the status means.
+        asked: the options of the run.
+    """
+
+    guarantee: Guarantee
+    certificate: Certificate
+    objective: Objective
+    details: Mapping[str, Any]
+    lp: Mapping[str, Any] | None
+    asked: Mapping[str, Any]
+
+    @property
+    def status(self) -> str:
+        """``"optimal"`` where the gap asked for is met, else ``"feasible"``, also where there is no bound."""
+        gap = self.objective.gap if self.lp is None else self.lp["gap"]
+        return "optimal" if gap is not None and gap != "inf" and gap <= self.asked["gap"] else "feasible"
+
+    def to_json(self) -> dict[str, Any]:
+        """Those parts of result.json."""
+        return {
+            "status": self.status,
+            "guarantee": self.guarantee.to_json(),
+            "objective": self.objective.to_json(),
+            "certificate": self.certificate.to_json(),
+            "details": {**self.details, **({} if self.lp is None else {LP: self.lp})},
+        }
+
+
+def differences(stated: Any, wanted: Any, where: str, *, near: float = NEAR) -> Iterator[str]:
+    """A line for each leaf of result.json that is not what its claim comes to; doubles may differ by ``near``."""
+    if isinstance(wanted, dict) and isinstance(stated, dict):
+        for name in {**wanted, **stated}:
+            inner = f"{where}.{name}".lstrip(".")
+            if name not in stated:
+                yield f"{inner}: missing; it should be {wanted[name]!r}"
+            elif name not in wanted:
+                yield f"{inner}: claims {stated[name]!r}, which nothing here gives"
+            else:
+                yield from differences(stated[name], wanted[name], inner, near=near)
+    elif isinstance(wanted, list) and isinstance(stated, list) and len(wanted) == len(stated):
+        for place, (one, other) in enumerate(zip(stated, wanted, strict=True)):
+            yield from differences(one, other, f"{where}[{place}]", near=near)
+    elif not _same(stated, wanted, near):
+        yield f"{where}: claims {stated!r}, the files give {wanted!r}"
+
+
+def _same(stated: Any, wanted: Any, near: float) -> bool:
+    if _number(stated) and _number(wanted) and (isinstance(stated, float) or isinstance(wanted, float)):
+        return bool(abs(stated - wanted) <= near * max(abs(stated), abs(wanted)))
+    return type(stated) is type(wanted) and bool(stated == wanted)
+
+
 def claim_faults(result: Mapping[str, Any], file: str) -> Iterator[Fault]:
     """What of a result.json is missing or of another kind, outer keys before inner ones.
 
@@ -102,3 +180,12 @@ def claim_faults(result: Mapping[str, Any], file: str) -> Iterator[Fault]:
         elif not test(table[name]):
             yield Fault(file, key, repr(table[name]), wanted)
             broken.add(key)
+    for name in result:
+        if name not in SHAPE:
+            yield Fault(file, name, "an unknown key", "those of a result alone")
+    if "details" in result and "details" not in broken and LP in result["details"]:
+        lp = result["details"][LP]
+        for name in ("value", "lower_bound"):
+            test, wanted = SHAPE[f"objective.{name}"]
+            if not isinstance(lp, dict) or name not in lp or not test(lp[name]):
+                yield Fault(file, f"details.{LP}.{name}", "something else", wanted)

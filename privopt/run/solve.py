@@ -17,6 +17,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from privopt import __version__
+from privopt.declare import files_of
 from privopt.errors import CertificationError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.interfaces import (
@@ -39,7 +40,8 @@ from privopt.run.folder import (
     new_folder,
     write_problem,
 )
-from privopt.run.verify import NEAR, read_problem
+from privopt.run.result import LP, NEAR, TOLD, Claim
+from privopt.run.verify import read_problem
 from privopt.specs import MethodSpec
 
 __all__ = ["Options", "Solved", "solve"]
@@ -156,16 +158,8 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
         except KeyboardInterrupt:
             raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
         registered.expect("solve", outcome, Outcome)
-        solved = _conclude(registered, method, mechanism, problem, outcome, context)
-        return _write(registered, mechanism, problem, problem_file, out, options, context, outcome, solved, start)
-
-
-@frozen(kw_only=True)
-class _Conclusion:
-    guarantee: Guarantee
-    certificate: Certificate
-    objective: Objective
-    status: str
+        claim = _conclude(registered, method, mechanism, problem, outcome, context, options)
+        return _write(registered, mechanism, problem, problem_file, out, options, context, outcome, claim, start)
 
 
 def _conclude(
@@ -175,7 +169,8 @@ def _conclude(
     problem: Any,
     outcome: Outcome,
     context: SolveContext,
-) -> _Conclusion:
+    options: Options,
+) -> Claim:
     """Measure the release; refuse what does not hold."""
     privacy = mechanism.privacy(problem, method.name)
     registered.expect("privacy", privacy, PrivacyConstraint)
@@ -199,20 +194,51 @@ def _conclude(
     value = utility.evaluate(outcome.release)
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
-    bound = outcome.lower_bound
-    if bound is not None and not utility.maximise:
-        bound = min(bound, value) if bound <= value + NEAR * max(1.0, abs(value)) else bound
-        if bound > value:
-            raise CertificationError(f"the lower bound {bound!r} lies above the objective {value!r}; nothing written")
-    objective = Objective(value=value, lower_bound=bound, unit=utility.unit, maximise=utility.maximise)
-    gap = objective.gap if outcome.gap is None else outcome.gap
-    met = gap is not None and gap <= context.gap and not outcome.stopped
-    return _Conclusion(
+    bound = None if outcome.lower_bound is None else _bound(outcome.lower_bound, value, maximise=utility.maximise)
+    lp = outcome.details.get(LP)
+    if lp is not None:
+        low = lp["lower_bound"]
+        program = Objective(value=lp["value"], lower_bound=low if low is None else min(low, lp["value"]), unit="")
+        lp = {"value": program.value, "lower_bound": program.lower_bound, "gap": program.gap}
+    return Claim(
         guarantee=evolve(guarantee, seeded=outcome.seeded),
         certificate=certificate,
-        objective=objective,
-        status="optimal" if met else "feasible",
+        objective=Objective(value=value, lower_bound=bound, unit=utility.unit, maximise=utility.maximise),
+        details=dict(mechanism.details(problem, outcome.release, method.name, _told(outcome))),
+        lp=lp,
+        asked={
+            "method": method.name,
+            "gap": context.gap,
+            "time_limit": options.time_limit,
+            "memory": None,
+            "solver": options.solver,
+        },
     )
+
+
+def _told(outcome: Outcome) -> dict[str, Any]:
+    return {name: value for name, value in outcome.details.items() if name != LP}
+
+
+def _bound(bound: float, value: float, *, maximise: bool) -> float:
+    """A bound that does not contradict the value that was reached: where they meet but for rounding it is the value.
+
+    Raises:
+        CertificationError: it lies beyond the value, so it bounds nothing.
+    """
+    beyond = value - bound if maximise else bound - value
+    if not beyond <= NEAR * max(1.0, abs(value)):
+        side, name = ("below", "upper") if maximise else ("above", "lower")
+        raise CertificationError(f"the {name} bound {bound!r} lies {side} the objective {value!r}; nothing written")
+    return max(bound, value) if maximise else min(bound, value)
+
+
+def _times(problem: Any, context: SolveContext, start: float) -> dict[str, float]:
+    """Seconds by phase; whole ones, rounded up, where a secret was read, for how long that took tells of it."""
+    times = {phase: context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
+    times["total"] = time.monotonic() - start
+    secret = any(file.secret for file in files_of(problem))
+    return {phase: math.ceil(seconds) if secret else round(seconds, 6) for phase, seconds in times.items()}
 
 
 def _write(
@@ -224,7 +250,7 @@ def _write(
     options: Options,
     context: SolveContext,
     outcome: Outcome,
-    solved: _Conclusion,
+    claim: Claim,
     start: float,
 ) -> Solved:
     with new_folder(out, force=options.force) as work:
@@ -237,22 +263,23 @@ def _write(
             (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
         if not any(private.iterdir()):
             private.rmdir()
-        times = {phase: context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
+        stated = claim.to_json()
+        drawn = claim.certificate.evidence == "declared" and not outcome.seeded
         result = {
             "mechanism": registered.spec.name,
             "method": context.method,
             "plugin": {"name": registered.plugin, "version": registered.version},
             "privopt": __version__,
             "problem": {"file": source.name, "sha256": digest},
-            "seed": options.seed,
-            "status": solved.status,
-            "guarantee": solved.guarantee.to_json(),
-            "objective": solved.objective.to_json(),
-            "certificate": solved.certificate.to_json(),
-            "time": {name: round(seconds, 6) for name, seconds in times.items()}
-            | {"total": round(time.monotonic() - start, 6)},
+            "seed": None if drawn else options.seed,  # a seed that no noise came from would say the contrary
+            "status": stated["status"],
+            "asked": dict(claim.asked),
+            "guarantee": stated["guarantee"],
+            "objective": stated["objective"],
+            "certificate": stated["certificate"],
+            "time": _times(problem, context, start),
             "solver": dict(outcome.solver),
-            "details": dict(outcome.details),
+            "details": stated["details"] | {TOLD: _told(outcome)},
         }
         (work / RESULT).write_text(dump_json(result), "utf-8")
     warnings = [*mechanism.warnings(problem, outcome.release, result)]

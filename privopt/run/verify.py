@@ -6,26 +6,23 @@ what result.json claims.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from privopt import __version__
 from privopt.declare import load_problem
 from privopt.errors import Fault, InputError, PrivoptError
-from privopt.execution import from_url
-from privopt.interfaces import Certificate, Guarantee, Mechanism, Objective, Release
+from privopt.execution import Executor, from_url
+from privopt.interfaces import Certificate, Mechanism, Objective, Release
 from privopt.registry import Registered, registry
-from privopt.run.folder import PROBLEM, RESULT, check_sums, read_result, sha256
-from privopt.run.result import claim_faults
+from privopt.run.folder import PROBLEM, RESULT, check_sums, jsonable, read_result, sha256
+from privopt.run.result import LP, TOLD, Claim, claim_faults, differences
 from privopt.specs import MethodSpec
 
-__all__ = ["NEAR", "Opened", "Verdict", "load_release", "read_problem", "verify"]
-
-NEAR: Final = 1e-9
-"""Relative difference allowed between a figure in result.json and the same figure computed again."""
+__all__ = ["Opened", "Verdict", "load_release", "read_problem", "verify"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -61,12 +58,14 @@ class Verdict:
         complaints: a line for each that does not hold; empty where all do.
         certificate: as measured again, where it came so far.
         seeded: whether the noise of this release came from a seed.
+        notes: what does not touch the verdict: versions other than those that made the folder.
     """
 
     verdict: Literal["proved", "declared", "none"] | None
     complaints: tuple[str, ...] = ()
     certificate: Certificate | None = None
     seeded: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -95,6 +94,7 @@ class Verdict:
             "verdict": self.verdict,
             "seeded": self.seeded,
             "complaints": list(self.complaints),
+            "notes": list(self.notes),
             "certificate": None if self.certificate is None else self.certificate.to_json(),
         }
 
@@ -155,91 +155,117 @@ def verify(folder: Path, *, jobs: int = 1) -> Verdict:
     if complaints:
         return Verdict(verdict=None, complaints=tuple(complaints))
     opened = load_release(folder)
-    mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     with from_url(None, jobs) as executor:
-        privacy = mechanism.privacy(problem, opened.method.name)
-        certificate = privacy.measure(release, executor=executor)
-    if certificate.holds is False:
-        complaints.append(f"certificate: worst {certificate.worst}, allowed {certificate.allowed}")
-        complaints.extend(certificate.failures)
-    elif certificate.holds is None and privacy.guarantee.kind != "none":
-        complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
-    complaints += _claims(result, privacy.guarantee, certificate)
-    complaints += _bookkeeping(folder, result, opened.registered)
-    utility = mechanism.utility(problem, opened.method.name)
-    complaints += _objective(result, utility.evaluate(release), maximise=utility.maximise)
+        claim, complaints = _again(opened, executor)
+    complaints += _unlike(opened, claim)
+    complaints += _bookkeeping(opened, claim)
     try:
-        complaints += mechanism.verify(problem, release, result)
+        complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
     except PrivoptError as error:
         complaints.append(str(error))
     except Exception as error:  # details that solve did not write may be of any form
         plugin = opened.registered.plugin
         complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
-    seeded = bool(result["guarantee"].get("seeded"))
+    seeded = claim.guarantee.seeded
     return Verdict(
-        verdict=None if complaints else "none" if seeded else certificate.evidence,
+        verdict=None if complaints else "none" if seeded else claim.certificate.evidence,
         complaints=tuple(complaints),
-        certificate=certificate,
+        certificate=claim.certificate,
         seeded=seeded,
+        notes=_versions(opened),
     )
 
 
-def _claims(result: Mapping[str, Any], guarantee: Guarantee, certificate: Certificate) -> list[str]:
-    """Compare what result.json claims with what the problem asks for and the release keeps."""
-    claimed, stated = result["guarantee"], result["certificate"]
-    wanted = guarantee.to_json()
-    lines = [
-        f"{RESULT}: guarantee.{name}: claims {claimed.get(name)!r}, the problem and its mechanism give {wanted[name]!r}"
-        for name in ("kind", "epsilon", "unit", "scope")
-        if claimed.get(name) != wanted[name]
-    ]
-    again = certificate.to_json()
-    lines += [
-        f"{RESULT}: certificate.{name}: claims {stated.get(name)!r}, measured {again[name]!r}"
-        for name in ("holds", "evidence", "kind", "checked")
-        if stated.get(name) != again[name]
-    ]
-    lines += [
-        f"{RESULT}: certificate.{name}: claims {stated.get(name)!r}, measured {again[name]!r}"
-        for name in ("worst", "allowed")
-        if not _same(stated.get(name), again[name])
-    ]
-    return lines
+def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:
+    """All that the files beside result.json come to, and what of it does not hold."""
+    problem, release, result, method = opened.problem, opened.release, opened.result, opened.method.name
+    privacy = opened.mechanism.privacy(problem, method)
+    certificate = privacy.measure(release, executor=executor)
+    complaints = []
+    if certificate.holds is False:
+        complaints.append(f"certificate: worst {certificate.worst}, allowed {certificate.allowed}")
+        complaints.extend(certificate.failures)
+    elif certificate.holds is None and privacy.guarantee.kind != "none":
+        complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
+    utility = opened.mechanism.utility(problem, method)
+    stated, details = result["objective"], result["details"]
+    value, bound = utility.evaluate(release), stated["lower_bound"]
+    value = _number(stated["value"]) if value is None else value
+    lp = details.get(LP)
+    if lp is not None:
+        lp = Objective(value=_number(lp["value"]), lower_bound=_number(lp["lower_bound"]), unit="").to_json()
+        del lp["unit"]
+    told = details.get(TOLD)
+    try:
+        again = opened.mechanism.details(problem, release, method, told if isinstance(told, dict) else {})
+    except Exception as error:  # what nobody checks may be of any form
+        again = {}
+        complaints.append(f"{RESULT}: details.{TOLD}: not as {method} tells ({type(error).__name__}: {error})")
+    return (
+        Claim(
+            guarantee=evolve(privacy.guarantee, seeded=bool(result["guarantee"].get("seeded"))),
+            certificate=certificate,
+            objective=Objective(value=value, lower_bound=_number(bound), unit=utility.unit, maximise=utility.maximise),
+            details=again,
+            lp=lp,
+            asked=result["asked"],
+        ),
+        complaints,
+    )
 
 
-def _bookkeeping(folder: Path, result: Mapping[str, Any], registered: Registered) -> list[str]:
-    """The statements of result.json that only other parts of DIR can contradict."""
+def _number(value: Any) -> Any:
+    """A figure of result.json as a double; None stays."""
+    return None if value is None else float(value)
+
+
+def _unlike(opened: Opened, claim: Claim) -> list[str]:
+    """Compare what result.json says, leaf by leaf, with what its problem and release come to."""
+    result = opened.result
+    wanted = jsonable(claim.to_json())
+    stated = {name: result[name] for name in wanted} | {"details": _without_told(result["details"])}
+    lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
+    for name in ("objective", "certificate", "status", "details"):
+        lines += differences(stated[name], wanted[name], name)
+    value, bound = (result["objective"][name] for name in ("value", "lower_bound"))
+    if bound is not None and not isinstance(bound, str) and not isinstance(value, str):
+        beyond = value > bound if claim.objective.maximise else bound > value
+        if beyond:
+            lines.append(f"objective.lower_bound: {bound!r} is contradicted by the value, {value!r}")
+    return [f"{RESULT}: {line}" for line in lines]
+
+
+def _without_told(details: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in details.items() if name != TOLD}
+
+
+def _bookkeeping(opened: Opened, claim: Claim) -> list[str]:
+    """The statements of result.json that only other parts of DIR, or of result.json, can contradict."""
+    result, registered = opened.result, opened.registered
     lines = []
-    digest = sha256(folder / PROBLEM / result["problem"]["file"])
-    if result["problem"].get("sha256") != digest:
-        lines.append(f"{RESULT}: problem.sha256: not that of the problem file, {digest}")
-    gap = result["objective"]["gap"]
-    if result.get("status") not in ("optimal", "feasible"):
-        lines.append(f"{RESULT}: status: {result.get('status')!r} is neither optimal nor feasible")
-    elif result["status"] == "optimal" and gap is None and "lp" not in result["details"]:
-        lines.append(f"{RESULT}: status: optimal without a gap")
-    kind = result["guarantee"]["kind"]
-    if registered.spec.kind_of(registered.method(result["method"])) != kind:
-        lines.append(f"{RESULT}: guarantee.kind: {kind!r} is not what the mechanism is registered for")
-    return lines
+    digest = sha256(opened.folder / PROBLEM / result["problem"]["file"])
+    if result["problem"]["sha256"] != digest:
+        lines.append(f"problem.sha256: not that of the problem file, {digest}")
+    if result["plugin"]["name"] != registered.plugin:
+        lines.append(f"plugin.name: claims {result['plugin']['name']!r}, {registered.plugin} made it")
+    if result["asked"]["method"] != result["method"]:
+        lines.append(f"asked.method: {result['asked']['method']!r} is not method, {result['method']!r}")
+    kind = claim.guarantee.kind
+    if registered.spec.kind_of(opened.method) != kind:
+        lines.append(f"guarantee.kind: {kind!r} is not what the mechanism is registered for")
+    seeded, seed = claim.guarantee.seeded, result["seed"]
+    if seeded and seed is None:
+        lines.append("guarantee.seeded: true, though no seed is stated")
+    if seed is not None and not seeded and claim.certificate.evidence == "declared":
+        lines.append(f"guarantee.seeded: missing, though the seed is {seed}")
+    return [f"{RESULT}: {line}" for line in lines]
 
 
-def _same(claimed: Any, value: float | None) -> bool:
-    if value is None or claimed is None:
-        return claimed is None and value is None
-    if isinstance(claimed, str) or math.isinf(value):
-        return bool(claimed == ("inf" if value > 0 else "-inf"))
-    return isinstance(claimed, (int, float)) and bool(abs(claimed - value) <= NEAR * max(1.0, abs(value)))
-
-
-def _objective(result: Mapping[str, Any], value: float | None, *, maximise: bool) -> list[str]:
-    stated = result["objective"]
-    if value is not None and not _same(stated["value"], value):
-        return [f"{RESULT}: objective.value: claims {stated['value']!r}, the release gives {value!r}"]
-    bound = stated["lower_bound"]
-    if bound is None or isinstance(bound, str) or isinstance(stated["value"], str):
-        return [] if stated.get("gap") is None else [f"{RESULT}: objective.gap: stated without a bound"]
-    objective = Objective(value=stated["value"], lower_bound=bound, unit="", maximise=maximise)
-    if not _same(stated.get("gap"), objective.gap):
-        return [f"{RESULT}: objective.gap: claims {stated.get('gap')!r}, value and bound give {objective.gap!r}"]
-    return []
+def _versions(opened: Opened) -> tuple[str, ...]:
+    """A line for each program that was another version when the folder was made."""
+    result, registered = opened.result, opened.registered
+    rows = [
+        ("privopt", result["privopt"], __version__),
+        (f"plugin {registered.plugin}", result["plugin"]["version"], registered.version),
+    ]
+    return tuple(f"made by {name} {then}, checked by {now}" for name, then, now in rows if then != now)

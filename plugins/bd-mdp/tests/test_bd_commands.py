@@ -99,8 +99,8 @@ def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
     assert result["status"] == "optimal"
     assert objective["gap"] <= 1e-2
     assert objective["lower_bound"] <= least + 1e-6 <= objective["value"] + 2e-6
-    assert result["details"]["trajectory"]
-    for _, lower, upper in result["details"]["trajectory"]:
+    assert result["details"]["told"]["trajectory"]
+    for _, lower, upper in result["details"]["told"]["trajectory"]:
         lower, upper = (-np.inf if lower in (None, "-inf") else lower), upper
         assert lower <= least + 1e-6 <= upper + 2e-6
 

@@ -74,7 +74,7 @@ def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     result = finished(folder, "serial", begun(folder, "serial", "--gap", "1e-4"))
     assert result["status"] == "optimal"
-    assert result["details"]["parts"][0]["rounds"] > 5
+    assert result["details"]["told"]["parts"][0]["rounds"] > 5
     return weights(folder, "serial"), result
 
 
@@ -125,7 +125,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bound(alone, tmp_path):
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     with np.load(file) as archive:
-        assert 0 < archive["rounds"] < alone[1]["details"]["parts"][0]["rounds"]
+        assert 0 < archive["rounds"] < alone[1]["details"]["told"]["parts"][0]["rounds"]
     result = finished(tmp_path, "out", begun(tmp_path, "out", "--gap", "1e-4", "--resume"))
     assert result["objective"] == alone[1]["objective"]
     assert (weights(tmp_path, "out") == alone[0]).all()

@@ -175,7 +175,7 @@ def test_opening_costs(problem, rng):
     assert verify(out).complaints == ()
     for method in ("laplace", "reconnection"):
         out, result, _ = run(path, method)
-        assert result["details"]["opening"]["clients_assumed"] == 4.0
+        assert result["details"]["told"]["opening"]["clients_assumed"] == 4.0
         assert "bounds" not in result["details"]
         assert verify(out).complaints == ()
     with pytest.raises(InputError, match="opening_cost"):
@@ -286,8 +286,8 @@ def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch):
     out, result, solved = run(problem(), time_limit=60.0)
     monkeypatch.undo()
     assert solved.stopped
-    assert result["details"]["auto"]["radii_cut_short"] is True
-    assert len(result["details"]["auto"]["radii"]) <= 4
+    assert result["details"]["told"]["auto"]["radii_cut_short"] is True
+    assert len(result["details"]["told"]["auto"]["radii"]) <= 4
     assert verify(out).complaints == ()
 
 

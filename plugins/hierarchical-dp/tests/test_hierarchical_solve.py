@@ -74,7 +74,7 @@ def test_a_stated_epsilon_is_spent_exactly_and_seeds_are_told(tmp_path):
     assert done.result["guarantee"]["seeded"] is True
     again = solve("hierarchical-dp", tmp_path / "problem.toml", tmp_path / "again", Options(seed=4))
     assert (tmp_path / "out/release.csv").read_bytes() == (tmp_path / "again/release.csv").read_bytes()
-    assert again.result["details"]["noise"][0]["engine"] == "seeded"
+    assert again.result["details"]["told"]["noise"][0]["engine"] == "seeded"
 
 
 def test_region_totals_as_an_option_and_in_the_guarantee(tmp_path):

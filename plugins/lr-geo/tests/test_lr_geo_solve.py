@@ -58,7 +58,7 @@ def test_exponents_beyond_doubles(write, method, epsilon):
     assert verify(out).complaints == ()
     assert 0.0 <= result["objective"]["value"] < 2e-5
     if method == "benders" and epsilon == "25.0":
-        assert "decomposition_failed" in result["details"]
+        assert "decomposition_failed" in result["details"]["told"]
 
 
 ODD = {
@@ -128,7 +128,7 @@ def test_exact_for_everybody(write):
     assert result["certificate"]["checked"] == 300 * 25
     population = result["details"]["population"]
     assert population["value"] <= population["exponential"]
-    assert result["details"]["published"] == "column_weights"
+    assert result["details"]["told"]["published"] == "column_weights"
     with np.load(out / "mechanism.npz") as archive:
         assert len(archive["pairs"]) == 300
     assert verify(out).complaints == ()
@@ -174,7 +174,7 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
         "exponential_beyond = 1.0\n"
     )
     result, out = run(tmp_path / "problem.toml", "exact")
-    assert result["details"]["published"] == "weights"
+    assert result["details"]["told"]["published"] == "weights"
     with np.load(out / "public.npz") as archive:
         weights = archive["weights"]
     data = load_problem(LRGeoProblem, tmp_path / "problem.toml").data
@@ -204,13 +204,13 @@ def test_exact_that_is_stopped_publishes_normalised_weights(tmp_path, monkeypatc
 
         monkeypatch.setattr(optimal, "solve", never)
     result, out = run(tmp_path / "problem.toml", "exact")
-    assert result["details"]["published"] == ("column_weights" if late else "weights")
+    assert result["details"]["told"]["published"] == ("column_weights" if late else "weights")
     assert result["certificate"]["holds"]
     assert result["guarantee"]["scope"] == "all-pairs"
     population = result["details"]["population"]
     assert population["value"] < 0.8 * population["exponential"]
     if late:
-        assert 0.5 <= result["details"]["rate"] < 1.0
+        assert 0.5 <= result["details"]["told"]["rate"] < 1.0
     assert verify(out).complaints == ()
 
 

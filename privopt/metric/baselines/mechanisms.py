@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from privopt.declare import key
 from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
-from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.mechanism import NEAR, Matrix, MetricMechanism
 from privopt.metric.problem import ConstOpt, MetricProblem
 from privopt.metric.space.kinds import Euclidean, Haversine
 
@@ -30,7 +33,21 @@ class OptimalLP(MetricMechanism):
         return solve_structured(problem, context)
 
 
-class Exponential(MetricMechanism):
+class _ClosedForm(MetricMechanism):
+    """One whose matrix follows from the problem alone, so that ``verify`` makes it again."""
+
+    def verify(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
+        """Also: the weights are those of the formula."""
+        lines = super().verify(problem, release, result)
+        if lines:
+            return lines
+        context = SolveContext(method=str(result["method"]), gap=float(result["asked"]["gap"]))
+        again = MatrixRelease.from_matrix(self.matrix(problem, context).z, problem.data, context)
+        near = np.allclose(again.probabilities, release.probabilities, rtol=NEAR, atol=NEAR)
+        return [] if near else [f"mechanism.npz: other weights than those of {result['mechanism']}"]
+
+
+class Exponential(_ClosedForm):
     """Probabilities proportional to exp(-epsilon d / 2)."""
 
     kit = "privopt.testing.baselines:EXPONENTIAL"
@@ -43,7 +60,7 @@ class Exponential(MetricMechanism):
         return Matrix(z=exponential(data.to_outputs, float(data.epsilon)), solver={"name": "closed form"})
 
 
-class PlanarLaplace(MetricMechanism):
+class PlanarLaplace(_ClosedForm):
     """Planar Laplace noise, remapped to the nearest output (Andrés et al., CCS 2013)."""
 
     kit = "privopt.testing.baselines:PLANAR"

@@ -69,13 +69,13 @@ class FLLinear(Mechanism):
         with context.timed("solve"):
             plan, stopped, extra = _serve(problem, noisy, context)
         release = FLRelease(
-            ids=data.ids, assignment=plan.assignment, capacities=plan.capacities, counts=noisy, drawn=drawn
+            ids=data.ids, assignment=plan.assignment, capacities=plan.capacities, counts=noisy, drawn=drawn, plan=plan
         )
         truth = None if data.clients is None else _truth(problem, context.method, plan, data.clients)
         return Outcome(
             release=release,
             solver={"name": "fl-linear", "version": None, "iterations": None} | extra.pop("solver", {}),
-            details=_details(problem, context.method, plan, noisy) | extra,
+            details={"noise_drawn_by": drawn} | extra,
             stopped=stopped,
             seeded=seeded,
             truth=truth,
@@ -88,40 +88,29 @@ class FLLinear(Mechanism):
         table, matrix = problem.locations.matrix, problem.data.matrix()
         return files if table is None or matrix is None else {**files, table.name: matrix}
 
+    def details(
+        self, problem: FLProblem, release: FLRelease, method: str, told: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Functions of the noisy counts and of public data: the plan, what it costs, and what is known of it."""
+        if method == "optimal":
+            return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
+        plan = release.plan or _plan_again(problem, method, told)
+        return _details(problem, method, plan, release.counts)
+
     def verify(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[str]:
         """Run the server's side again from the noisy counts and compare."""
-        method, details = str(result["method"]), result.get("details", {})
+        method, details = str(result["method"]), result["details"]
         noisy = problem.data.noisy
         if method == "optimal":
             return _verify_openly(problem, release)
         if noisy is None:
             return ["problem: no noisy_clients, so the server's side cannot be run again"]
-        delta, level = details.get("delta"), details.get("failure_probability", {}).get("level")
-        alpha = problem.privacy.failure_probability
-        if not isinstance(delta, (int, float)) or not isinstance(level, (int, float)) or not 0 < level <= alpha:
-            return [f"result.json: details: delta {delta!r} and level {level!r} are not those of a plan"]
-        site = problem.data.site
-        base = _base(problem, None)[0]
-        again = base if method == "laplace" else reconnect(site.metric, site.cost, site.rank, base, float(delta))
-        if not np.array_equal(again.facility, release.assignment.facility):
+        again = _plan_at(problem, method, float(details["delta"]), float(details["failure_probability"]["level"]))
+        if not np.array_equal(again.assignment.facility, release.assignment.facility):
             return ["connections.csv: not those that delta and the locations give"]
-        wanted = capacities(served(again, noisy), problem.rule.of(again, site.cost, float(level)))
-        if not np.allclose(wanted, release.capacities, rtol=1e-9, atol=1e-9):
+        if not np.allclose(again.capacities, release.capacities, rtol=1e-9, atol=1e-9):
             return ["capacities.csv: not noisy counts plus margins"]
-        return self._chosen_again(problem, details) if method == "reconnection" else []
-
-    def _chosen_again(self, problem: FLProblem, details: Mapping[str, Any]) -> list[str]:
-        settings, site = problem.settings, problem.data.site
-        if settings.delta != "auto":
-            right = details["delta"] == settings.delta and details["failure_probability"]["level"] == _alpha(problem)
-            return [] if right else ["result.json: details: delta or level is not the problem's"]
-        if site.size > RERUN or details.get("auto", {}).get("radii_cut_short"):
-            return []
-        plan, _, _ = _serve(problem, problem.data.noisy, SolveContext(method="reconnection"))
-        near = math.isclose(plan.delta, details["delta"], rel_tol=1e-9)
-        if near and details["failure_probability"]["level"] <= plan.level * (1 + 1e-9):
-            return []
-        return [f"result.json: details: auto gives delta {plan.delta!r} at level {plan.level!r}"]
+        return []
 
     def audit(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
@@ -136,7 +125,7 @@ class FLLinear(Mechanism):
             "epsilon": {"claimed": float(problem.privacy.epsilon), "achieved": certificate.worst},
             "statistical": None,
         }
-        if result.get("certificate", {}).get("arithmetic") != "declared":
+        if result["details"]["told"].get("noise_drawn_by") is not None:
             from privopt.metric.attack import epsilon_lower
 
             none, one = (
@@ -172,6 +161,35 @@ class FLLinear(Mechanism):
         from privopt_fl_linear.report import map_layer
 
         return map_layer(problem, release)
+
+
+def _plan_at(problem: FLProblem, method: str, delta: float, level: float) -> Plan:
+    """The plan at a radius and a failure level that are known."""
+    site, noisy = problem.data.site, problem.data.noisy
+    base = _base(problem, None)[0]
+    assignment = base if method == "laplace" else reconnect(site.metric, site.cost, site.rank, base, delta)
+    margins = problem.rule.of(assignment, site.cost, level)
+    sizes = capacities(served(assignment, noisy), margins)
+    return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
+
+
+def _plan_again(problem: FLProblem, method: str, told: Mapping[str, Any]) -> Plan:
+    """The plan that the published noisy counts give; where choosing a radius takes too long, at the one stated.
+
+    Raises:
+        InputError: what is stated is no plan.
+    """
+    if problem.data.noisy is None:
+        raise InputError([_no_counts(problem, "noisy_clients")])
+    chosen, asked = told.get("auto") or {}, problem.settings.delta
+    quick = problem.data.site.size <= RERUN and not chosen.get("radii_cut_short")
+    if quick or asked != "auto" or method == "laplace":
+        return _serve(problem, problem.data.noisy, SolveContext(method=method))[0]
+    delta, level = (float(chosen[name]) for name in ("delta", "level"))
+    if not (delta >= 0.0 and 0.0 < level <= _alpha(problem)):
+        wanted = "a radius of at least 0, a level above 0 and at most failure_probability"
+        raise InputError([Fault("result.json", "details.told.auto", f"delta {delta!r}, level {level!r}", wanted)])
+    return _plan_at(problem, method, delta, level)
 
 
 def _verify_openly(problem: FLProblem, release: FLRelease) -> list[str]:
@@ -256,6 +274,8 @@ def _serve(problem: FLProblem, noisy: Any, context: SolveContext) -> tuple[Plan,
             "thresholds_mean_clients": (plan.policy.thresholds / problem.data.site.size).tolist(),
             "failure_bound": plan.policy.bound,
             "radii_cut_short": bool(cut),
+            "delta": plan.delta,
+            "level": plan.level,
         }
     return plan, stopped, extra
 
@@ -356,7 +376,6 @@ def _solve_openly(problem: FLProblem, context: SolveContext) -> Outcome:
         release=FLRelease(ids=data.ids, assignment=assignment, capacities=plan.capacities, counts=data.clients),
         lower_bound=cost["total"] if program is None else program.bound,
         solver={"name": "fl-linear" if program is None else program.solver, "version": None, "iterations": None},
-        details={"locations": site.size, "facilities": len(assignment.opened)},
         stopped=program is not None and program.status != "optimal",
         truth={"clients": int(data.clients.sum()), "cost": cost, "optimum": cost["total"], "overflow": []},
     )

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from attrs import frozen
 
+from privopt.exact.bounds import float_up
 from privopt.execution import Executor
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
 from privopt_fl_linear.location import spent
@@ -22,8 +23,13 @@ COVERED = (
 )
 
 
-_DRAWN = "that the noise was drawn, freshly and at that scale"
-_DECLARED = "that the locations drew noise at all, and at the epsilon stated"
+DECLARED = (
+    "that noise was drawn, freshly and at that scale; where the problem gave noisy_clients, that locations drew it for "
+    "this epsilon"
+)
+
+SENSITIVITY = 1
+"""One client more or less changes one count by one."""
 
 
 @frozen(kw_only=True)
@@ -54,21 +60,22 @@ class LocalLaplace(PrivacyConstraint):
     def measure(self, release: FLRelease, *, executor: Executor | None = None) -> Certificate:
         """Compare sensitivity / scale with epsilon, in rationals, for each location's report.
 
-        The reports are the only way from the counts to the release; where they were drawn elsewhere the scale is what
-        the problem declares.
+        The reports are the only way from the counts to the release. The scale is the one that epsilon prescribes to
+        every location; that they drew noise at it cannot be read off one release.
         """
-        loss = spent(self.epsilon)  # sensitivity 1 over scale 1 / spent
-        drawn = release.drawn
+        scale = 1 / spent(self.epsilon)
+        loss = SENSITIVITY / scale
+        holds, allowed = loss <= self.epsilon, float(self.epsilon)
         return Certificate(
-            holds=loss <= self.epsilon,
+            holds=holds,
             evidence="declared",
             kind="local-dp",
-            worst=float(loss),
-            allowed=float(self.epsilon),
+            worst=min(float_up(loss), allowed) if holds else float_up(loss),
+            allowed=allowed,
             checked=self.locations,
-            arithmetic="declared" if drawn is None else f"rational: sensitivity over scale, drawn by {drawn}",
-            rests_on=_DECLARED if drawn is None else _DRAWN,
-            notes={"scale": str(1 / loss), "sensitivity": 1, "distribution": f"{self.noise} Laplace"},
+            arithmetic="declared",
+            rests_on=DECLARED,
+            notes={"scale": str(scale), "sensitivity": SENSITIVITY, "distribution": f"{self.noise} Laplace"},
         )
 
 

@@ -16,6 +16,7 @@ from privopt.interfaces import Release
 from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.metric import Floats
 from privopt_fl_linear.problem import FLProblem
+from privopt_fl_linear.server import Plan
 
 __all__ = ["FLRelease"]
 
@@ -32,6 +33,7 @@ class FLRelease(Release):
         capacities: (m,) of the opened facilities, in ``assignment.opened``'s order.
         counts: (n,) what the objective is at: noisy counts (true ones under ``optimal``); None where not published.
         drawn: how the noise was drawn, in words; None where it was drawn elsewhere.
+        plan: what the server chose; None when read back.
     """
 
     ids: Any
@@ -39,6 +41,7 @@ class FLRelease(Release):
     capacities: Floats
     counts: Any
     drawn: str | None = None
+    plan: Plan | None = None
 
     def write(self, folder: Path) -> None:
         """Write both tables."""

@@ -162,8 +162,11 @@ class HierarchicalDP(Mechanism):
             except KeyboardInterrupt:
                 found, own = fit_at_once(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
+        scales = tuple(Fraction(record.scale) for record in records)
         public = region_totals if totals else region_totals[:1]
-        release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, totals=public, truth=counts)
+        release = HierarchyRelease(
+            tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, truth=counts
+        )
         bound = found.lower_bound
         value = PostProcessing(problem=problem, method=method).evaluate(release)
         if bound is not None:
@@ -172,29 +175,34 @@ class HierarchicalDP(Mechanism):
             release=release,
             lower_bound=bound,
             solver={"name": found.solver, "iterations": found.iterations},
-            details={
-                "levels": [{"regions": width} for width in tree.widths],
-                "sizes": sizes,
-                "level_budgets": [str(budget) for budget in budgets],
-                "sensitivity": delta,
-                "noise": [{"engine": r.engine, "scale": float(r.scale), "draws": r.draws} for r in records],
-                "level_weights": [float(weight / max(weights)) for weight in weights],
-                "region_totals_exact": totals,
-                "constraint_violations": violations(tree, found.counts),
-                **self._chain_details(method, tree, budgets, most),
-                **own,
-            },
+            details={"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own},
             stopped=stopped,
             seeded=any(record.seeded for record in records),
             truth=_truth(tree, counts, found.counts, problem.groups.empty),
         )
 
-    @staticmethod
-    def _chain_details(method: str, tree: Tree, budgets: Sequence[Fraction], most: int) -> Mapping[str, Any]:
+    def details(
+        self, problem: HierarchyProblem, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Budgets, sensitivity and weights by level, and whether children add up."""
+        tree, settings = release.tree, problem.settings
+        budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+        weights = objective_weights(settings.level_weights, tree.depth)
+        found = {
+            "levels": [{"regions": width} for width in tree.widths],
+            "sizes": problem.hierarchy.sizes,
+            "level_budgets": [str(budget) for budget in budgets],
+            "sensitivity": sensitivity(method, settings.max_quantity),
+            "scales": [str(scale) for scale in release.scales],
+            "level_weights": [float(weight / max(weights)) for weight in weights],
+            "region_totals_exact": with_totals(problem, method),
+            "constraint_violations": violations(tree, release.counts),
+        }
         if METHODS[method].query != "chain":
-            return {}
-        real = spent_on_a_neighbour(method, tree, budgets, most)
-        return {"real_epsilon": float(real), "entries_changed_by_one_individual": [most * w for w in tree.widths]}
+            return found
+        real = spent_on_a_neighbour(method, tree, budgets, settings.max_quantity)
+        changed = [settings.max_quantity * width for width in tree.widths]
+        return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
     def verify(self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> list[str]:
         """Non-negative, and children adding up, for the methods whose releases are always valid."""

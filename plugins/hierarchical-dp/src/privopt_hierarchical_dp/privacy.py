@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from privopt.exact.bounds import float_up
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity, spent_on_a_neighbour
 
@@ -65,30 +66,35 @@ class LevelNoise(PrivacyConstraint):
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
         """Sum over levels of sensitivity over scale, in rationals.
 
-        Scales follow from the problem by the function that drew the noise (`level_budgets`); that the
-        noise was drawn at them cannot be read off one release.
+        The scales are those stated beside the noisy values; that the noise was drawn at them cannot be read off one
+        release. Each level must also keep to its own share of epsilon.
         """
-        epsilon = self.problem.privacy.epsilon
-        budgets = level_budgets(epsilon, self.method, release.tree.depth, self.problem.settings.budget)
-        delta = sensitivity(self.method, self.problem.settings.max_quantity)
-        scales = [Fraction(delta) / budget for budget in budgets]
-        spent = sum((delta / scale for scale in scales), Fraction(0))
+        epsilon, settings = self.problem.privacy.epsilon, self.problem.settings
+        budgets = level_budgets(epsilon, self.method, release.tree.depth, settings.budget)
+        delta = sensitivity(self.method, settings.max_quantity)
+        allowed = float(epsilon)
+        losses = [Fraction(delta) / scale for scale in release.scales]
+        spent = sum(losses, Fraction(0))
         failures = release.shape_faults(self.method, self.totals)
+        if len(losses) != release.tree.depth:
+            failures.append(f"scales of {len(losses)} levels are stated, there are {release.tree.depth}")
+        failures += [
+            f"level {level} spends {loss}, its share of epsilon is {budget}"
+            for level, (loss, budget) in enumerate(zip(losses, budgets, strict=False), start=1)
+            if loss > budget
+        ]
         if spent > epsilon:
             failures.append(f"the levels spend {spent}, epsilon is {epsilon}")
         return Certificate(
             holds=not failures,
             evidence="declared",
             kind="pure-dp",
-            worst=_up(spent),
-            allowed=float(epsilon),
+            worst=min(float_up(spent), allowed) if spent <= epsilon else float_up(spent),
+            allowed=allowed,
             checked=sum(level.size for level in release.noisy),
-            arithmetic="exact rationals: sum over levels of sensitivity / scale",
+            arithmetic="exact rationals: sum over levels of sensitivity / stated scale",
             rests_on="that the noise was drawn, freshly and at those scales",
-            notes={
-                "sensitivity": delta,
-                "scales": [str(scale) for scale in scales],
-            },
+            notes={"sensitivity": delta, "scales": [str(scale) for scale in release.scales]},
             failures=tuple(failures),
         )
 
@@ -141,11 +147,3 @@ def with_totals(problem: HierarchyProblem, method: str) -> bool:
     """Whether a method publishes every region's total for this problem."""
     rule = METHODS[method].totals
     return rule == "always" or (rule == "option" and bool(problem.settings.region_totals))
-
-
-def _up(value: Any) -> float:
-    """A double that is not below the rational, and equals it where it can."""
-    from math import inf, nextafter
-
-    near = float(value)
-    return near if Fraction(near) >= value else nextafter(near, inf)

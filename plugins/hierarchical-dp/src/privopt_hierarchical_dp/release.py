@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ class HierarchyRelease(Release):
         noisy: for each level the noisy values of what the method measured: counts (R_l, N), or
             cumulative counts (R_l, N) or (R_l, N - 1).
         totals: exact totals that are published: for each level (R_l,), or the root's alone.
+        scales: of the noise on each level's values, exact, as it was drawn.
         truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
     """
 
@@ -43,6 +45,7 @@ class HierarchyRelease(Release):
     counts: list[Ints]
     noisy: list[Ints]
     totals: list[Ints]
+    scales: tuple[Fraction, ...] = ()
     truth: list[Ints] | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
@@ -57,6 +60,7 @@ class HierarchyRelease(Release):
             f"totals_{level}": values[order]
             for level, (values, order) in enumerate(zip(self.totals, by_name, strict=False), start=1)
         }
+        arrays["scales"] = np.array([str(scale) for scale in self.scales], dtype=np.str_)
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -108,6 +112,7 @@ class HierarchyRelease(Release):
             counts=counts,
             noisy=[arrays[f"level_{level + 1}"].astype(np.int64)[back[level]] for level in range(tree.depth)],
             totals=[arrays[f"totals_{level + 1}"].astype(np.int64)[back[level]] for level in range(known)],
+            scales=_scales(path, arrays.get("scales"), tree.depth),
         )
 
     def shape_faults(self, method: str, totals: bool) -> list[str]:
@@ -147,6 +152,21 @@ class HierarchyRelease(Release):
                     f"the first in region {self.tree.names[parent][region]!r}, size {size + 1}"
                 )
         return lines
+
+
+def _scales(path: Path, stated: Any, depth: int) -> tuple[Fraction, ...]:
+    """The scales of the noise by level.
+
+    Raises:
+        InputError: not one positive rational for each level.
+    """
+    try:
+        scales = tuple(Fraction(text) for text in stated.tolist())
+        if len(scales) == depth and min(scales) > 0:
+            return scales
+    except (AttributeError, TypeError, ValueError, ZeroDivisionError):
+        pass
+    raise InputError([Fault(str(path), "scales", "other values", f"{depth} rationals above 0 as text")])
 
 
 def violations(tree: Tree, counts: Sequence[Ints]) -> int:

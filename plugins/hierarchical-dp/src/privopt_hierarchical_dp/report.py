@@ -203,12 +203,11 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Mappi
 
 
 def _noise(release: HierarchyRelease, result: Mapping[str, Any], expected: Expected | None) -> Section:
-    details = result.get("details", {})
     header = ["level", "regions", "share of epsilon", "noise scale"]
     rows: list[list[Any]] = [
-        [level + 1, width, str(budget), float(noise["scale"])]
-        for level, (width, budget, noise) in enumerate(
-            zip(release.tree.widths, details.get("level_budgets", []), details.get("noise", []), strict=False)
+        [level + 1, width, str(budget), float(scale)]
+        for level, (width, budget, scale) in enumerate(
+            zip(release.tree.widths, result["details"]["level_budgets"], release.scales, strict=False)
         )
     ]
     if expected is not None:

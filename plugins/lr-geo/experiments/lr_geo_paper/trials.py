@@ -24,6 +24,7 @@ from privopt.metric.baselines.mechanisms import ConstOptProblem
 from privopt.metric.problem import MetricProblem
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
+from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.mechanism import LRGeo, clients_of, costs_of
 from privopt_lr_geo.problem import LRGeoProblem
 
@@ -157,9 +158,9 @@ def _judged(problem: Any, users: LRGeoProblem, outcome: Any, method: str) -> dic
         "gv_ratio": 0.0,
         "gv_error": 0.0,
     }
-    gv = outcome.details.get("gv")
-    if gv is not None:
+    matrices = getattr(outcome.release, "matrices", None)
+    if matrices:
+        gv = across_users(users.data, outcome.release, matrices)
         found |= {"gv_ratio": gv["ratio"], "gv_error": gv["error"]}
-    if "lr_sets" in outcome.details:
-        found["lr_set"] = outcome.details["lr_sets"]["mean"]
+        found["lr_set"] = float(np.mean([len(matrix.records) for matrix in matrices.values()]))
     return found

@@ -138,12 +138,22 @@ class LRGeo(Mechanism):
             distances=lengths,
             published=published,
         )
-        value = population_loss(found.whole, data)
-        population = {"value": value, "exponential": exponential_loss(data)}
-        lp = _program(value, found.lower_bound)
-        details = {"users": len(users), "population": population, "lp": lp, **found.details}
-        gap = math.inf if lp["gap"] is None else lp["gap"]
-        return Outcome(release=release, solver=found.solver, details=details, stopped=found.stopped, gap=gap)
+        lp = {"value": population_loss(found.whole, data), "lower_bound": found.lower_bound}
+        return Outcome(release=release, solver=found.solver, details={"lp": lp, **found.details}, stopped=found.stopped)
+
+    def details(self, problem: LRGeoProblem, release: Any, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Sizes; what the whole population loses (exact), or how far rows of different users violate the inequality."""
+        data = problem.data
+        if method == "exact":
+            value = population_loss(release.published.whole, data)
+            population = {"value": value, "exponential": exponential_loss(data)}
+            return {"users": len(problem.users), "population": population}
+        sizes = [len(matrix.records) for matrix in release.matrices.values()]
+        return {
+            "users": len(problem.users),
+            "lr_sets": {"least": min(sizes), "mean": float(np.mean(sizes)), "greatest": max(sizes)},
+            "gv": across_users(data, release, release.matrices),
+        }
 
     def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
         from privopt_lr_geo import server
@@ -166,21 +176,15 @@ class LRGeo(Mechanism):
         context.report("repair")
         with context.timed("repair"):
             release = _accept(problem, clients, answers, context)
-        sizes = [len(client.around.records) for client in clients]
-        lp = {"value": solved.value, "lower_bound": solved.lower_bound, "gap": solved.gap}
         details = {
-            "users": len(clients),
-            "lr_sets": {"least": min(sizes), "mean": float(np.mean(sizes)), "greatest": max(sizes)},
-            "lp": lp,
-            "gv": across_users(data, release, release.matrices),
+            "lp": {"value": solved.value, "lower_bound": solved.lower_bound},
             "proposition_4_5": proposition_bound(
                 [client.around for client in clients], [~client.free for client in clients]
             ),
             **costs.details(),
             **solved.details,
         }
-        gap = math.inf if solved.gap is None else solved.gap
-        return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped, gap=gap)
+        return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped)
 
     def verify(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
@@ -293,14 +297,6 @@ def _accept(
         distances=np.zeros(0),
         matrices=matrices,
     )
-
-
-def _program(value: float, bound: float | None) -> dict[str, float | None]:
-    """Value, bound and gap of the program that ``--gap`` speaks of."""
-    if bound is None:
-        return {"value": value, "lower_bound": None, "gap": None}
-    bound = min(bound, value)
-    return {"value": value, "lower_bound": bound, "gap": (value - bound) / max(abs(value), 1e-12)}
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:

@@ -56,7 +56,7 @@ def main() -> None:
         "time": result["time"],
         "processor_seconds": resource.getrusage(resource.RUSAGE_SELF).ru_utime,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "published": result["details"]["published"],
+        "published": result["details"]["told"]["published"],
         "certificate": result["certificate"],
         "population": result["details"]["population"],
         "scope": result["guarantee"]["scope"],

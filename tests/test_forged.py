@@ -1,0 +1,227 @@
+"""What verify believes: nothing that result.json says unless problem and release come to it too."""
+
+import copy
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from examples import EXAMPLES
+from toys import write_toy
+
+from privopt.errors import PrivoptError
+from privopt.registry import registry
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+
+OF_THE_RUN = {"time", "solver"}
+"""Of how it went: nobody can check it, and nothing rests on it."""
+
+ITS_WORD = {
+    ("asked", "gap"),
+    ("asked", "time_limit"),
+    ("asked", "memory"),
+    ("asked", "solver"),
+    ("seed",),
+    ("privopt",),
+    ("plugin", "version"),
+}
+"""Options and versions of the run: tests of their own below."""
+
+
+def leaves(value: object, path: tuple = ()) -> Iterator[tuple]:
+    """The path of every leaf that verify answers for."""
+    if (path[:1] and path[0] in OF_THE_RUN) or path in ITS_WORD or path == ("details", "told"):
+        return
+    if isinstance(value, dict | list) and value:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, inner in items:
+            yield from leaves(inner, (*path, name))
+    else:
+        yield path
+
+
+def others(value: object) -> list:
+    """Values that are not the one stated, of its type and of another."""
+    if isinstance(value, bool) or value is None:
+        return [value is not True, 1, "x"]
+    if isinstance(value, (int, float)):
+        return [value * 1.0000001 + 1e-12, value * 0.5, value + 1, -value - 1, None, "inf"]
+    return [f"{value} ", "", None, 0] if isinstance(value, str) else [None, {"x": 1}, [1]]
+
+
+@pytest.fixture
+def forge(tmp_path):
+    """A DIR with a change to its result.json, its sum mended."""
+
+    def forged(folder, change):
+        target = tmp_path / "forged"
+        if not target.exists():
+            shutil.copytree(folder, target)
+        result = json.loads((folder / "result.json").read_text())
+        change(result)
+        (target / "result.json").write_text(json.dumps(result))
+        (target / "SHA256SUMS").write_text(sums_text(target))
+        return target
+
+    return forged
+
+
+def refused(folder) -> bool:
+    """Whether verify ends with code 1 or 2."""
+    try:
+        return verify(folder).verdict is None
+    except PrivoptError:
+        return True
+
+
+def at(result, path):
+    for name in path:
+        result = result[name]
+    return result
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_leaf_of_a_result_can_be_changed_or_taken_away(example, forge, name):
+    folder = example(name)
+    result = json.loads((folder / "result.json").read_text())
+    accepted = []
+    for path in leaves(result):
+        whole = at(result, path)
+        for other in others(whole):
+            if other == whole and isinstance(other, bool) == isinstance(whole, bool):
+                continue
+
+            def change(r, path=path, other=other):
+                at(r, path[:-1])[path[-1]] = copy.deepcopy(other)
+
+            if not refused(forge(folder, change)):
+                accepted.append((path, whole, other))
+        if not refused(forge(folder, lambda r, path=path: at(r, path[:-1]).pop(path[-1]))):
+            accepted.append((path, "taken away"))
+    assert accepted == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("table", [(), ("guarantee",), ("certificate",), ("objective",), ("details",)])
+def test_nothing_can_be_added_to_what_is_claimed(example, forge, name, table):
+    assert refused(forge(example(name), lambda r: at(r, table).update(blessed_by="an institute")))
+
+
+def test_a_bound_above_the_value_is_refused(example, forge):
+    def change(r):
+        r["objective"].update(lower_bound=r["objective"]["value"] * 1.01, gap=0.0)
+
+    assert any("contradicted" in line for line in verify(forge(example("optimal-lp"), change)).complaints)
+
+
+def test_a_bound_below_the_value_is_refused_where_more_is_better(tmp_path, forge):
+    problem = EXAMPLES["photo-censor"].write(tmp_path / "problem")
+    problem.write_text(problem.read_text().replace("top_k = 5", "deletion_budget = 2"))
+    folder = solve("photo-censor", problem, tmp_path / "out").folder
+
+    def change(r):
+        r["objective"].update(lower_bound=r["objective"]["value"] - 1, gap=0.0)
+
+    assert verify(folder).verdict == "proved"
+    assert any("contradicted" in line for line in verify(forge(folder, change)).complaints)
+
+
+def test_optimal_at_a_gap_that_is_not_met_is_refused(example, forge):
+    def change(r):
+        r["objective"].update(lower_bound=0.0, gap=1.0)
+
+    lines = verify(forge(example("optimal-lp"), change)).complaints
+    assert any("status" in line for line in lines)
+
+
+def test_another_solution_relabelled_as_the_exponential_mechanism_is_refused(example, forge):
+    def change(r):
+        name = registry().get("exponential").spec.default.name
+        r.update(mechanism="exponential", method=name, status="feasible")
+        r["asked"]["method"] = name
+        r["objective"].update(lower_bound=None, gap=None)
+
+    assert any("other weights" in line for line in verify(forge(example("optimal-lp"), change)).complaints)
+
+
+def test_an_exponential_matrix_relabelled_optimal_has_no_bound_to_show(tmp_path, forge):
+    folder = solve("exponential", write_toy(tmp_path / "toy"), tmp_path / "out").folder
+
+    def change(r):
+        r.update(mechanism="optimal-lp", method="full", status="optimal")
+        r["asked"]["method"] = "full"
+
+    assert any("status" in line for line in verify(forge(folder, change)).complaints)
+
+
+def test_greedy_deletions_relabelled_are_refused(tmp_path, forge):
+    problem = EXAMPLES["photo-censor"].write(tmp_path / "problem")
+    folder = solve("photo-censor", problem, tmp_path / "out").folder
+    kept = (folder / "deletions.csv").read_text()
+
+    def change(r):
+        r["method"] = r["asked"]["method"] = "greedy"
+
+    found = verify(forge(folder, change))
+    greedy = solve("photo-censor", problem, tmp_path / "greedy", Options(method="greedy")).folder
+    assert (found.verdict is None) == ((greedy / "deletions.csv").read_text() != kept)
+
+
+def test_a_seed_and_the_word_for_it_go_together(example, tmp_path, forge):
+    problem = EXAMPLES["fl-linear"].write(tmp_path / "problem")
+    folder = solve("fl-linear", problem, tmp_path / "out", Options(seed=3)).folder
+    found = verify(folder)
+    assert (found.verdict, found.complaints) == ("none", ())
+    assert found.words().startswith("seeded, not private")
+
+    def unseeded(r):
+        del r["guarantee"]["seeded"], r["guarantee"]["warning"]
+
+    assert any("seeded: missing" in line for line in verify(forge(folder, unseeded)).complaints)
+    assert any("no seed" in line for line in verify(forge(folder, lambda r: r.update(seed=None))).complaints)
+
+
+def test_versions_that_differ_are_said_and_do_not_matter(example, forge):
+    found = verify(forge(example("words"), lambda r: r.update(privopt="9.9") or r["plugin"].update(version="0")))
+    assert found.verdict == "proved"
+    assert [line.partition(",")[0].split()[-1] for line in found.notes] == ["9.9", "0"]
+
+
+def test_true_counts_published_as_noisy_ones_are_never_proved(example):
+    for name in ("fl-linear", "hierarchical-dp"):
+        found = verify(example(name))
+        assert found.verdict == "declared"
+        assert "drawn" in found.words()
+
+
+def test_scales_too_small_for_epsilon_are_found(example, tmp_path):
+    import numpy as np
+
+    folder = tmp_path / "forged"
+    shutil.copytree(example("hierarchical-dp"), folder)
+    with np.load(folder / "noisy.npz") as archive:
+        parts = dict(archive)
+    parts["scales"] = np.array([str(float(text) / 2) if "/" not in text else "1" for text in parts["scales"].tolist()])
+    np.savez(folder / "noisy.npz", **parts)
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    assert any("its share of epsilon" in line for line in verify(folder).complaints)
+
+
+def test_epsilon_is_kept_as_the_exact_text_of_the_problem_file(tmp_path, result_of):
+    from fractions import Fraction
+
+    problem = write_toy(tmp_path / "toy")
+    for text in ("0.30", "1", "1.00000000000000000001", "2e-1"):
+        problem.write_text(problem.read_text().replace("epsilon = 0.9", f"epsilon = {text}"))
+        guarantee = result_of(solve("exponential", problem, tmp_path / text).folder)["guarantee"]
+        assert Fraction(guarantee["epsilon_text"]) == Fraction(text)
+        assert guarantee["epsilon_text"] == (text if "e" not in text else "0.2")
+        assert verify(tmp_path / text).verdict == "proved"
+        problem.write_text(problem.read_text().replace(f"epsilon = {text}", "epsilon = 0.9"))
+
+
+@pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp"])
+def test_times_of_work_on_secrets_are_whole_seconds(example, result_of, name):
+    assert all(isinstance(seconds, int) for seconds in result_of(example(name))["time"].values())
