@@ -18,7 +18,7 @@ def factor(epsilon: float) -> str:
     """exp(epsilon) in words, rounded up.
 
     >>> factor(0.1)
-    '1.2 times'
+    '1.11 times'
     """
     if epsilon > 20:
         return f"e^{epsilon:g} times"
