@@ -13,7 +13,7 @@ from privopt.execution import processes
 from privopt.run.audit import audit
 from privopt.run.solve import Options, solve
 from privopt_lr_geo import reference
-from privopt_lr_geo.estimate import Exchange, circle_of, estimates
+from privopt_lr_geo.estimate import Exchange, circle_of, estimates, member_of
 from privopt_lr_geo.local import Ways, surroundings
 from privopt_lr_geo.problem import LRGeoProblem
 from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
@@ -107,12 +107,12 @@ def test_a_circle_covers_what_matters(city):
     for user in range(36):
         around = surroundings(problem, ways, user)
         for seed in range(4):
-            asked = Request.from_bytes(circle_of(options, around.records, (seed, user)).to_bytes())
+            asked = Request.from_bytes(circle_of(options, member_of(around.records, (seed, user))).to_bytes())
             away = data.metric.rows(np.array([asked.centre]))[0]
             assert asked.centre in around.records
             assert (away[around.records] <= asked.radius).all()
             assert (away[(around.reach <= options.obfuscation_radius).any(axis=0)] <= asked.radius).all()
-        assert circle_of(options, around.records, (0, user)) == circle_of(options, around.records, (0, user))
+        assert member_of(around.records, (0, user)) == member_of(around.records, (0, user))
 
 
 def test_beyond_the_circle_travel_bounds_the_cost(city):
@@ -141,7 +141,7 @@ def test_a_table_too_large_is_refused_with_its_size(city, monkeypatch):
     exchange = Exchange(problem, 0.3)
     monkeypatch.setattr(reference, "LARGEST", 1000.0)
     with pytest.raises(InputError, match=r"reference_cell_km: .*table of \d+ cells in the circle.* GB"):
-        exchange.of(np.arange(6), (0, 0))
+        exchange.of(np.arange(6), 0)
     with pytest.raises(InputError, match=r"a table of .* cells"):
         Cells.over(exchange.places, 0.01, every=True)
 

@@ -138,9 +138,9 @@ def test_exact_goes_on_where_the_star_misses_the_gap(write, tmp_path):
     path = write(users='"all"', within="")
     star, _ = run(path, "exact", gap=0.05)
     best, out = run(path, "exact")
-    assert star["details"]["published"] == "column_weights"
-    assert best["details"]["published"] == "weights"
-    assert "misses the gap" in best["details"]["reason"]
+    assert star["details"]["told"]["published"] == "column_weights"
+    assert best["details"]["told"]["published"] == "weights"
+    assert "misses the gap" in best["details"]["told"]["reason"]
     for result, gap in ((star, 0.05), (best, 1e-6)):
         lp = result["details"]["lp"]
         assert result["status"] == "optimal"
@@ -158,7 +158,7 @@ def test_exact_says_where_there_are_too_many_entries_for_a_bound(write, monkeypa
     result, out = run(write(), "exact")
     assert result["status"] == "feasible"
     assert result["details"]["lp"]["lower_bound"] is None
-    assert result["details"]["reason"] == "no bound: 625 entries, of at most 10 for which one is computed"
+    assert result["details"]["told"]["reason"] == "no bound: 625 entries, of at most 10 for which one is computed"
     assert verify(out).complaints == ()
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt_lr_geo.problem import LRGeoOptions, LRGeoProblem
 
-__all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates"]
+__all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates", "member_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,20 +47,24 @@ class Estimates:
     sent: int = 0
 
 
-def circle_of(options: LRGeoOptions, records: Ints, seed: Sequence[int] | None) -> Request:
-    """The circle to ask for: around a random member of the LR set, so large that all that matters is inside.
-
-    Proposition 4.3 with the truncation centred on each row: any member is within 2 Gamma of any other, and outputs
-    within r_obf of that one. A user draws the member once and keeps it: the mean of many centres is its own place.
+def member_of(records: Ints, seed: Sequence[int] | None) -> int:
+    """A random member of an LR set. A user draws it once and keeps it: the mean of many is its own place.
 
     Args:
-        options: radii.
         records: (n,) the LR set.
         seed: the user's own secret, for trials; None draws from the operating system.
     """
     drawn = randbelow(len(records)) if seed is None else int(np.random.default_rng(seed).integers(len(records)))
-    radius = (2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9)
-    return Request(centre=int(records[drawn]), radius=radius)
+    return int(records[drawn])
+
+
+def circle_of(options: LRGeoOptions, centre: int) -> Request:
+    """The circle to ask for: around a member of the LR set, so large that all that matters is inside.
+
+    Proposition 4.3 with the truncation centred on each row: any member is within 2 Gamma of any other, and outputs
+    within r_obf of that one.
+    """
+    return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 
 def estimates(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
@@ -105,8 +109,8 @@ class Costs:
     def __init__(self, problem: LRGeoProblem) -> None:
         self.data = problem.data
 
-    def of(self, records: Ints, seed: Sequence[int] | None) -> Estimates:
-        """(n, K) of some records."""
+    def of(self, records: Ints, centre: int) -> Estimates:
+        """(n, K) of some records, by a circle around ``centre`` where one is asked for."""
         exact = self.data.cost[records]
         return Estimates(upper=exact, lower=exact)
 
@@ -134,9 +138,9 @@ class Exchange(Costs):
         self.table = ReferenceTable(problem, self.places, self.cells, executor)
         self.made: list[Estimates] = []
 
-    def of(self, records: Ints, seed: Sequence[int] | None) -> Estimates:
+    def of(self, records: Ints, centre: int) -> Estimates:
         """(n, K) by one request."""
-        asked = circle_of(self.options, records, seed).to_bytes()
+        asked = circle_of(self.options, centre).to_bytes()
         sent = self.table.circle(Request.from_bytes(asked)).to_bytes()
         found = estimates(self.places, self.cells, records, Extract.from_bytes(sent))
         self.made.append(found)

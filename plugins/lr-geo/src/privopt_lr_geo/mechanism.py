@@ -11,11 +11,13 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.errors import StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import NEAR
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
+from privopt_lr_geo.draws import draw, draw_or_resume
 from privopt_lr_geo.estimate import Costs, Exchange
 from privopt_lr_geo.exact import exponential_loss, population_loss, solve_exact
 from privopt_lr_geo.local import Ways, pairs_inside, surroundings
@@ -61,35 +63,54 @@ class MeanOfUsers(UtilityLoss):
         return math.fsum(rows.tolist()) / TOTAL / len(rows)
 
 
+@frozen(kw_only=True, eq=False)
+class _Served:
+    """What users have in the end: a certified release, and value and bound of the program behind it."""
+
+    release: LRGeoRelease
+    value: float
+    lower_bound: float | None
+    solver: Mapping[str, Any]
+    details: Mapping[str, Any]
+    stopped: bool
+
+
 def costs_of(problem: LRGeoProblem, executor: Executor | None = None) -> Costs:
     """Where users have costs from: the cost reference table, or the problem itself."""
     cell_km = problem.lr_geo.reference_cell_km
     return Costs(problem) if cell_km is None else Exchange(problem, cell_km, executor)
 
 
-def clients_of(problem: LRGeoProblem, seed: int | None, costs: Costs | None = None) -> list[Client]:
+def clients_of(
+    problem: LRGeoProblem, seed: int | None, costs: Costs | None = None, context: SolveContext | None = None
+) -> list[Client]:
     """Each user with its LR set, in the order of the records.
 
     Args:
         problem: what the users see.
-        seed: of the order of rows and of circles; None takes circles from the operating system's entropy.
+        seed: of the order of rows and of circles; None takes them from the operating system's entropy.
         costs: where they have costs from; left out: as the problem says.
+        context: of a run that may be gone on with: what users draw is kept in its checkpoint, and taken from there.
     """
     data, options = problem.data, problem.lr_geo
-    ways, chance = Ways(data), np.random.default_rng(seed)
+    ways, users = Ways(data), problem.users.tolist()
     costs = costs or costs_of(problem)
+    places = [surroundings(problem, ways, user) for user in users]
+    sets = [around.records for around in places]
+    if context is None or context.checkpoint is None:
+        drawn = draw(users, sets, seed)
+    else:
+        drawn = draw_or_resume(users, sets, seed, context.checkpoint, resume=context.resume)
     clients = []
-    for user in problem.users.tolist():
-        around = surroundings(problem, ways, user)
+    for around, own in zip(places, drawn, strict=True):
         records = around.records
-        known = costs.of(records, None if seed is None else (seed, user))
         clients.append(
             Client(
                 around=around,
                 distances=data.metric.between(records[:, None], records[None, :]),
-                costs=data.prior[records, None] * known.upper,
+                costs=data.prior[records, None] * costs.of(records, own.centre).upper,
                 free=indicator(options, around.reach, data.cost[records]),
-                order=chance.permutation(len(records)),
+                order=own.order,
             )
         )
     return clients
@@ -156,13 +177,11 @@ class LRGeo(Mechanism):
         }
 
     def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
-        from privopt_lr_geo import server
-
         data, options = problem.data, problem.lr_geo
         with context.timed("build"):
             data.required  # noqa: B018  (loaded here, so that building is timed as such)
             costs = costs_of(problem, context.executor)
-            clients = clients_of(problem, context.seed, costs)
+            clients = clients_of(problem, context.seed, costs, context if context.method == "benders" else None)
             sent = [client.package().to_bytes() for client in clients]
         terms = Terms(
             epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
@@ -170,21 +189,70 @@ class LRGeo(Mechanism):
             obfuscation_radius=options.obfuscation_radius,
             exponent=options.exponent,
         )
-        with context.timed("solve"):
-            solved = server.solve([Package.from_bytes(raw) for raw in sent], terms, context)
-        answers = [Answer.from_bytes(answer.to_bytes()) for answer in solved.answers]
-        context.report("repair")
-        with context.timed("repair"):
-            release = _accept(problem, clients, answers, context)
+        found = self._served(problem, clients, [Package.from_bytes(raw) for raw in sent], terms, context)
         details = {
-            "lp": {"value": solved.value, "lower_bound": solved.lower_bound},
+            "lp": {"value": found.value, "lower_bound": found.lower_bound},
             "proposition_4_5": proposition_bound(
                 [client.around for client in clients], [~client.free for client in clients]
             ),
             **costs.details(),
-            **solved.details,
+            **found.details,
         }
-        return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped)
+        return Outcome(release=found.release, solver=found.solver, details=details, stopped=found.stopped)
+
+    def _served(
+        self,
+        problem: LRGeoProblem,
+        clients: Sequence[Client],
+        packages: Sequence[Package],
+        terms: Terms,
+        context: SolveContext,
+    ) -> _Served:
+        """The server's answer; where a limit stopped it above what users can do alone, that.
+
+        Raises:
+            StoppedError: nothing feasible in time, and users can do nothing alone.
+        """
+        from privopt_lr_geo import server
+        from privopt_lr_geo.alone import exponential_answers, program_value
+
+        served: _Served | None = None
+        late: StoppedError | None = None
+        try:
+            with context.timed("solve"):
+                solved = server.solve(packages, terms, context)
+        except StoppedError as error:
+            late = error
+        else:
+            answers = [Answer.from_bytes(answer.to_bytes()) for answer in solved.answers]
+            served = _Served(
+                release=_accept(problem, clients, answers, context),
+                value=solved.value,
+                lower_bound=solved.lower_bound,
+                solver=solved.solver,
+                details=solved.details,
+                stopped=solved.stopped,
+            )
+            if not solved.stopped:
+                return served
+        alone = exponential_answers(clients, float(problem.data.epsilon))
+        if alone is None:
+            if served is None:
+                raise late or StoppedError("stopped before anything feasible was found; nothing written")
+            return served
+        release = _accept(problem, clients, alone, context)
+        loss = MeanOfUsers(cost=problem.data.cost[problem.users]).evaluate
+        if served is not None and loss(served.release) <= loss(release):
+            return served
+        stopped_at = {} if served is None else {"stopped_at": served.value}
+        return _Served(
+            release=release,
+            value=program_value(clients, alone),
+            lower_bound=None,
+            solver={"name": "exponential", "path": f"{context.method}, exponential"},
+            details={"reason": "the limit came before the users' program was better", **stopped_at},
+            stopped=True,
+        )
 
     def verify(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
@@ -274,13 +342,15 @@ def _accept(
     problem: LRGeoProblem, clients: Sequence[Client], answers: Sequence[Answer], context: SolveContext
 ) -> LRGeoRelease:
     """Each user repairs and certifies its matrix and takes its row."""
+    context.report("repair")
     data = problem.data
     ids, outputs = np.asarray(data.records.ids, dtype=np.str_), np.asarray(data.outputs.ids, dtype=np.str_)
     matrices: dict[str, MatrixRelease] = {}
     rows: list[NDArray[np.uint64]] = []
     for client, answer in zip(clients, answers, strict=True):
         around = client.around
-        repaired = client.accept(answer, data.epsilon, gap=1e-6, executor=context.executor)
+        with context.timed("repair"):
+            repaired = client.accept(answer, data.epsilon, gap=1e-6, executor=context.executor)
         matrices[str(ids[around.user])] = MatrixRelease(
             weights=repaired.weights,
             records=ids[around.records],

@@ -121,13 +121,16 @@ def _benders(
 ) -> Solved:
     from privopt import __version__
     from privopt.decompose import Benders
+    from privopt.decompose.checkpoint import NAME
 
     form = model.compile()
     blocks = []
     for n in range(len(central.pieces)):
         own = [form.variable(f"{name}{n}") for name in "zs"]
         blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in own]))
-    start = start_of(warmth, central, form, packages, terms, context)
+    # a checkpoint has the point and the cuts that a start would bring
+    resumes = context.resume and context.checkpoint is not None and (context.checkpoint / NAME).exists()
+    start = None if resumes else start_of(warmth, central, form, packages, terms, context)
     found = Benders(solver="highs").solve(form, blocks, context, start=start)
     return _solved(
         central,

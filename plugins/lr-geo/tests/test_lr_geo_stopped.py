@@ -1,0 +1,141 @@
+"""Limits, interrupts and runs that are gone on with."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from privopt.declare import load_problem
+from privopt.errors import InputError, StoppedError
+from privopt.interfaces import SolveContext
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt_lr_geo import server
+from privopt_lr_geo.alone import exponential_answers, program_value
+from privopt_lr_geo.draws import NAME, draw_or_resume
+from privopt_lr_geo.mechanism import LRGeo, clients_of
+from privopt_lr_geo.problem import LRGeoProblem
+
+
+def interrupted(phase, iteration, lower, upper):
+    if phase == "benders":
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def stopped(write, monkeypatch):
+    """A run without a seed that was interrupted in its first rounds, from a start that leaves much to do."""
+    monkeypatch.setattr("privopt_lr_geo.server.start_of", lambda warmth, *rest: start("star", *rest))
+    from privopt_lr_geo.starts import start_of as start
+
+    path = write()
+    options = Options(method="benders", solver="highs", gap=1e-4, progress=interrupted)
+    return path, solve("lr-geo", path, path.parent / "out", options)
+
+
+def test_resume_needs_no_seed(stopped):
+    path, before = stopped
+    assert before.stopped
+    assert (path.parent / "out.partial" / NAME).stat().st_mode & 0o777 == 0o600
+    options = Options(method="benders", solver="highs", gap=1e-4, resume=True, force=True)
+    after = solve("lr-geo", path, path.parent / "out", options)
+    assert not after.stopped
+    assert after.result["status"] == "optimal"
+    assert after.result["solver"]["iterations"] > before.result["solver"]["iterations"]
+    assert verify(path.parent / "out").complaints == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "what"),
+    [
+        ("orders", lambda a: a * 0, "each once"),
+        ("orders", lambda a: a[1:], "whole numbers"),
+        ("centres", lambda a: a + 10**6, "a record of its LR set"),
+        ("centres", lambda a: a.astype(float), "whole numbers"),
+    ],
+)
+def test_forged_draws_are_bad_input(stopped, name, change, what):
+    path, _ = stopped
+    file = path.parent / "out.partial" / NAME
+    with np.load(file) as archive:
+        parts = dict(archive)
+    np.savez(file, **(parts | {name: change(parts[name])}))
+    with pytest.raises(InputError, match=what):
+        solve("lr-geo", path, path.parent / "out", Options(method="benders", resume=True, force=True))
+
+
+def test_draws_are_new_where_no_run_is_gone_on_with(tmp_path):
+    sets = [np.arange(40), np.arange(40, 80)]
+    first = draw_or_resume([3, 50], sets, None, tmp_path / "p", resume=False)
+    same = draw_or_resume([3, 50], sets, None, tmp_path / "p", resume=True)
+    other = draw_or_resume([3, 50], sets, None, tmp_path / "p", resume=False)
+    assert all(np.array_equal(a.order, b.order) and a.centre == b.centre for a, b in zip(first, same, strict=True))
+    assert not all(np.array_equal(a.order, b.order) for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("method", ["benders", "full"])
+@pytest.mark.parametrize("nothing", [True, False])
+def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(write, monkeypatch, method, nothing):
+    """The server has nothing in time, or a point as bad as all mass on one output."""
+    path = write()
+    found = server.solve
+
+    def late(packages, terms, context, **options):
+        if nothing:
+            raise StoppedError("too late")
+        solved = found(packages, terms, context, **options)
+        for answer in solved.answers:
+            answer.z[:] = 0.0
+            answer.z[:, -1] = 1.0
+        return server.Solved(
+            answers=solved.answers, value=9.0, lower_bound=0.0, y=solved.y, stopped=True, solver=solved.solver
+        )
+
+    monkeypatch.setattr(server, "solve", late)
+    made = solve("lr-geo", path, path.parent / "out", Options(method=method, solver="highs"))
+    assert made.stopped
+    assert made.result["status"] == "feasible"
+    assert made.result["certificate"]["holds"]
+    assert made.result["solver"] == {"name": "exponential", "path": f"{method}, exponential"}
+    assert made.result["details"]["lp"]["lower_bound"] is None
+    assert verify(path.parent / "out").complaints == ()
+    problem = load_problem(LRGeoProblem, path)
+    plain = solve("exponential", _without_users(path), path.parent / "plain").result["objective"]["value"]
+    assert made.result["objective"]["value"] < 2 * plain
+    assert made.result["details"]["gv"]["ratio"] == 0.0
+    clients = clients_of(problem, 0)
+    assert made.result["details"]["lp"]["value"] == pytest.approx(
+        program_value(clients, exponential_answers(clients, float(problem.data.epsilon))), rel=1e-6
+    )
+
+
+def _without_users(path):
+    text = path.read_text()
+    plain = path.with_name("plain.toml")
+    plain.write_text(text[: text.index("[lr-geo]")])
+    return plain
+
+
+def test_the_value_of_a_program_is_that_of_its_answers(write):
+    problem = load_problem(LRGeoProblem, write())
+    kept = []
+    context = SolveContext(method="full", solver="highs", seed=1)
+    found = server.solve
+
+    def solved(*arguments, **options):
+        kept.append(found(*arguments, **options))
+        return kept[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "solve", solved)
+        LRGeo().solve(problem, context)
+    assert program_value(clients_of(problem, 1), kept[0].answers) == pytest.approx(kept[0].value, rel=1e-6)
+
+
+def test_a_limit_that_has_come_already_leaves_the_exponential_mechanism(write):
+    problem = load_problem(LRGeoProblem, write())
+    outcome = LRGeo().solve(problem, SolveContext(method="benders", deadline=time.monotonic()))
+    assert outcome.stopped
+    assert outcome.solver["path"] == "benders, exponential"
