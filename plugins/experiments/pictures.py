@@ -39,24 +39,44 @@ def numbers(rows: Rows, column: str) -> Any:
     return np.array([number(row[column]) for row in rows], dtype=np.float64)
 
 
-def dress(axes: Any, title: str = "", x: str = "", y: str = "", **others: Any) -> None:
-    """Name what is shown; a legend where several things are."""
+def dress(axes: Any, title: str = "", x: str = "", y: str = "", *, legend: bool = True, **others: Any) -> None:
+    """Name what is shown, with a legend of what has labels."""
     axes.set_title(title, fontsize=8)
     axes.set_xlabel(x, fontsize=7)
     axes.set_ylabel(y, fontsize=7)
     axes.tick_params(which="both", labelsize=6)
     axes.set(**others)
-    if axes.get_legend_handles_labels()[0]:
+    if legend and axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=6)
 
 
-def curve(axes: Any, rows: Rows, x: str, y: str, *, per: str | None = None, style: str = "-o", **others: Any) -> None:
-    """Mean of y, or of y by another column, at each x; bars of 1.96 standard deviations where there are several."""
+def curve(
+    axes: Any,
+    rows: Rows,
+    x: str,
+    y: str,
+    *,
+    per: str | None = None,
+    bars: bool = True,
+    style: str = "-o",
+    **others: Any,
+) -> None:
+    """Mean of y, or of y by another column, at each x.
+
+    Args:
+        axes: to draw in.
+        rows: of a table.
+        x, y: columns.
+        per: column that y is divided by.
+        bars: show 1.96 standard deviations where an x has several rows.
+        style: as Matplotlib writes it.
+        others: for Matplotlib.
+    """
     at, values = numbers(rows, x), numbers(rows, y) / (numbers(rows, per) if per else 1.0)
     places = np.unique(at[np.isfinite(at)])
     found = np.array([summary(values[at == place]) for place in places]).reshape(-1, 2)
-    bars = 1.96 * found[:, 1] if found[:, 1].any() else None
-    axes.errorbar(places, found[:, 0], yerr=bars, fmt=style, capsize=2, linewidth=1, markersize=3, **others)
+    reach = 1.96 * found[:, 1] if bars and found[:, 1].any() else None
+    axes.errorbar(places, found[:, 0], yerr=reach, fmt=style, capsize=2, linewidth=1, markersize=3, **others)
 
 
 def curves(axes: Any, rows: Rows, x: str, y: str, by: str, **others: Any) -> None:

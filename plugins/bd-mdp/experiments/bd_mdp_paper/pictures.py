@@ -93,8 +93,9 @@ def subsets(sizes: Sizes, folder: Path, counts: Sequence[int]) -> None:
             for pairs, line in (("all", "--"), ("reduced", "-")):
                 rows = sizes.sheet.where(kind=kind, pairs=pairs, partition="distance-vector")
                 rows = [row for row in rows if int(row["subsets"]) in counts]
-                curve(ax, rows, "subsets", what, style=line, color=colour, label=f"{what.split('_')[0]}, {pairs} pairs")
-        dress(ax, kind, "subsets M", "records, mean")
+                label = f"{what.split('_')[0]}, {pairs} pairs"
+                curve(ax, rows, "subsets", what, bars=False, style=line, color=colour, label=label)
+        dress(ax, kind, "subsets M", "records, mean", legend=kind == kinds[0])
     save(figure, folder / "fig-12.png")
 
 

@@ -34,7 +34,7 @@ def _painter(name: str) -> Painter:
             else:
                 _lines(axis, own)
             quick = "(quick)" if own[0]["quick"] == "True" else ""
-            dress(axis, " ".join([name, title, quick]).strip(), *AXES[name])
+            dress(axis, " ".join(filter(None, (name, title, quick))), *AXES[name])
         return figure
 
     return paint

@@ -18,7 +18,9 @@ def _errors(rows: Rows) -> Any:
     figure, axes = panels(len(levels), width=4.2, height=3.2)
     for axis, level in zip(axes[0], levels, strict=True):
         curves(axis, rows, "epsilon", level, "method")
-        dress(axis, level.replace("_", " "), "epsilon", "L1 error (groups)", xscale="log", yscale="log")
+        last = level == levels[-1]
+        title = level.replace("_", " ")
+        dress(axis, title, "epsilon", "L1 error (groups)", legend=last, xscale="log", yscale="log")
     return figure
 
 
@@ -42,8 +44,7 @@ def _sizes(rows: Rows) -> Any:
         style = MARKERS[turn % len(MARKERS)]
         axes[0, 0].plot(numbers(own, "N")[ended], seconds[ended], style, color=COLOURS[colour], label=label)
     title = "post-processing, taxi-like data cut to N sizes"
-    dress(axes[0, 0], title, "N (sizes)", "seconds", yscale="log")
-    axes[0, 0].get_legend().remove()
+    dress(axes[0, 0], title, "N (sizes)", "seconds", legend=False, yscale="log")
     figure.legend(loc="outside right center", fontsize=7)
     return figure
 
