@@ -12,7 +12,7 @@ import pytest
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.run.solve import Options, solve
-from privopt.run.verify import verify
+from privopt.run.verify import load_release, verify
 
 TOML = """[locations]
 points = "locations.csv"
@@ -337,3 +337,17 @@ def test_the_largest_count_can_be_published(problem):
     assert not verify(out).complaints
     with pytest.raises(InputError, match="column x"):
         run(problem(2, x=[1e101, 0.0]))
+
+
+def test_the_map_of_latitudes_and_longitudes_has_degrees_on_both_axes(problem):
+    from privopt_fl_linear.report import plan_map
+
+    out, _, _ = run(problem(columns=("lat", "lon")))
+    opened = load_release(out)
+    figure = plan_map(opened.release, opened.problem)
+    axes = figure.axes[0]
+    lat, lon = opened.problem.data.coordinates[1].T
+    assert axes.get_xlabel() == "longitude (degrees)"
+    assert axes.get_xlim()[0] < lon.min() < lon.max() < axes.get_xlim()[1] < lon.max() + 1
+    assert axes.get_ylim()[0] < lat.min()
+    assert axes.get_aspect() == pytest.approx(1 / math.cos(math.radians(lat.mean())))

@@ -43,8 +43,7 @@ def _places(problem: FLProblem) -> tuple[Floats, tuple[str, str]] | None:
         names, values = known
         if names == ("x", "y"):
             return np.asarray(values), ("x", "y")
-        scale = math.cos(math.radians(float(values[:, 0].mean())))
-        return np.column_stack([values[:, 1] * scale, values[:, 0]]), ("longitude, to scale", "latitude (degrees)")
+        return np.asarray(values)[:, ::-1], ("longitude (degrees)", "latitude (degrees)")
     n = site.size
     if n > PLACED:
         return None
@@ -53,6 +52,11 @@ def _places(problem: FLProblem) -> tuple[Floats, tuple[str, str]] | None:
     centred = square - square.mean(axis=0) - square.mean(axis=1)[:, None] + square.mean()
     values, vectors = np.linalg.eigh(-centred / 2)
     return vectors[:, -2:] * np.sqrt(np.maximum(values[-2:], 0.0)), ("", "")
+
+
+def _parallel(latitudes: Floats) -> float:
+    """Length of a degree of longitude in degrees of latitude, where the locations are; not nothing at the poles."""
+    return max(0.01, math.cos(math.radians(float(latitudes.mean()))))
 
 
 @themed
@@ -84,7 +88,7 @@ def plan_map(release: FLRelease, problem: FLProblem) -> Figure:
     axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=many)
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
-    axes.set_aspect("equal")
+    axes.set_aspect("equal" if not names[0].startswith("longitude") else 1.0 / _parallel(y))
     axes.margins(0.08)
     if names[0]:
         axes.set_xlabel(names[0])

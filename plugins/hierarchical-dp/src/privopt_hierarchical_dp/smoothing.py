@@ -25,7 +25,7 @@ from privopt_hierarchical_dp.isotonic import isotonic_floats
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Ints, Tree
 
-__all__ = ["heterogeneity", "pool_upwards", "smooth_down"]
+__all__ = ["heterogeneity", "like_leaves", "pool_upwards", "smooth_down"]
 
 Floats = NDArray[np.float64]
 
@@ -245,3 +245,39 @@ def _children(
         return counts[None, :]
     course = _family(means, spreads, counts, totals, square, stopped)
     return deal(course, counts, totals)
+
+
+def like_leaves(
+    tree: Tree,
+    noisy: Sequence[Ints],
+    counts: Sequence[Ints],
+    *,
+    variances: Sequence[Floats],
+    totals: Sequence[Ints],
+    rng: np.random.Generator,
+) -> Ints:
+    """Counts (R_L, N) of leaf regions as the model draws them: what might have been true, for trials.
+
+    Released counts are estimates drawn towards the parents' shares, so they are more alike than true ones. Here
+    every region's shares are its parent's times gamma variates of variance h_s^2, as `heterogeneity` finds it in the
+    noisy values, and a leaf's groups fall by chance. Nothing here is secret.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, N - 1) noisy cumulative counts.
+        counts: for each level (R_l, N) released counts.
+        variances: for each level (N - 1,) variances of the noise.
+        totals: for each level (R_l,) exact numbers of groups.
+        rng: source of the draws.
+    """
+    means, spreads = pool_upwards(tree, noisy, variances)
+    shares = counts[0] / totals[0][:, None] if totals[0][0] else np.full(counts[0].shape, 1.0 / counts[0].shape[1])
+    for level in range(1, tree.depth):
+        parent = tree.parents(level)
+        released = counts[level - 1] / np.maximum(1, totals[level - 1])[:, None]
+        expected = totals[level][:, None] * released[parent]
+        square = np.maximum(heterogeneity(means[level], spreads[level], expected, totals[level]), 1e-9)
+        drawn = shares[parent] * rng.gamma(1.0 / square, square, size=expected.shape)
+        whole = drawn.sum(axis=1, keepdims=True)
+        shares = np.where(whole > 0.0, drawn / np.where(whole > 0.0, whole, 1.0), shares[parent])
+    return np.array([rng.multinomial(n, share / share.sum()) for n, share in zip(totals[-1], shares, strict=True)])

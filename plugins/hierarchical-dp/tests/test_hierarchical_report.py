@@ -1,0 +1,85 @@
+"""The report's figures: shares that add up, errors to expect that occur."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from privopt.run.solve import Options, solve
+from privopt.run.verify import load_release
+from privopt_hierarchical_dp.report import expected_errors, sections
+from privopt_hierarchical_dp.smoothing import like_leaves
+from privopt_hierarchical_dp.tree import Tree
+
+
+def _counts(folder, spread, seed=1, states=6, counties=12, sizes=12, groups=200_000):
+    """Counties whose log odds of each size differ by ``spread`` around the nation's."""
+    rng = np.random.default_rng(seed)
+    share = np.array([0.27, 0.33, 0.16, 0.13, 0.065, 0.026, *(0.02 * 0.5**k for k in range(sizes - 6))])
+    lines = ["level_1,level_2,level_3,size,groups"]
+    people = rng.lognormal(0.0, 1.2, states * counties)
+    for place, number in enumerate(rng.multinomial(groups, people / people.sum())):
+        own = share * np.exp(rng.normal(0.0, spread, sizes))
+        path = f"US,S{place // counties},C{place}"
+        lines += [f"{path},{s},{n}" for s, n in enumerate(rng.multinomial(number, own / own.sum()), start=1)]
+    (folder / "c.csv").write_text("\n".join(lines) + "\n")
+    path = folder / "p.toml"
+    path.write_text(f'[hierarchy]\ncounts = "c.csv"\nsizes = {sizes}\n[privacy]\nepsilon = 0.1\n')
+    return path
+
+
+def _opened(folder):
+    opened = load_release(folder)
+    return opened.problem, opened.release, opened.result
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.15, 0.6])
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
+def test_errors_to_expect_are_those_that_occur(tmp_path, spread, method):
+    """The default's were .6 to .9 of the real ones: it draws regions together, and so were the counts of its trials."""
+    path = _counts(tmp_path, spread)
+    real, expected = [], []
+    for seed in range(8):
+        solve("hierarchical-dp", path, tmp_path / f"{seed}", Options(method=method, seed=seed))
+        problem, release, _ = _opened(tmp_path / f"{seed}")
+        truth = re.search(r'"l1_error_by_level": \[([^]]*)', (tmp_path / f"{seed}/private/truth.json").read_text())
+        real.append([float(error) for error in truth[1].split(",")])
+        expected.append(expected_errors(release, problem, method, 2).errors.mean(axis=0))
+    ratio = np.mean(expected, axis=0) / np.mean(real, axis=0)
+    assert 0.85 < ratio[2] < 1.15
+    assert ((ratio[:2] > 0.75) & (ratio[:2] < 1.6)).all()
+
+
+def test_shares_of_epsilon_are_shares(tmp_path):
+    path = _counts(tmp_path, 0.1, groups=500)
+    solve("hierarchical-dp", path, tmp_path / "out", Options())
+    page = "".join(section.html for section in sections(*_opened(tmp_path / "out")))
+    rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
+    levels = [row for row in cells if len(row) > 4 and row[3].endswith(" %")]
+    assert [row[3] for row in levels] == ["20 %", "30 %", "50 %"]
+    assert [float(row[2]) for row in levels] == [0.02, 0.03, 0.05]
+    assert [round(float(row[4])) for row in levels] == [50, 33, 20]
+
+
+def test_supposed_counts_keep_the_totals_and_sizes_that_nobody_has():
+    tree = Tree.from_paths([("r", f"a{i}") for i in range(3)])
+    counts = [np.array([[4, 0, 8]]), np.array([[1, 0, 2], [0, 0, 0], [3, 0, 6]])]
+    noisy = [level[:, :-1].cumsum(axis=1) for level in counts]
+    totals = [level.sum(axis=1) for level in counts]
+    found = like_leaves(
+        tree, noisy, counts, variances=[np.full(2, 4.0)] * 2, totals=totals, rng=np.random.default_rng(2)
+    )
+    assert found.sum(axis=1).tolist() == [3, 0, 9]
+    assert found[:, 1].tolist() == [0, 0, 0]
+    empty = like_leaves(
+        tree,
+        [0 * level for level in noisy],
+        [0 * level for level in counts],
+        variances=[np.full(2, 4.0)] * 2,
+        totals=[0 * total for total in totals],
+        rng=np.random.default_rng(2),
+    )
+    assert not empty.any()
