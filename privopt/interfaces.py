@@ -422,6 +422,10 @@ class Mechanism(ABC):
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
         """The notion of privacy that the method's release claims."""
 
+    def notion(self, problem: Any, method: str) -> str | None:
+        """Name of the notion that the problem chose for a method, where it may choose; None: what is registered."""
+        return None
+
     @abstractmethod
     def utility(self, problem: Any, method: str) -> UtilityLoss:
         """The loss that the method's release is judged by."""

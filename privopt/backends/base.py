@@ -182,7 +182,7 @@ class Backend(ABC):
                 options = evolve(options, time_limit=left)
             raw = None
             try:
-                raw = self._solve(conditioned, options, attempt)
+                raw = self.solve_scaled(conditioned, options, attempt)
                 result = self._finish(conditioned, raw, options, solver)
             except Unsound as error:
                 if raw is not None and raw.interrupted:
@@ -227,7 +227,7 @@ class Backend(ABC):
             )
             limit = options.time_limit
             rest = None if limit is None else max(limit - raw.seconds, 0.1)
-            again = self._solve(evolve(conditioned, form=around), evolve(options, time_limit=rest), 0)
+            again = self.solve_scaled(evolve(conditioned, form=around), evolve(options, time_limit=rest), 0)
             if again.x is None or again.outcome is not Outcome.OPTIMAL:
                 raise
             return finish(conditioned, evolve(raw, x=again.x, seconds=raw.seconds + again.seconds), solver)
@@ -237,7 +237,7 @@ class Backend(ABC):
         """Version of the solver."""
 
     @abstractmethod
-    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         """Solve the scaled form with the settings of an attempt, counted from 0; Unsound where it gave up."""
 
 

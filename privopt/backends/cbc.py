@@ -64,7 +64,8 @@ class Cbc(Backend):
         """Version of python-mip, which brings its CBC."""
         return f"(python-mip {version('mip')})"
 
-    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        """By the worker process; the answer is checked by the caller."""
         started = time.monotonic()
         empty = np.diff(conditioned.A.tocsr().indptr) == 0
         if (conditioned.row_lower[empty] > 0).any() or (conditioned.row_upper[empty] < 0).any():

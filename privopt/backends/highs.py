@@ -41,7 +41,8 @@ class Highs(Backend):
         """Version of HiGHS."""
         return str(highspy_module().Highs().version())
 
-    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        """In this process; with integers in the worker, where it can be ended."""
         started = time.monotonic()
         tolerance, presolve = ((TOLERANCE, "choose"), (TOLERANCE, "off"), (1e-7, "choose"))[attempt]
         settings = settings_of(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError, ModelError
 from privopt.exact.bound import Block, Multipliers, lower_bound
 from privopt.exact.sample import draw
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MatrixConstraint, MetricDP
@@ -90,17 +90,21 @@ class Matrix:
             data: the problem's.
             context: as it was solved.
             variable: name of the (N, K) variable.
-            family: name of the privacy rows.
+            family: name of the privacy rows; without such a family there is no bound.
             details: further ones.
         """
         return cls(
             z=solution.value(variable),
-            multipliers=multipliers_of(solution, data, family),
+            multipliers=multipliers_of(solution, data, family) if _has(solution, family) else None,
             over=data.needed,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1], **(details or {})},
             stopped=solution.status != "optimal",
         )
+
+
+def _has(solution: Solution, family: str) -> bool:
+    return any(block.name == family for block in solution.form.families)
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
@@ -145,13 +149,14 @@ class MetricMechanism(Mechanism):
             StoppedError: a limit came first.
         """
 
-    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+    def privacy(self, problem: Any, method: str) -> MatrixConstraint:
         """The notion that the problem names, over its required pairs."""
-        return self._constraint(problem)
-
-    def _constraint(self, problem: Any) -> MatrixConstraint:
         made: MatrixConstraint = problem.privacy.constraint(problem.data)
         return made
+
+    def notion(self, problem: Any, method: str) -> str | None:
+        """That of ``[privacy] kind``, for methods that take any."""
+        return problem.privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: Any, method: str) -> UtilityLoss:
         """Expected loss under the prior."""
@@ -160,7 +165,7 @@ class MetricMechanism(Mechanism):
     def solve(self, problem: Any, context: SolveContext) -> Outcome:
         """Find a matrix, repair it into integers, bound what any other could reach."""
         data = problem.data
-        constraint = self._constraint(problem)
+        constraint = self.privacy(problem, context.method)
         if not isinstance(constraint, MetricDP) and context.method not in self.any_notion:
             named = f"{constraint.kind!r}, which --method {context.method} cannot take"
             wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])

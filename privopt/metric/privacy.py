@@ -40,6 +40,8 @@ class MatrixConstraint(PrivacyConstraint):
     """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
 
     checks: ClassVar[frozenset[str]] = frozenset({"matrix"})
+    along_paths: ClassVar[bool] = False
+    """Whether pairs of records along a path imply the pair of its ends, so that models need few of them."""
 
     @abstractmethod
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
@@ -74,6 +76,7 @@ class MetricDP(MatrixConstraint):
     """
 
     kind: ClassVar[str] = "metric-dp"
+    along_paths: ClassVar[bool] = True
 
     epsilon: Fraction
     unit: str

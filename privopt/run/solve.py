@@ -176,9 +176,10 @@ def _conclude(
     registered.expect("privacy", privacy, PrivacyConstraint)
     guarantee = privacy.guarantee
     registered.expect("privacy().guarantee", guarantee, Guarantee)
-    if guarantee.kind != registered.spec.kind_of(method):
+    wanted = mechanism.notion(problem, method.name) or registered.spec.kind_of(method)
+    if guarantee.kind != wanted:
         raise CertificationError(
-            f"{registered.spec.name} --method {method.name} is registered as {registered.spec.kind_of(method)} "
+            f"{registered.spec.name} --method {method.name} is registered as {wanted} "
             f"but claims {guarantee.kind}; nothing written"
         )
     with context.timed("verify"):

@@ -251,7 +251,7 @@ def _bookkeeping(opened: Opened, claim: Claim) -> list[str]:
     if result["asked"]["method"] != result["method"]:
         lines.append(f"asked.method: {result['asked']['method']!r} is not method, {result['method']!r}")
     kind = claim.guarantee.kind
-    if registered.spec.kind_of(opened.method) != kind:
+    if kind != (opened.mechanism.notion(opened.problem, opened.method.name) or registered.spec.kind_of(opened.method)):
         lines.append(f"guarantee.kind: {kind!r} is not what the mechanism is registered for")
     seeded, seed = claim.guarantee.seeded, result["seed"]
     if seeded and seed is None:

@@ -139,7 +139,7 @@ def test_as_a_privacy_row_it_is_tightened_and_told(name: str) -> None:
 
 def test_nothing_feasible_at_the_limit_is_stopped_error() -> None:
     class Late(Cbc):
-        def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
             return Raw(outcome=Outcome.STOPPED, seconds=1.0)
 
     with pytest.raises(StoppedError, match=r"stopped after 1\.0 s with nothing feasible"):
@@ -158,7 +158,7 @@ class Liar(Backend):
     def version(self) -> str:
         return "1"
 
-    def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         return Raw(outcome=self.outcome, x=self.x)
 
 
@@ -187,10 +187,10 @@ def test_rounded_integers_are_solved_around() -> None:
     form = tiny(A=[[1e5, 1]], c=[0, 1], row_lower=[1e5 + 3], row_upper=[1e5 + 3], integrality=[1, 0])
 
     class Loose(Liar):
-        def _solve(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
             if conditioned.form.is_mip:
                 return Raw(outcome=Outcome.OPTIMAL, x=np.array([1 + 9e-6, 2.1]), bound=2.1)
-            return get("highs")._solve(conditioned, options, attempt)
+            return get("highs").solve_scaled(conditioned, options, attempt)
 
     assert Loose([0, 0]).solve(form).x == pytest.approx([1.0, 3.0])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from privopt.interfaces import PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.interfaces import SolveContext, UtilityLoss
 from privopt.metric.mechanism import Matrix, multipliers_of
-from privopt.metric.privacy import both_ways
+from privopt.metric.privacy import MatrixConstraint, both_ways
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 
-def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: UtilityLoss) -> Model:
+def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss) -> Model:
     """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
 
-    Pairs that others imply exactly are left out of the model (mathematics: the shortest paths over the
-    others are no longer); the release is certified over all of them.
+    Where the notion is kept along paths, pairs that others imply exactly are left out of the model (the shortest
+    paths over the others are no longer); the release is certified over all of them.
     """
     from privopt.dsl import Eq, Index, IndexSet, Model, total
 
@@ -39,11 +39,12 @@ def optimal_model(data: MetricData, privacy: PrivacyConstraint, utility: Utility
     c = m.param("c", data.weighted)
     utility.emit(m, z=z, i=i, k=k, c=c)
     m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
-    privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=both_ways(data.pairs[data.needed]))
+    pairs = data.pairs[data.needed] if privacy.along_paths else data.pairs
+    privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=both_ways(pairs))
     return m
 
 
-def solve_full(problem: Any, privacy: PrivacyConstraint, utility: UtilityLoss, context: SolveContext) -> Matrix:
+def solve_full(problem: Any, privacy: MatrixConstraint, utility: UtilityLoss, context: SolveContext) -> Matrix:
     """The whole LP by CBC or HiGHS.
 
     Raises:

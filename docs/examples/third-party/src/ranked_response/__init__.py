@@ -1,6 +1,6 @@
-"""ranked-response: randomised response for answers that have an order, at the least expected loss."""
+"""ranked-response: randomised response for answers that have an order, and kinds that every mechanism can use."""
 
-from privopt.specs import MechanismSpec, MethodSpec, hookimpl
+from privopt.specs import KindSpec, MechanismSpec, MethodSpec, hookimpl
 
 
 @hookimpl
@@ -20,4 +20,19 @@ def privopt_mechanisms():
                 ),
             ],
         )
+    ]
+
+
+@hookimpl
+def privopt_kinds():
+    """A distance, a loss, a notion of privacy and a solver: none needs a line of privopt changed."""
+    rows = [
+        ("distance", "hamming", "distances:Hamming", "places in which two words of one length differ"),
+        ("loss", "squared-distance", "losses:SquaredDistance", "the squared distance from record to output"),
+        ("notion", "approximate-metric-dp", "notions:ApproximateMetricDP", "metric DP but for a probability delta"),
+        ("solver", "clarabel", "solvers:Clarabel", "the interior-point solver Clarabel"),
+    ]
+    return [
+        KindSpec(role=role, name=name, target=f"ranked_response.{where}", summary=summary)
+        for role, name, where, summary in rows
     ]

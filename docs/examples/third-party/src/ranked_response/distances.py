@@ -1,0 +1,65 @@
+"""Hamming distance: records are words of one length, known by their ids alone."""
+
+from typing import ClassVar
+
+import numpy as np
+from attrs import frozen
+
+from privopt.errors import Fault, InputError
+from privopt.metric.kinds import DistanceKind
+from privopt.metric.space.geometry import Metric
+
+
+class HammingMetric(Metric):
+    """In how many places two words differ."""
+
+    def __init__(self, records, outputs):
+        self.letters = np.array([list(word) for word in records])
+        self.to = self.letters if outputs is None else np.array([list(word) for word in outputs])
+        self.own = outputs is None
+
+    @property
+    def size(self):
+        """N."""
+        return len(self.letters)
+
+    @property
+    def output_size(self):
+        """K."""
+        return len(self.to)
+
+    @property
+    def own_outputs(self):
+        """Whether the outputs are the records."""
+        return self.own
+
+    def between(self, i, j):
+        """Whole numbers: nothing is rounded."""
+        return (self.letters[np.asarray(i)] != self.letters[np.asarray(j)]).sum(axis=-1).astype(float)
+
+    def to_outputs(self, i=None):
+        """(B, K)."""
+        rows = self.letters if i is None else self.letters[np.asarray(i)]
+        return (rows[:, None, :] != self.to[None, :, :]).sum(axis=-1).astype(float)
+
+
+@frozen(kw_only=True)
+class Hamming(DistanceKind):
+    """`[distance] kind = "hamming"`."""
+
+    kind: ClassVar[str] = "hamming"
+    places: ClassVar[frozenset[str]] = frozenset({"points"})
+    ids_alone: ClassVar[bool] = True
+
+    def metric(self, records, outputs):
+        """Of the ids; words of different lengths are bad input."""
+        length = len(records.ids[0])
+        for space in (records, outputs or records):
+            for word in space.ids:
+                if len(word) != length:
+                    raise InputError([Fault(space.source, f"id {word!r}", f"{len(word)} letters", f"{length}")])
+        return HammingMetric(records.ids, None if outputs is None else outputs.ids)
+
+    def unit(self, records):
+        """Epsilon is per letter."""
+        return "letter"

@@ -1,0 +1,123 @@
+"""(epsilon, delta)-metric DP: for records i and j at distance d and every set S of outputs,
+P_i(S) <= exp(epsilon d) P_j(S) + delta.
+
+That is sum_k max(0, z_ik - exp(epsilon d) z_jk) <= delta, both ways: the set of outputs where the term is positive is
+the worst S.
+"""
+
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from attrs import frozen
+
+from privopt.declare import between, key
+from privopt.dsl import Ge, Le, exp, total
+from privopt.errors import CertificationError
+from privopt.exact import exp_fixed
+from privopt.interfaces import Certificate, Guarantee
+from privopt.metric.kinds import MetricNotion
+from privopt.metric.matrix import UNIT, MatrixRelease
+from privopt.metric.privacy import MatrixConstraint, both_ways
+
+BITS = 80
+MIXED = 1e-6
+"""Share of delta by which a solver's answer is moved towards the uniform row: more than its tolerance."""
+
+
+@frozen(kw_only=True)
+class ApproximatePrivacy(MetricNotion):
+    """`[privacy] kind = "approximate-metric-dp"`."""
+
+    kind: ClassVar[str] = "approximate-metric-dp"
+    delta: Fraction = key(help="what the bound may be missed by", unit="probability", check=between(0, 1))
+
+    def constraint(self, data):
+        """Over the required pairs: none of them follows from others, as delta adds up along a path."""
+        return ApproximateMetricDP(epsilon=self.epsilon, delta=self.delta, unit=f"per {data.unit}", within=data.within)
+
+
+@frozen(kw_only=True)
+class ApproximateMetricDP(MatrixConstraint):
+    """(epsilon, delta)-metric DP."""
+
+    kind: ClassVar[str] = "approximate-metric-dp"
+
+    epsilon: Fraction
+    delta: Fraction
+    unit: str
+    within: float | None
+
+    @classmethod
+    def keys(cls):
+        """Epsilon, how far pairs reach, and delta."""
+        return ApproximatePrivacy
+
+    @classmethod
+    def limits(cls, result):
+        """In the report."""
+        return ["The sum over outputs for each pair of records, both ways, in integers."], [
+            "Reports after the first: epsilon and delta add up."
+        ]
+
+    @property
+    def guarantee(self):
+        """What may be claimed."""
+        return Guarantee(
+            kind=self.kind,
+            epsilon=self.epsilon,
+            unit=self.unit,
+            scope="all-pairs" if self.within is None else "neighbours",
+            statement="For every two records at distance d and every set of outputs the probabilities differ by a "
+            f"factor of at most exp({float(self.epsilon):g} d), and {float(self.delta):g} beyond.",
+            extra={"delta": float(self.delta)} | ({} if self.within is None else {"neighbours_within": self.within}),
+        )
+
+    def emit(self, model, **symbols):
+        """s_ijk >= z_ik - exp(epsilon d_ij) z_jk, and sum_k s_ijk <= delta."""
+        z, i, j, k, d, pairs = (symbols[name] for name in ("z", "i", "j", "k", "d", "pairs"))
+        if not len(pairs):
+            return
+        s = model.variable("s", i.index_set, j.index_set, k.index_set, lower=0)
+        factor = exp(float(self.epsilon) * d[i, j])
+        model.require("excess", Ge(s[i, j, k], z[i, k] - factor * z[j, k]), forall=(i, j, k), where=pairs)
+        model.require("delta", Le(total(s[i, j, k], over=k), float(self.delta)), forall=(i, j), where=pairs)
+
+    def repair(self, z, data, context):
+        """A solver's rows, moved a little towards the uniform one (the sum is convex), in integers."""
+        z = np.clip(z, 0, None)
+        z /= z.sum(axis=1, keepdims=True)
+        share = MIXED if self.delta > MIXED else 0.5
+        z = (1 - share) * z + share / z.shape[1]
+        weights = np.floor(z * float(UNIT) * (1 - 1e-12)).astype(np.uint64)
+        for row in weights:
+            row[row.argmax()] += np.uint64(UNIT - int(row.sum()))
+        release = MatrixRelease(
+            weights=weights,
+            records=np.asarray(data.records.ids, dtype=np.str_),
+            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+            pairs=data.pairs,
+            distances=data.distances,
+        )
+        if not self.measure(release).holds:
+            raise CertificationError("no repair was found that certifies")
+        return release
+
+    def measure(self, release, *, executor=None):
+        """The greatest sum over the pairs, in integers: exp is enclosed from below, so that each term is enlarged."""
+        worst = 0
+        allowed = self.delta * UNIT * 2**BITS
+        for (a, b), distance in zip(both_ways(release.pairs).tolist(), [*release.distances] * 2, strict=True):
+            low, _ = exp_fixed(self.epsilon * Fraction(float(distance)), BITS)
+            row, other = release.weights[a].tolist(), release.weights[b].tolist()
+            excess = sum(max(0, (one << BITS) - low * two) for one, two in zip(row, other, strict=True))
+            worst = max(worst, excess)
+        return Certificate(
+            holds=worst <= allowed,
+            evidence="proved",
+            kind=self.kind,
+            worst=np.nextafter(float(Fraction(worst, UNIT << BITS)), np.inf),
+            allowed=float(self.delta),
+            checked=2 * len(release.pairs),
+            arithmetic="integers; exp enclosed to 80 bits",
+        )
