@@ -198,7 +198,7 @@ def _conclude(
     bound = None if outcome.lower_bound is None else _bound(outcome.lower_bound, value, maximise=utility.maximise)
     lp = outcome.details.get(LP)
     if lp is not None:
-        low = lp["lower_bound"]
+        low = lp.get("lower_bound")  # a program whose value alone is known
         program = Objective(value=lp["value"], lower_bound=low if low is None else min(low, lp["value"]), unit="")
         lp = {"value": program.value, "lower_bound": program.lower_bound, "gap": program.gap}
     return Claim(
