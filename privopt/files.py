@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -47,7 +48,7 @@ def what_it_is(mode: int) -> str:
 
 
 @contextmanager
-def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> Iterator[tuple[BinaryIO, int]]:
+def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> Iterator[tuple[BufferedReader, int]]:
     """Open a regular file for reading, without ever waiting for a pipe or a device.
 
     Args:

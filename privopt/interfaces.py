@@ -414,6 +414,9 @@ class Mechanism(ABC):
     scope: ClassVar[str] = ""
     """What the guarantee covers and against whom it holds, in words, for ``describe``."""
 
+    private_folder: ClassVar[bool] = False
+    """Whether all of DIR is its owner's own: then nobody else may enter it (0700)."""
+
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
     problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""

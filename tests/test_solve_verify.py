@@ -15,7 +15,8 @@ from scipy.stats import chisquare
 from toys import TOY, write_toy
 
 from privopt.errors import InfeasibleError, InputError, SolverError, UsageError
-from privopt.run.folder import check_sums, jsonable, new_folder, sums_text
+from privopt.run.folder import check_sums, jsonable, sums_text
+from privopt.run.publish import new_folder
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 

@@ -1,9 +1,6 @@
-"""DIR: written whole or not at all, read back with its sums checked.
+"""What lies in DIR: its names, its sums, its result.json, read as if an enemy had written them.
 
-Nothing outside ``private/`` may depend on a secret but through the mechanism. The rule is kept here:
-files that a problem class declares secret never reach ``problem/`` (a mechanism may offer a public
-replacement), and what an :class:`~privopt.interfaces.Outcome` calls its truth goes to
-``private/truth.json`` alone.
+Regular files alone belong into DIR, and each of them into a SHA256SUMS. :mod:`privopt.run.publish` writes DIR.
 """
 
 from __future__ import annotations
@@ -12,19 +9,16 @@ import hashlib
 import json
 import math
 import os
-import re
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import stat
+from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from privopt.declare import File, files_of
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import Fault, InputError
+from privopt.files import LARGEST, Unreadable, open_regular, read_bytes, what_it_is
 
 __all__ = [
     "PRIVATE",
@@ -33,14 +27,12 @@ __all__ = [
     "RESULT",
     "SUMS",
     "check_sums",
-    "check_target",
     "dump_json",
+    "files_in",
     "jsonable",
-    "new_folder",
     "read_result",
     "sha256",
     "sums_text",
-    "write_problem",
 ]
 
 RESULT: Final = "result.json"
@@ -49,6 +41,12 @@ PROBLEM: Final = "problem"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
 """In DIR or in private/: made after the fact, so no sum covers it."""
+
+LARGEST_TEXT: Final = 64 * 2**20
+"""Bytes of the largest result.json or SHA256SUMS."""
+
+DEEPEST: Final = 32
+"""Levels of objects and lists in result.json."""
 
 
 def jsonable(value: Any) -> Any:
@@ -77,37 +75,81 @@ def dump_json(value: Any) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """Hexadecimal SHA-256 of a regular file.
+
+    Raises:
+        InputError: it is none, or cannot be read.
+    """
+    try:
+        with open_regular(path, links=False) as (stream, _):
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except Unreadable as error:
+        raise InputError([Fault(str(path), "", error.found, "a file that can be read")]) from None
 
 
-def _summed(folder: Path, *, private: bool) -> list[Path]:
-    return [
-        path
-        for path in sorted(folder.rglob("*"), key=lambda p: p.relative_to(folder).as_posix())
-        if (path.is_file() or path.is_symlink())
-        and (relative := path.relative_to(folder)).as_posix() not in {SUMS, REPORT}
-        and (private or relative.parts[0] != PRIVATE)
-    ]
+def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
+    """Every file below a folder by its path from there, in order; and a fault for all that is no file.
+
+    Links, pipes, devices and sockets are faults, so are empty folders and files too large to be read: nothing of
+    them is opened.
+
+    Raises:
+        InputError: a folder cannot be read.
+    """
+    files: list[str] = []
+    faults: list[Fault] = []
+    left = [""]
+    while left:
+        above = left.pop()
+        try:
+            with os.scandir(folder / above) as entries:
+                found = {f"{above}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
+        except OSError as error:
+            reason = f"a folder that cannot be read ({error.strerror})"
+            raise InputError([Fault(str(folder / above), "", reason, "a folder of privopt")]) from None
+        if above and not found:
+            faults.append(Fault(above, "", "an empty folder", "folders that hold files"))
+        for name, status in found.items():
+            if stat.S_ISDIR(status.st_mode):
+                left.append(f"{name}/")
+            elif not stat.S_ISREG(status.st_mode):
+                faults.append(Fault(name, "", what_it_is(status.st_mode), "a regular file"))
+            elif status.st_size > LARGEST:
+                faults.append(Fault(name, "", f"{status.st_size:,} bytes", f"at most {LARGEST:,}"))
+            else:
+                files.append(name)
+    return sorted(files), sorted(faults, key=str)
 
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
     """``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
-    return "".join(
-        f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in _summed(folder, private=private)
-    )
+    files, _ = files_in(folder)
+    return "".join(_sum_line(name, sha256(folder / name)) for name in files if _covered(name, private))
+
+
+def _covered(name: str, private: bool) -> bool:
+    return name not in {SUMS, REPORT} and (private or not name.startswith(f"{PRIVATE}/"))
+
+
+def _sum_line(name: str, digest: str) -> str:
+    """As sha256sum writes it: with an odd name escaped, so that no name can look like a line of its own."""
+    escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def check_sums(folder: Path) -> list[str]:
     """Compare a DIR with its SHA256SUMS, and ``private/`` with its own where it is there.
 
     Returns:
-        One line for each file that changed, is missing or is new; empty where all sums hold.
+        One line for each file that changed, is missing or is new, and for all that is no regular file; empty where
+        all sums hold.
 
     Raises:
-        InputError: there is no SHA256SUMS to compare with.
+        InputError: there is no SHA256SUMS to compare with, or DIR cannot be read.
     """
+    _, faults = files_in(folder)
+    if faults:
+        return [str(fault) for fault in faults]
     complaints = _compare(folder, private=False)
     if (folder / PRIVATE).is_dir():
         complaints += [f"{PRIVATE}/{line}" for line in _compare(folder / PRIVATE, private=True)]
@@ -116,13 +158,13 @@ def check_sums(folder: Path) -> list[str]:
 
 def _compare(folder: Path, *, private: bool) -> list[str]:
     try:
-        written = (folder / SUMS).read_bytes()
-    except OSError:
-        raise InputError([Fault(str(folder / SUMS), "", "no such file", "the sums of a privopt folder")]) from None
+        written = read_bytes(folder / SUMS, largest=LARGEST_TEXT, links=False).decode("utf-8", "surrogateescape")
+    except Unreadable as error:
+        raise InputError([Fault(str(folder / SUMS), "", error.found, "the sums of a privopt folder")]) from None
     actual = sums_text(folder, private=private)
-    if written == actual.encode():
+    if written == actual:
         return []
-    before, after = (_entries(text) for text in (written.decode(errors="replace"), actual))
+    before, after = _entries(written), _entries(actual)
     lines = [f"{name}: changed" for name in sorted(before.keys() & after.keys()) if before[name] != after[name]]
     lines += [f"{name}: missing" for name in sorted(before.keys() - after.keys())]
     lines += [f"{name}: not listed in {SUMS}" for name in sorted(after.keys() - before.keys())]
@@ -130,172 +172,68 @@ def _compare(folder: Path, *, private: bool) -> list[str]:
 
 
 def _entries(text: str) -> dict[str, str]:
-    return {name: digest for digest, _, name in (line.partition("  ") for line in text.splitlines())}
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} stands in it")
+    """Digests by name, the names escaped as they stand."""
+    return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The result.json of a DIR.
 
     Raises:
-        InputError: there is none, or it is no JSON object.
+        InputError: there is none, or it is no JSON object: each name once, no NaN, not too deep.
     """
     path = folder / RESULT
+
+    def refuse(found: str, wanted: str = "a result of privopt") -> NoReturn:
+        raise InputError([Fault(str(path), "", found, wanted)])
+
     try:
-        result = json.loads(path.read_text("utf-8"), parse_constant=_refuse)
+        text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")
+        result = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
+    except Unreadable as error:
+        refuse(error.found, "a folder that privopt solve has written")
     except RecursionError:
-        raise InputError([Fault(str(path), "", "JSON nested too deeply", "a result of privopt")]) from None
-    except OSError:
-        raise InputError([Fault(str(path), "", "no such file", "a folder that privopt solve has written")]) from None
+        refuse("JSON nested too deeply")
     except ValueError as error:
-        raise InputError([Fault(str(path), "", f"text that is not JSON ({error})", "a result of privopt")]) from None
+        refuse(f"text that is not JSON ({error})")
     if not isinstance(result, dict):
-        raise InputError([Fault(str(path), "", "JSON that is no object", "a result of privopt")])
+        refuse("JSON that is no object")
+    if not _plain(result):
+        refuse("JSON nested too deeply, or characters that are none")
     return result
 
 
-def check_target(folder: Path, *, force: bool) -> None:
-    """Refuse a target that must not be replaced.
-
-    Raises:
-        UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its parent is missing.
-    """
-    if not folder.parent.is_dir():
-        raise UsageError(f"--out {folder}: the folder {folder.parent} does not exist")
-    if not os.access(folder.parent, os.W_OK):
-        raise UsageError(f"--out {folder}: the folder {folder.parent} cannot be written")
-    if not folder.exists() and not folder.is_symlink():
-        return
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if not force:
-        raise UsageError(f"--out {folder}: exists already; --force replaces it")
-    if not (folder / RESULT).is_file():
-        raise UsageError(f"--out {folder}: exists and is no result of privopt, so --force will not replace it")
+def _no_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} stands in it")
 
 
-@contextmanager
-def new_folder(target: Path, *, force: bool = False) -> Iterator[Path]:
-    """A folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
-
-    A run that is killed leaves ``target`` as it was, and at worst a hidden folder beside it, which a later
-    run removes.
-    """
-    target = target.absolute()
-    check_target(target, force=force)
-    for stale in target.parent.glob(f".{target.name}.*.writing"):
-        if not _alive(stale):
-            shutil.rmtree(stale, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.{os.getpid()}.", suffix=".writing", dir=target.parent))
-    work.chmod(0o755)
-    try:
-        yield work
-        (work / SUMS).write_text(sums_text(work), "utf-8")
-        if (work / PRIVATE).is_dir():
-            (work / PRIVATE).chmod(0o700)
-            (work / PRIVATE / SUMS).write_text(sums_text(work / PRIVATE, private=True), "utf-8")
-        _flush(work)
-        _swap(work, target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text}, which no double holds")
+    return number
 
 
-def _alive(stale: Path) -> bool:
-    owner = stale.name.split(".")[-3]
-    return owner.isdigit() and Path(f"/proc/{owner}").exists()
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return table
 
 
-def _flush(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _swap(work: Path, target: Path) -> None:
-    if target.exists() and any(target.iterdir()):
-        old = work.with_suffix(".replaced")
-        target.rename(old)
-        work.rename(target)
-        shutil.rmtree(old)
-    else:
-        work.rename(target)
-
-
-# --- the problem's own files ------------------------------------------------------------------------
-
-
-def _inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts and path.name != ""
-
-
-def write_problem(source: Path, problem: Any, work: Path, public: Mapping[str, bytes]) -> str:
-    """Copy the problem file and what it names: public files to ``problem/``, secret ones to ``private/problem/``.
-
-    A file named by a path that leaves the problem's folder is stored under ``external/``, and the copied
-    problem file names it there.
-
-    Args:
-        source: the problem file.
-        problem: read from it.
-        work: the DIR being written.
-        public: contents that stand in ``problem/`` in place of secret files, by name.
-
-    Returns:
-        SHA-256 of the problem file as copied.
-    """
-    folder = work / PROBLEM
-    folder.mkdir()
-    text = source.read_text("utf-8-sig")
-    taken: set[str] = set()
-    verbatim = True
-    for file in files_of(problem):
-        name = file.name
-        if not _inside(name):
-            name = _external(PurePosixPath(name).name, taken)
-            text, verbatim = _renamed(text, file.name, name, source.name), False
-        if name in taken:
-            continue
-        taken.add(name)
-        _copy(file, name, work, public)
-    target = folder / source.name
-    if verbatim:
-        shutil.copyfile(source, target)
-    else:
-        target.write_text(text, "utf-8")
-    return sha256(target)
-
-
-def _external(name: str, taken: set[str]) -> str:
-    candidate, number = f"external/{name}", 1
-    while candidate in taken:
-        number += 1
-        candidate = f"external/{number}-{name}"
-    return candidate
-
-
-def _renamed(text: str, old: str, new: str, file: str) -> str:
-    pattern = re.compile(rf"""(["']){re.escape(old)}\1""")
-    text, count = pattern.subn(f'"{new}"', text)
-    if count == 0:
-        raise InputError([Fault(file, "", f"the path {old!r} in escaped form", "paths written without escapes")])
-    return text
-
-
-def _copy(file: File, name: str, work: Path, public: Mapping[str, bytes]) -> None:
-    if file.secret:
-        private = work / PRIVATE / PROBLEM / name
-        private.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file.here, private)
-    target = work / PROBLEM / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if file.name in public:
-        target.write_bytes(public[file.name])
-    elif not file.secret:
-        shutil.copyfile(file.here, target)
+def _plain(value: Any) -> bool:
+    """Whether a document is flat enough to be walked, and all its text can be written as UTF-8."""
+    level = [value]
+    for _ in range(DEEPEST):
+        texts = [inner for inner in level if isinstance(inner, str)]
+        texts += [name for inner in level if isinstance(inner, dict) for name in inner]
+        if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text if sign > "\ud7ff"):
+            return False
+        level = [
+            below
+            for inner in level
+            if isinstance(inner, (dict, list))
+            for below in (inner.values() if isinstance(inner, dict) else inner)
+        ]
+    return not level

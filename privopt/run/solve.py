@@ -17,8 +17,8 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from privopt import __version__
-from privopt.declare import files_of
-from privopt.errors import CertificationError, StoppedError, UsageError
+from privopt.declare import File, files_of
+from privopt.errors import CertificationError, PrivoptError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.interfaces import (
     Certificate,
@@ -32,16 +32,11 @@ from privopt.interfaces import (
     UtilityLoss,
 )
 from privopt.registry import Registered, observers_of, registry
-from privopt.run.folder import (
-    PRIVATE,
-    RESULT,
-    check_target,
-    dump_json,
-    new_folder,
-    write_problem,
-)
+from privopt.run.folder import PRIVATE, RESULT, dump_json
+from privopt.run.inputs import ProblemCopy
+from privopt.run.publish import check_target, discard_partial, new_folder
 from privopt.run.result import LP, NEAR, TOLD, Claim
-from privopt.run.verify import read_problem
+from privopt.run.verify import read_problem, verify
 from privopt.specs import MethodSpec
 
 __all__ = ["Options", "Solved", "solve"]
@@ -135,8 +130,9 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
     registry().kind("solver", options.solver)
     check_target(out.absolute(), force=options.force)
     partial = out.absolute().with_name(out.name + ".partial")
-    if options.resume and not partial.is_dir():
-        raise UsageError(f"--resume: there is no {partial} to go on from")
+    if options.resume and (partial.is_symlink() or not partial.is_dir()):
+        raise UsageError(f"--resume: there is no folder {partial} to go on from")
+    source = File.read(problem_file, wanted="a problem file in TOML")
     mechanism = registered.load()
     with from_url(options.executor, options.jobs) as executor, _terminable():
         context = SolveContext(
@@ -151,7 +147,8 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
             resume=options.resume,
         )
         with context.timed("build"):
-            problem = read_problem(mechanism, problem_file)
+            problem = read_problem(mechanism, source)
+            copy = ProblemCopy.of(source, problem)
         context.check()
         try:
             outcome = mechanism.solve(problem, context)
@@ -159,7 +156,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
             raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
         registered.expect("solve", outcome, Outcome)
         claim = _conclude(registered, method, mechanism, problem, outcome, context, options)
-        return _write(registered, mechanism, problem, problem_file, out, options, context, outcome, claim, start)
+        return _write(registered, mechanism, problem, copy, out, options, context, outcome, claim, start)
 
 
 def _conclude(
@@ -246,7 +243,7 @@ def _write(
     registered: Registered,
     mechanism: Mechanism,
     problem: Any,
-    source: Path,
+    copy: ProblemCopy,
     out: Path,
     options: Options,
     context: SolveContext,
@@ -254,9 +251,15 @@ def _write(
     claim: Claim,
     start: float,
 ) -> Solved:
-    with new_folder(out, force=options.force) as work:
+    warnings: list[str] = []
+
+    def check(work: Path) -> None:
+        _check_written(work, context)
+
+    private_folder = mechanism.private_folder
+    with new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work:
         outcome.release.write(work)
-        digest = write_problem(source, problem, work, mechanism.public_files(problem, outcome.release))
+        digest = copy.write(work, mechanism.public_files(problem, outcome.release))
         private = work / PRIVATE
         private.mkdir(exist_ok=True)
         outcome.release.write_private(private)
@@ -271,7 +274,7 @@ def _write(
             "method": context.method,
             "plugin": {"name": registered.plugin, "version": registered.version},
             "privopt": __version__,
-            "problem": {"file": source.name, "sha256": digest},
+            "problem": {"file": copy.name, "sha256": digest},
             "seed": None if drawn else options.seed,  # a seed that no noise came from would say the contrary
             "status": stated["status"],
             "asked": dict(claim.asked),
@@ -283,6 +286,20 @@ def _write(
             "details": stated["details"] | {TOLD: _told(outcome)},
         }
         (work / RESULT).write_text(dump_json(result), "utf-8")
-    warnings = [*mechanism.warnings(problem, outcome.release, result)]
+    if context.checkpoint is not None and not outcome.stopped:
+        discard_partial(context.checkpoint, warnings.append)
+    warnings += mechanism.warnings(problem, outcome.release, result)
     warnings += observers_of(registry())(outcome.release, problem)
     return Solved(folder=out, result=result, stopped=outcome.stopped, warnings=tuple(warnings))
+
+
+def _check_written(work: Path, context: SolveContext) -> None:
+    """Open the folder as it was written, and verify it as anybody will."""
+    try:
+        found = verify(work, executor=context.executor)
+    except PrivoptError as error:
+        reason = str(error).replace(f"{work}/", "")
+        raise CertificationError(f"what was written cannot be read back, so it was removed: {reason}") from error
+    if not found.holds:
+        lines = "; ".join(found.complaints[:5])
+        raise CertificationError(f"what was written does not hold, so it was removed: {lines}")

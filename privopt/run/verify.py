@@ -7,18 +7,20 @@ what result.json claims.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
 from attrs import evolve, frozen
 
 from privopt import __version__
-from privopt.declare import load_problem
+from privopt.declare import File, load_problem
 from privopt.errors import Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
 from privopt.interfaces import Certificate, Mechanism, Objective, Release
 from privopt.registry import Registered, registry
-from privopt.run.folder import PROBLEM, RESULT, check_sums, jsonable, read_result, sha256
+from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_result, sha256
+from privopt.run.inputs import stray_files
 from privopt.run.result import LP, TOLD, Claim, claim_faults, differences
 from privopt.specs import MethodSpec
 
@@ -99,9 +101,9 @@ class Verdict:
         }
 
 
-def read_problem(mechanism: Mechanism, path: Path, *, public: bool = False) -> Any:
+def read_problem(mechanism: Mechanism, source: Path | File, *, public: bool = False) -> Any:
     """Read a problem file as a mechanism declares it; tables of other mechanisms may stand in it too."""
-    return load_problem(mechanism.problem_class, path, public=public, ignore=registry().mechanisms.keys())
+    return load_problem(mechanism.problem_class, source, public=public, ignore=registry().mechanisms.keys())
 
 
 def load_release(folder: Path) -> Opened:
@@ -112,6 +114,9 @@ def load_release(folder: Path) -> Opened:
     """
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
+    _, strange = files_in(folder)  # nothing is opened in a folder that holds links, pipes or devices
+    if strange:
+        raise InputError(strange)
     result = read_result(folder)
     faults = list(claim_faults(result, str(folder / RESULT)))
     file = result["problem"]["file"] if not faults else ""
@@ -141,8 +146,8 @@ def load_release(folder: Path) -> Opened:
     )
 
 
-def verify(folder: Path, *, jobs: int = 1) -> Verdict:
-    """Check a DIR from its files alone, in exact arithmetic.
+def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> Verdict:
+    """Check a DIR from its files alone, in exact arithmetic, by ``jobs`` processes or those of ``executor``.
 
     Raises:
         InputError: DIR cannot be read.
@@ -155,8 +160,9 @@ def verify(folder: Path, *, jobs: int = 1) -> Verdict:
     if complaints:
         return Verdict(verdict=None, complaints=tuple(complaints))
     opened = load_release(folder)
-    with from_url(None, jobs) as executor:
-        claim, complaints = _again(opened, executor)
+    with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
+        claim, complaints = _again(opened, workers)
+    complaints += stray_files(folder, opened.problem, opened.result["problem"]["file"])
     complaints += _unlike(opened, claim)
     complaints += _bookkeeping(opened, claim)
     try:

@@ -30,6 +30,7 @@ class PhotoCensor(Mechanism):
 
     problem_class = PhotoProblem
     release_class = Deletions
+    private_folder = True
     kit = "privopt_photo_censor.kit:PROFILE"
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "

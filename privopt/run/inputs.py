@@ -1,0 +1,161 @@
+"""The problem's own files in DIR: the bytes that were read, and none that are secret outside ``private/``.
+
+Nothing outside ``private/`` may depend on a secret but through the mechanism. The rule is kept here: files that a
+problem class declares secret never reach ``problem/`` (a mechanism may offer a public replacement).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from privopt.declare import File, files_of
+from privopt.errors import Fault, InputError
+from privopt.run.folder import PRIVATE, PROBLEM, files_in
+
+__all__ = ["ProblemCopy", "stray_files"]
+
+_TOKEN: Final = re.compile(
+    r"""\#[^\n]*                              # comments may hold quotes that open nothing
+      | \"{3}(?:\\.|[^\\])*?\"{3}(?!\") | '{3}.*?'{3}(?!')
+      | "(?:\\.|[^"\\\n])*"             | '[^'\n]*'""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+@frozen(kw_only=True)
+class ProblemCopy:
+    """A problem file and what it names, as they will lie in DIR.
+
+    A file named by a path that leaves the problem's folder goes to ``external/``, and the copied problem file names
+    it there.
+
+    Attributes:
+        name: of the problem file.
+        contents: of its copy.
+        files: the files that it names, by their path in ``problem/``.
+    """
+
+    name: str
+    contents: bytes = field(repr=False)
+    files: Mapping[str, File]
+
+    @classmethod
+    def of(cls, source: File, problem: Any) -> ProblemCopy:
+        """Plan the copy of a problem that was read from ``source``.
+
+        Raises:
+            InputError: one file is named both as a secret and as a public one, or a path cannot be renamed.
+        """
+        files = [file for file in files_of(problem) if file.path is not None]
+        secret = {_same(file) for file in files if file.secret}
+        faults = [
+            Fault(source.name, "", f"{file.name!r} named as a public file and as a secret one", "two files")
+            for file in files
+            if not file.secret and _same(file) in secret
+        ]
+        if faults:
+            raise InputError(faults)
+        inside = {file.name for file in files if _inside(file.name)}
+        moved = _moved([file.name for file in files if file.name not in inside], {source.name, *inside})
+        return cls(
+            name=source.name,
+            contents=_renamed(source, moved) if moved else source.contents,
+            files={moved.get(file.name, file.name): file for file in files},
+        )
+
+    def write(self, work: Path, public: Mapping[str, bytes]) -> str:
+        """Write public files to ``problem/``, secret ones to ``private/problem/``.
+
+        Args:
+            work: the DIR being written.
+            public: contents that stand in ``problem/`` in place of secret files, by name.
+
+        Returns:
+            SHA-256 of the problem file as copied.
+        """
+        for name, file in self.files.items():
+            if file.secret:
+                _put(work / PRIVATE / PROBLEM / name, file.contents)
+            if file.name in public:
+                _put(work / PROBLEM / name, public[file.name])
+            elif not file.secret:
+                _put(work / PROBLEM / name, file.contents)
+        _put(work / PROBLEM / self.name, self.contents)
+        return hashlib.sha256(self.contents).hexdigest()
+
+
+def _same(file: File) -> tuple[int, int]:
+    """Equal for names of one file."""
+    found = os.stat(file.here)
+    return found.st_dev, found.st_ino
+
+
+def _put(path: Path, contents: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(contents)
+
+
+def _inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
+    """New names, all different, for files from outside."""
+    folder = "external"
+    while any(PurePosixPath(name).parts[0] == folder for name in taken):
+        folder += "-more"
+    moved: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        last, number = PurePosixPath(name).name, 1
+        new = f"{folder}/{last}"
+        while new in moved.values():
+            number += 1
+            new = f"{folder}/{number}-{last}"
+        moved[name] = new
+    return moved
+
+
+def _renamed(source: File, moved: Mapping[str, str]) -> bytes:
+    """The problem file with every text that is one of these paths replaced, and nothing else changed."""
+    text = source.contents.decode("utf-8-sig")
+
+    def replaced(match: re.Match[str]) -> str:
+        token = match.group()
+        if token.startswith("#"):
+            return token
+        new = moved.get(tomllib.loads(f"x = {token}")["x"])
+        return token if new is None else json.dumps(new, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+    renamed = _TOKEN.sub(replaced, text)
+    if _parsed(renamed) != _values(_parsed(text), moved):
+        raise InputError([Fault(source.name, "", "a path outside its folder that is a key too", "files beside it")])
+    return renamed.encode()
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    return tomllib.loads(text, parse_float=str)
+
+
+def _values(value: Any, moved: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _values(inner, moved) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_values(inner, moved) for inner in value]
+    return moved.get(value, value) if isinstance(value, str) else value
+
+
+def stray_files(folder: Path, problem: Any, file: str) -> list[str]:
+    """A line for each file below ``problem/`` that neither is the problem file ``file`` nor is named by it."""
+    named = {file, *(str(PurePosixPath(each.name)) for each in files_of(problem))}
+    found, _ = files_in(folder / PROBLEM)
+    return [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]

@@ -1,0 +1,192 @@
+"""A new DIR: private while it is written, checked before it gets its name, whole or not there at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from privopt.errors import StoppedError, UsageError
+from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
+
+__all__ = ["check_target", "discard_partial", "new_folder"]
+
+CHECKPOINTS: Final = (".npz", ".json", ".part")
+"""Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
+
+
+def check_target(folder: Path, *, force: bool) -> None:
+    """Refuse a target that must not be replaced.
+
+    Raises:
+        UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its parent is missing.
+    """
+    if not folder.parent.is_dir():
+        raise UsageError(f"--out {folder}: the folder {folder.parent} does not exist")
+    if not os.access(folder.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {folder}: the folder {folder.parent} cannot be written")
+    if folder.is_symlink():
+        raise UsageError(f"--out {folder}: is a link; name the folder itself")
+    if not folder.exists():
+        return
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if not force:
+        raise UsageError(f"--out {folder}: exists already; --force replaces it")
+    if not (folder / RESULT).is_file():
+        raise UsageError(f"--out {folder}: exists and is no result of privopt, so --force will not replace it")
+
+
+@contextmanager
+def new_folder(
+    target: Path,
+    *,
+    force: bool = False,
+    private: bool = False,
+    check: Callable[[Path], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> Iterator[Path]:
+    """A folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
+
+    Until then its owner alone can enter it; in the end files are 0644, and 0600 below ``private/``. A run that is
+    killed leaves ``target`` as it was, and at worst a hidden folder beside it, which the next run removes.
+
+    Args:
+        target: folder to make.
+        force: replace an earlier result.
+        private: the whole folder is its owner's own (0700).
+        check: called with the finished folder before it becomes ``target``; what it raises ends the work.
+        warn: called with a sentence where something besides ``target`` went wrong.
+
+    Raises:
+        UsageError: see :func:`check_target`.
+        StoppedError: it could not be written, or an interrupt came; nothing was written.
+    """
+    target = target.absolute()
+    check_target(target, force=force)
+    _remove_leftovers(target)
+    work = lock = None
+    try:
+        work, lock = _claim(target)
+        yield work
+        _write_sums(work)
+        if check is not None:
+            check(work)
+        _open_up(work, private=private)
+        _flush(work)
+        check_target(target, force=force)  # another run may have finished meanwhile
+        old = _swap(work, target)
+    except OSError as error:
+        place, reason = error.filename or target, error.strerror or str(error) or type(error).__name__
+        raise StoppedError(f"{place}: {reason}; nothing written") from error
+    except KeyboardInterrupt:
+        raise StoppedError(f"{target}: interrupted; nothing written") from None
+    finally:
+        if work is not None:
+            shutil.rmtree(work, ignore_errors=True)  # what resists is hidden, 0700, and tried again by the next run
+        if lock is not None:
+            os.close(lock)
+    if old is not None:
+        _discard(old, warn)
+
+
+def _claim(target: Path) -> tuple[Path, int]:
+    """A hidden folder that is locked for as long as this process lives: so others know whether it is in use."""
+    while True:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".writing", dir=target.parent))
+        with suppress(FileNotFoundError):  # another run took it for a leftover before it was locked
+            lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            with suppress(OSError):  # a file system without locks, where no other run can take it for a leftover
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if work.exists():
+                return work, lock
+            os.close(lock)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed runs left of this target: hidden folders of this user that nobody has locked."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}\.(writing|replaced)")
+    with suppress(PermissionError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if not name.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+                continue
+            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                _remove_if_free(Path(entry.path))
+
+
+def _remove_if_free(folder: Path) -> None:
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # gone meanwhile
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # in use, or locks are unknown here: it may be in use
+        return
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+def _write_sums(work: Path) -> None:
+    for folder, private in ((work, False), (work / PRIVATE, True)):
+        if folder.is_dir():
+            (folder / SUMS).write_bytes(sums_text(folder, private=private).encode("utf-8", "surrogateescape"))
+
+
+def _open_up(work: Path, *, private: bool) -> None:
+    """Let others read what is public, now that all is there; the folder itself last."""
+    for path in work.rglob("*"):
+        own = private or path.relative_to(work).parts[0] == PRIVATE
+        path.chmod((0o700 if own else 0o755) if path.is_dir() else (0o600 if own else 0o644))
+    work.chmod(0o700 if private else 0o755)
+
+
+def _flush(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _swap(work: Path, target: Path) -> Path | None:
+    """Give the finished folder its name; returns where the one before it lies now."""
+    if not target.exists() or not any(target.iterdir()):
+        work.rename(target)
+        return None
+    old = work.with_suffix(".replaced")
+    target.rename(old)
+    try:
+        work.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    return old
+
+
+def _discard(old: Path, warn: Callable[[str], None] | None) -> None:
+    try:
+        old.chmod(0o700)
+        shutil.rmtree(old)
+    except (OSError, KeyboardInterrupt):
+        if warn is not None:
+            warn(f"what was replaced could not be removed whole: {old}")
+
+
+def discard_partial(folder: Path, warn: Callable[[str], None]) -> None:
+    """Remove the checkpoints of a run whose work is done; they may hold parts of private matrices."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    if all(path.suffix in CHECKPOINTS or (path.is_dir() and not path.is_symlink()) for path in folder.rglob("*")):
+        _discard(folder, warn)
+    else:
+        warn(f"{folder} holds other files than checkpoints, so it was left as it is")
