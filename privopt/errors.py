@@ -38,6 +38,7 @@ __all__ = [
     "UnboundedError",
     "UnknownNameError",
     "UsageError",
+    "printable",
 ]
 
 
@@ -81,8 +82,18 @@ def _cut(text: str) -> str:
 
 def _line(text: str) -> str:
     """One line that a terminal can show: blanks joined, control and formatting characters escaped."""
-    shown = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    r"""Text that a terminal shows and does not obey: control and formatting characters escaped, line breaks kept.
+
+    >>> printable("\x1b[31mred")
+    '\\x1b[31mred'
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class InputError(PrivoptError):

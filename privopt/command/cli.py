@@ -5,6 +5,7 @@ Nothing heavy is imported here: each command imports what it needs, so ``privopt
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from typing import Any, Final, ParamSpec
 import click
 
 from privopt import __version__
+from privopt.command.terminal import complain, say, say_ids, say_json
 from privopt.errors import PrivoptError, UsageError
 
 __all__ = ["cli", "main"]
@@ -31,11 +33,6 @@ STOPPED_EMPTY: Final = 5
 NO_PRIVACY: Final = 6
 
 
-def complain(message: object) -> None:
-    """One line or more to standard error."""
-    click.echo(str(message), err=True)
-
-
 def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
     """Turn privopt's errors into their lines and exit codes, and interrupts into 5."""
 
@@ -47,21 +44,21 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
             complain(error)
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
-            complain("interrupted; nothing written")
+            complain("interrupted")
             sys.exit(STOPPED_EMPTY)
         except BrokenPipeError:
             sys.stderr.close()
             sys.exit(DONE)
         except OSError as error:
-            complain(f"{error.filename or 'input or output'}: {error.strerror}; nothing written")
+            complain(f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}")
             sys.exit(STOPPED_EMPTY)
         except MemoryError:
-            complain("out of memory; nothing written")
+            complain("out of memory")
             sys.exit(STOPPED_EMPTY)
         except Exception as error:  # code 1 would say that a claim does not hold, which nobody has found
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
-            traceback.print_exc()
+            complain(traceback.format_exc().rstrip())
             complain("a fault of privopt or of a plugin, not of your input: please report what stands above")
             sys.exit(STOPPED_EMPTY)
         sys.exit(code or DONE)
@@ -109,13 +106,13 @@ def list_(as_json: bool) -> int:
         for name, found in taken.mechanisms.items()
     ]
     if as_json:
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        say_json(json.dumps(rows, indent=2, ensure_ascii=False))
     else:
         width = max((len(row["name"]) for row in rows), default=0)
         origin = max((len(f"{row['plugin']} {row['version']}") for row in rows), default=0)
         for row in rows:
             owner = f"{row['plugin']} {row['version']}"
-            click.echo(f"{row['name']:<{width}}  {owner:<{origin}}  {row['guarantee']:<9}  {row['summary']}")
+            say(f"{row['name']:<{width}}  {owner:<{origin}}  {row['guarantee']:<9}  {row['summary']}")
     for broken in taken.broken:
         complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
     return BAD_USAGE if any(broken.fatal for broken in taken.broken) else DONE
@@ -131,14 +128,14 @@ def describe(mechanism: str) -> None:
 
     found = registry().get(mechanism)
     spec = found.spec
-    click.echo(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
+    say(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
     if spec.source:
-        click.echo(f"Source: {spec.source}")
+        say(f"Source: {spec.source}")
     loaded = found.load()
-    click.echo(f"\nGuarantee: {spec.guarantee}")
+    say(f"\nGuarantee: {spec.guarantee}")
     if loaded.scope:
-        click.echo(f"  {loaded.scope}")
-    click.echo("\nMethods")
+        say(f"  {loaded.scope}")
+    say("\nMethods")
     wide = max(len(method.name) for method in spec.methods)
     for method in spec.methods:
         notes = [
@@ -150,13 +147,13 @@ def describe(mechanism: str) -> None:
             if note
         ]
         remark = f" ({', '.join(notes)})" if notes else ""
-        click.echo(f"  {method.name:<{wide}}  {method.summary}{remark}")
-    click.echo("\nProblem file (TOML)")
+        say(f"  {method.name:<{wide}}  {method.summary}{remark}")
+    say("\nProblem file (TOML)")
     rows = describe_keys(loaded.problem_class)
     wide = max(len(row.key) for row in rows)
     for row in rows:
         unit = f" [{row.unit}]" if row.unit else ""
-        click.echo(f"  {row.key:<{wide}}  {row.type}{unit}; {row.default}; {row.help}")
+        say(f"  {row.key:<{wide}}  {row.type}{unit}; {row.default}; {row.help}")
 
 
 @cli.command()
@@ -191,7 +188,7 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
     for line in solved.warnings:
         complain(f"warning: {line}")
     if as_json:
-        click.echo(dump_json(solved.result), nl=False)
+        say_json(dump_json(solved.result))
     if not quiet:
         summary(solved)
     return STOPPED_FEASIBLE if solved.stopped else DONE
@@ -214,7 +211,10 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     word = f"{found.verdict} " if found.holds else ""
     for line in found.notes:
         complain(f"{folder}: note: {line}")
-    click.echo(dump_json(found.to_json()) if as_json else f"{word}{folder}: {found.words()}", nl=not as_json)
+    if as_json:
+        say_json(dump_json(found.to_json()))
+    else:
+        say(f"{word}{folder}: {found.words()}")
     if not found.holds:
         return DOES_NOT_HOLD
     return NO_PRIVACY if found.verdict == "none" or (require and found.verdict != require) else DONE
@@ -238,7 +238,7 @@ def sample(folder: Path, input_id: str, count: int) -> None:
     drawn = release.sample(input_id, count)
     step = 100_000
     for first in range(0, len(drawn), step):
-        click.echo("\n".join(drawn[first : first + step]))
+        say_ids(drawn[first : first + step])
 
 
 @cli.command()
@@ -252,7 +252,10 @@ def audit(folder: Path, as_json: bool) -> None:
     from privopt.run.folder import dump_json
 
     found = run(folder)
-    click.echo(dump_json(found) if as_json else table(found), nl=False)
+    if as_json:
+        say_json(dump_json(found))
+    else:
+        say(table(found).rstrip("\n"))
 
 
 @cli.command()
@@ -265,12 +268,12 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
     """Write DIR/report.html: one file, works offline."""
     from privopt.run.report.make import write_figures, write_geo, write_report
 
-    click.echo(str(write_report(folder, truth=truth)))
+    say(str(write_report(folder, truth=truth)))
     if figures is not None:
         for path in write_figures(folder, figures):
-            click.echo(str(path))
+            say(str(path))
     if geo is not None:
-        click.echo(str(write_geo(folder, geo)))
+        say(str(write_geo(folder, geo)))
 
 
 @cli.command()
@@ -285,9 +288,9 @@ def check(mechanism: str, method: str | None, as_json: bool) -> int:
 
     results = run(mechanism, method, told=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"))
     if as_json:
-        click.echo(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
+        say_json(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
     else:
-        click.echo(table(results))
+        say(table(results))
     return DOES_NOT_HOLD if any(result.status == "failed" for result in results) else DONE
 
 
@@ -300,9 +303,18 @@ def new(name: str, into: Path) -> None:
     from privopt.command.new import new_plugin
 
     folder = new_plugin(name, into)
-    click.echo(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
+    say(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
 
 
 def main() -> None:
     """Entry point of ``privopt`` and ``python -m privopt``."""
-    cli(prog_name="privopt")
+    try:
+        sys.exit(cli.main(prog_name="privopt", standalone_mode=False) or DONE)
+    except click.ClickException as error:  # of an argument, which may hold anything
+        text = io.StringIO()
+        error.show(text)
+        complain(text.getvalue().rstrip("\n"))
+        sys.exit(error.exit_code)
+    except click.Abort:
+        complain("interrupted")
+        sys.exit(STOPPED_EMPTY)

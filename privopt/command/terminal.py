@@ -1,7 +1,11 @@
-"""What the terminal shows: progress on standard error while work goes on, a short table at its end."""
+"""What the terminal shows: the one place that prints; progress while work goes on, a short table at its end.
+
+Ids, file names and messages may hold anything: control characters in them never reach the terminal as such.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import threading
@@ -11,13 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+import click
 from attrs import frozen
+
+from privopt.errors import printable
 
 if TYPE_CHECKING:
     from privopt.interfaces import Progress
     from privopt.run.solve import Solved
 
-__all__ = ["Told", "progress_display", "summary", "time_left"]
+__all__ = ["Told", "complain", "progress_display", "say", "say_ids", "say_json", "summary", "time_left"]
 
 PATIENCE: Final = 2.0
 """Seconds of work before any progress is shown."""
@@ -30,6 +37,29 @@ MOST: Final = 10 * 86_400.0
 
 EVERY: Final = 5.0
 """Seconds between lines where standard error is no terminal."""
+
+
+def say(text: object) -> None:
+    """A line or more to standard output."""
+    click.echo(printable(str(text)))
+
+
+def complain(text: object) -> None:
+    """A line or more to standard error."""
+    click.echo(printable(str(text)), err=True)
+
+
+def say_json(document: str) -> None:
+    """A JSON document to standard output; what a terminal would obey is escaped, which changes no value."""
+    plain = printable(document) == document
+    escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))
+    click.echo(document.rstrip("\n") if plain else "".join(escaped))
+
+
+def say_ids(ids: Sequence[str]) -> None:
+    """Ids to standard output, one a line: as they are to a program, escaped where somebody looks on."""
+    text = "\n".join(name.replace("\n", "\\n") for name in ids)
+    click.echo(printable(text) if sys.stdout.isatty() else text, color=True)  # left as it is: click would cut escapes
 
 
 @frozen(kw_only=True)
@@ -84,7 +114,7 @@ def _clock(seconds: float) -> str:
 
 
 def _line(told: Told, seconds: float, left: str) -> str:
-    parts = [f"{seconds:6.1f} s", told.phase]
+    parts = [f"{seconds:6.1f} s", printable(told.phase)]
     if told.iteration:
         parts.append(f"round {told.iteration}")
     if told.upper is not None:
@@ -163,19 +193,23 @@ def progress_display(*, quiet: bool, limit: float | None = None, gap: float | No
 
 def summary(solved: Solved) -> None:
     """A short table of what was released, on standard error."""
+    from rich import markup
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
+
+    def escape(text: str) -> str:
+        return markup.escape(printable(text))
 
     result = solved.result
     objective, guarantee, certificate = result["objective"], result["guarantee"], result["certificate"]
     table = Table(show_header=False, box=None, pad_edge=False)
     name = {"locations": "protected", "photos": "deleted"}.get(objective["unit"], "loss")
-    table.add_row(name, f"{objective['value']:.9g} {objective['unit']}")
+    unit = escape(objective["unit"])
+    table.add_row(name, f"{objective['value']:.9g} {unit}")
     if objective["lower_bound"] is None:
         table.add_row("bound", "none")
     else:
-        table.add_row("bound", f"{objective['lower_bound']:.9g} {objective['unit']} (gap {objective['gap']:.2g})")
+        table.add_row("bound", f"{objective['lower_bound']:.9g} {unit} (gap {objective['gap']:.2g})")
     epsilon = "" if guarantee["epsilon"] is None else f" epsilon {guarantee['epsilon']:g} {guarantee['unit']}"
     table.add_row("guarantee", escape(f"{guarantee['kind']}{epsilon} {guarantee['scope']}".rstrip()))
     if certificate["holds"] is None:

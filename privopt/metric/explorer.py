@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -14,7 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.run.report.page import Section
+from privopt.run.report.page import Section, script_json
 
 __all__ = ["Explored", "explorer", "fits"]
 
@@ -92,7 +91,7 @@ def explorer(shown: Explored, lead: str = "", title: str = "Where a release fall
         "marked": None if shown.marked is None else [list(map(int, some)) for some in shown.marked],
         "shares": _packed(_shares(shown.probabilities)),
     }
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    text = script_json(content)
     middle = int(np.linalg.norm(shown.places - shown.places.mean(axis=0), axis=1).argmin())
     options = "".join(
         f'<option value="{place}"{" selected" if place == middle else ""}>{escape(name)}</option>'

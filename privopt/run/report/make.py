@@ -90,5 +90,6 @@ def _replace(target: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".report-")
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
-    Path(name).chmod(0o644)
+    if target.parent.name != PRIVATE:
+        Path(name).chmod(0o644)
     Path(name).replace(target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
@@ -15,7 +17,17 @@ from privopt.run.report.theme import svg
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Section", "drawing", "figure_section", "page", "pair_section", "shown", "table", "table_section"]
+__all__ = [
+    "Section",
+    "drawing",
+    "figure_section",
+    "page",
+    "pair_section",
+    "script_json",
+    "shown",
+    "table",
+    "table_section",
+]
 
 
 @frozen(kw_only=True)
@@ -48,6 +60,14 @@ def shown(value: Any, digits: int = 9) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(shown(inner, digits) for inner in value)
     return escape(str(value))
+
+
+def script_json(value: Any) -> str:
+    """JSON to stand in a ``<script>``: with ``<``, ``>``, ``&`` and line separators escaped, whatever it holds can
+    neither end the script nor begin a comment in it.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign.group()):04x}", text)
 
 
 def figure_section(title: str, figure: Figure, lead: str = "") -> Section:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from privopt.errors import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,6 +54,7 @@ RULES: Final = {
     "xtick.color": SOFT,
     "ytick.color": SOFT,
     "svg.fonttype": "none",
+    "text.parse_math": False,  # an id may hold a dollar sign
 }
 
 
@@ -85,11 +91,11 @@ def svg(figure: Figure, title: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}), _any_character():
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _well_formed(text), flags=re.DOTALL)
     unique = re.sub(r"\W+", "-", title.lower())
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda found: found.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda found: _named(found.group(0)), text)
@@ -101,6 +107,25 @@ def _named(colour: str) -> str:
     return f"var(--{NAMES[colour]},{colour})" if colour in NAMES else colour
 
 
-def save(figure: Figure, path: Any, **options: Any) -> None:
+@contextmanager
+def _any_character() -> Iterator[None]:
+    """No warning of a character that matplotlib's own font lacks: browsers have others, and ids may hold anything."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def _well_formed(markup: str) -> str:
+    """SVG in which control characters of ids are escaped: XML has no place for them."""
+    return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
+
+
+def save(figure: Figure, path: Path, **options: Any) -> None:
     """Write a figure to a file of its own, on white."""
-    figure.savefig(path, facecolor="white", **options)
+    with _any_character():
+        if path.suffix != ".svg":
+            figure.savefig(path, facecolor="white", **options)
+            return
+        stream = io.StringIO()
+        figure.savefig(stream, format="svg", facecolor="white", **options)
+        path.write_text(_well_formed(stream.getvalue()), "utf-8")

@@ -1,0 +1,205 @@
+"""Ids, names and messages that were made to be obeyed: the page stays whole, and the terminal obeys nothing."""
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privopt.command.cli import cli
+from privopt.errors import printable
+from privopt.run.report.make import write_report
+from privopt.run.report.page import script_json
+from privopt.run.solve import Options, solve
+
+HOSTILE = (
+    "<!--<script>",
+    "</script><script>alert(1)//",
+    "--></style></svg></title></textarea>",
+    "\"'><img src=x onerror=alert(1)>",
+    "a\u2028b\u2029line",
+    "$\\frac{1}{$ _x^",
+    "&lt;b&gt;&#x3c;",
+    "\x1b]0;owned\x07\x1b[31mred",
+    "\u202etxt.exe",
+)
+POINTS = [(name, 0.7 * n, 0.3 * (n % 3)) for n, name in enumerate(HOSTILE)]
+SPACE = '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 0.9\n'
+METRIC = SPACE + '[utility]\nkind = "distance"\n'
+
+
+def table(*rows):
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+PLACES = table(("id", "x", "y"), *POINTS)
+CASES = {
+    "optimal-lp": (METRIC, {"points.csv": PLACES}),
+    "exponential": (METRIC, {"points.csv": PLACES}),
+    "planar-laplace": (METRIC, {"points.csv": PLACES}),
+    "const-opt": (METRIC + "[const-opt]\nradius = 1.0\n", {"points.csv": PLACES}),
+    "bd-mdp": (METRIC + "[bd-mdp]\nsubsets = 2\n", {"points.csv": PLACES}),
+    "lr-geo": (
+        METRIC
+        + f"[lr-geo]\nusers = [{json.dumps(HOSTILE[0])}, {json.dumps(HOSTILE[1])}]\n"
+        + "radius = 3.0\nobfuscation_radius = 2.0\nexponential_beyond = 1.0\n",
+        {"points.csv": PLACES},
+    ),
+    "fl-linear": (
+        '[locations]\npoints = "points.csv"\n[privacy]\nepsilon = 0.5\n[fl-linear]\ndelta = 0.2\n',
+        {"points.csv": table(("id", "x", "y", "facility_cost", "clients"), *((*p, 1.0, 30) for p in POINTS))},
+    ),
+    "hierarchical-dp": (
+        '[hierarchy]\ncounts = "counts.csv"\nsizes = 2\n[privacy]\nepsilon = 1\n',
+        {
+            "counts.csv": table(
+                ("level_1", "level_2", "size", "groups"),
+                *((HOSTILE[0], name, size, 50) for name in HOSTILE[1:] for size in (1, 2)),
+            )
+        },
+    ),
+    "photo-censor": (
+        '[photos]\nscores = "scores.csv"\ntrue_location = 1\n[privacy]\ntop_k = 1\n',
+        {
+            "scores.csv": table(
+                ("photo", *(f"place {n}" for n in range(4))),
+                *((name, *np.linspace(-1, -2 - n, 4).tolist()) for n, name in enumerate(HOSTILE)),
+            )
+        },
+    ),
+}
+
+
+class Page(HTMLParser):
+    """What a browser sees: the elements, the scripts' contents, and the text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.words, self.handlers = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(mechanism):
+        text, files = CASES[mechanism]
+        (tmp_path / "p.toml").write_text(text)
+        for name, contents in files.items():
+            (tmp_path / name).write_text(contents, "utf-8")
+        return tmp_path / "p.toml"
+
+    return write
+
+
+@pytest.mark.parametrize("mechanism", CASES)
+def test_a_hostile_id_leaves_the_page_whole(written, tmp_path, mechanism):
+    options = Options(solver="highs", allow_unsafe=True)
+    folder = solve(mechanism, written(mechanism), tmp_path / "out", options).folder
+    truth = [True] if (folder / "private" / "truth.json").exists() else []
+    for compared in [False, *truth]:
+        page = Page(text := write_report(folder, truth=compared).read_text("utf-8"))
+        assert page.tags.count("script") == text.count("<script") <= 2
+        assert "img" not in page.tags
+        assert not page.handlers
+        assert "footer" in page.tags, "the page goes on to its end"
+        assert "<!--" not in text
+        assert any("Made by privopt" in words for words in page.words)
+        for script in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL):
+            assert not set(script) & set("<>&\u2028\u2029")
+            assert set(HOSTILE[:2]) <= set(json.loads(script)["outputs"])
+
+
+def test_json_in_a_page_means_what_it_meant():
+    value = {"a": [*HOSTILE, 1.5, None]}
+    assert json.loads(script_json(value)) == value
+    assert not set(script_json(value)) & set("<>&\u2028\u2029")
+
+
+# --- the terminal --------------------------------------------------------------------------------------
+
+
+def obeyed(text):
+    """Characters that a terminal acts on, line breaks aside."""
+    return [c for c in text.replace("\n", "") if not c.isprintable()]
+
+
+@pytest.mark.parametrize("mechanism", ["exponential", "hierarchical-dp"])
+def test_no_control_character_of_an_id_or_a_name_reaches_the_terminal(written, tmp_path, mechanism):
+    problem = written(mechanism)
+    odd = problem.with_name("p\x1b[31m.toml")
+    problem.rename(odd)
+    out = tmp_path / "out\x1b]0;owned\x07"
+    runner = CliRunner()
+    for command in (
+        ["solve", mechanism, odd, "--out", out, "--json"],
+        ["solve", mechanism, odd, "--out", out],
+        ["solve", mechanism, odd, "--out", out, "--method", "\x1b[31m"],
+        ["verify", out],
+        ["verify", out, "--json"],
+        ["audit", out],
+        ["audit", out, "--json"],
+        ["report", out],
+        ["sample", out, "--input", "\x1b[31m nobody"],
+        ["verify", tmp_path / "\x1b[31m"],
+        ["describe", "\x1b[31m"],
+    ):
+        done = runner.invoke(cli, list(map(str, command)))
+        assert obeyed(done.stdout + done.stderr) == [], command
+        assert "Traceback" not in done.stderr
+    (out / "\x1b[2J.txt").write_text("x")
+    done = runner.invoke(cli, ["verify", str(out)])
+    assert done.exit_code == 1
+    assert r"\x1b[2J.txt: not listed" in done.stderr
+
+
+def test_arguments_come_back_escaped(privopt):
+    for arguments in (["list", "\x1b[31m"], ["\x1b[31m"], ["solve", "--\x1b[31m"]):
+        done = privopt(*arguments)
+        assert done.returncode == 2
+        assert obeyed(done.stdout + done.stderr) == []
+    assert privopt("--version").returncode == privopt("--help").returncode == 0
+
+
+def test_draws_are_exact_for_a_program_and_escaped_where_somebody_looks(written, tmp_path, privopt):
+    out = solve("exponential", written("exponential"), tmp_path / "out").folder
+    piped = privopt("sample", out, "--input", HOSTILE[0], "-n", 500).stdout
+    drawn = piped.split("\n")[:-1]
+    assert len(drawn) == 500
+    assert set(drawn) <= set(HOSTILE)
+    assert HOSTILE[7] in drawn
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "privopt", "sample", out, "--input", HOSTILE[7], "-n", "50"]
+    with subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL):
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:  # how a closed terminal ends on Linux
+                break
+    os.close(ours)
+    assert obeyed(shown.decode().replace("\r\n", "\n")) == []
+    assert r"\x1b[31mred" in shown.decode()
+
+
+def test_printable_text_is_left_as_it_is():
+    assert printable("naïve 東京\nnext") == "naïve 東京\nnext"
+    assert printable("\x9b\x7f\ud800") == r"\x9b\x7f\ud800"
