@@ -69,6 +69,7 @@ def test_a_limit_never_leaves_more_loss_than_the_exponential_mechanism(tmp_path,
     assert found.stopped
     assert float((cost * found.z).sum()) <= float((cost * z).sum())
     assert found.multipliers is not None
+    assert found.solver["path"]
 
 
 def test_pricing_in_column_generation_looks_at_the_clock(scattered, monkeypatch):

@@ -146,3 +146,11 @@ def test_vectors_of_symmetric_counts_are_a_singular_value_decomposition():
 def test_a_kind_without_a_source_is_named():
     with pytest.raises(UsageError, match="'road' has no source; there are grid, synthetic"):
         Kinds().make("road", 10)
+
+
+def test_road_pairs_are_counted_as_implied_up_to_rounding():
+    """Distances along one street: a last bit keeps pairs that the neighbours imply."""
+    places = np.cumsum(np.random.default_rng(0).random(40))
+    street = sources.Source(name="street", distances=np.abs(places[:, None] - places), within=3.0)
+    assert len(street.pairs(slack=1e-9)) == 39
+    assert len(street.pairs()) > 39

@@ -82,7 +82,12 @@ def solve_structured(problem: Any, context: SolveContext) -> Matrix:
         z=found.z,
         multipliers=None if found.multipliers is None else found.multipliers.blocks(),
         over=data.needed,
-        solver={"name": found.method, "version": __version__, "iterations": found.iterations},
+        solver={
+            "name": found.method,
+            "version": __version__,
+            "iterations": found.iterations,
+            "path": found.details.get("path", found.method),
+        },
         details={"solve": found.details, "trajectory": found.trajectory},
         stopped=found.status == "stopped",
     )

@@ -81,13 +81,16 @@ class Source:
             coordinates=self.coordinates,
         )
 
-    def pairs(self, *, reduced: bool = True) -> Ints:
-        """(P, 2) required pairs; where reduced, without those that others imply."""
+    def pairs(self, *, reduced: bool = True, slack: float = 0.0) -> Ints:
+        """(P, 2) required pairs; where reduced, without those that others imply up to a relative ``slack``.
+
+        Sums of road lengths often exceed the distance by the last bit: counts of pairs need a slack.
+        """
         from privopt.metric.space.pairs import reduce_pairs
 
         i, j = np.nonzero(np.triu(self.distances <= self.within, 1))
         pairs = np.column_stack([i, j]).astype(np.int64)
-        return pairs[reduce_pairs(pairs, self.distances[i, j])] if reduced else pairs
+        return pairs[reduce_pairs(pairs, self.distances[i, j], slack=slack)] if reduced else pairs
 
 
 def _table(points: Floats) -> Floats:

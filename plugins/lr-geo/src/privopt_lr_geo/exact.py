@@ -307,8 +307,9 @@ def _best(data: MetricData, context: SolveContext, spare: Found | None, found: S
     release = MatrixRelease.from_matrix(found.z, data, context)
     if spare is not None and _met(own, population_loss(release.weights, data), context.gap):
         return evolve(spare, details={**spare.details, "reason": reason})
-    solver = {"name": found.method, "version": __version__, "iterations": found.iterations}
-    details = {"published": "weights", "reason": reason, "path": found.details.get("path", found.method)}
+    path = found.details.get("path", found.method)
+    solver = {"name": found.method, "version": __version__, "iterations": found.iterations, "path": path}
+    details = {"published": "weights", "reason": reason}
     return Found(public=None, whole=release.weights, details=details, solver=solver)
 
 
