@@ -3,6 +3,7 @@
 ::
 
     PrivoptError
+    ├── DoesNotHoldError      1   a folder is used whose claim does not hold
     ├── InputError            2   faults in what the user gave: one line each, reported together
     ├── UsageError            2   a command or call that cannot be meant so
     │   └── UnknownNameError  2   no such mechanism, method, solver: the nearest names are offered
@@ -14,7 +15,7 @@
     ├── SolverError           5   a solver died, refused or lied
     └── CertificationError    5   a release that could not be certified: nothing is written
 
-Exit codes are those of the command line (0 done, 1 a claim does not hold, 4 stopped early with a
+Exit codes are those of the command line (0 done, 4 stopped early with a
 certified result are not errors).
 """
 
@@ -27,6 +28,7 @@ from attrs import frozen
 
 __all__ = [
     "CertificationError",
+    "DoesNotHoldError",
     "Fault",
     "InfeasibleError",
     "InputError",
@@ -160,6 +162,12 @@ class StoppedError(PrivoptError):
 
 class SolverError(PrivoptError):
     """A solver died, refused its input, or returned what does not satisfy the rows."""
+
+
+class DoesNotHoldError(PrivoptError):
+    """A folder whose sums or claims do not hold was to be used: it is refused, a line for each."""
+
+    exit_code = 1
 
 
 class CertificationError(PrivoptError):

@@ -11,6 +11,18 @@ from examples import EXAMPLES, SECRETIVE
 from toys import write_toy
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory):
+    """What holds is remembered in a folder of the tests' own, also by the processes that they start."""
+    before = os.environ.get("PRIVOPT_CACHE")
+    os.environ["PRIVOPT_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["PRIVOPT_CACHE"]
+    else:
+        os.environ["PRIVOPT_CACHE"] = before
+
+
 @pytest.fixture
 def toy(tmp_path):
     """Path of the toy problem's file."""

@@ -86,7 +86,7 @@ def test_solve_ends_with_a_table_unless_quiet(tmp_path, told):
         assert seen == ""
         return
     shown = plain(seen)
-    for word in ("loss", "bound", "gap", "guarantee", "metric-dp", "holds", "status", "optimal", "time", "written"):
+    for word in ("loss", "bound", "gap", "guarantee", "metric-dp", "proved", "status", "optimal", "time", "written"):
         assert word in shown
     assert COLOUR.search(seen)
 
@@ -94,7 +94,7 @@ def test_solve_ends_with_a_table_unless_quiet(tmp_path, told):
 def test_colours_are_off_where_nobody_sees_them(tmp_path, privopt):
     problem = write_toy(tmp_path / "toy")
     done = privopt("solve", "optimal-lp", problem, "--out", tmp_path / "out")
-    assert "holds" in done.stderr
+    assert "proved" in done.stderr
     assert "\x1b" not in done.stderr + done.stdout
 
 

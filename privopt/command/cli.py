@@ -81,6 +81,16 @@ def _utf8(context: click.Context, parameter: click.Parameter, value: str) -> str
     return value
 
 
+def _warn_of_no_privacy(folder: Path) -> None:
+    """A line for whoever uses a release that holds and yet gives no privacy."""
+    from privopt.run.folder import read_result
+    from privopt.run.result import mark
+
+    words = mark(read_result(folder))
+    if words:
+        complain(f"warning: {folder}: {words}")
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="privopt")
 def cli() -> None:
@@ -228,13 +238,14 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
 def sample(folder: Path, input_id: str, count: int) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.interfaces import Release
-    from privopt.run.verify import load_release
+    from privopt.run.verify import open_verified
 
-    opened = load_release(folder)
+    opened = open_verified(folder)
     release = opened.release
     if type(release).sample is Release.sample:
         name = opened.registered.spec.name
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
+    _warn_of_no_privacy(folder)
     drawn = release.sample(input_id, count)
     step = 100_000
     for first in range(0, len(drawn), step):
@@ -252,6 +263,7 @@ def audit(folder: Path, as_json: bool) -> None:
     from privopt.run.folder import dump_json
 
     found = run(folder)
+    _warn_of_no_privacy(folder)
     if as_json:
         say_json(dump_json(found))
     else:
@@ -269,6 +281,7 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
     from privopt.run.report.make import write_figures, write_geo, write_report
 
     say(str(write_report(folder, truth=truth)))
+    _warn_of_no_privacy(folder)
     if figures is not None:
         for path in write_figures(folder, figures):
             say(str(path))

@@ -197,6 +197,8 @@ def summary(solved: Solved) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from privopt.run.result import mark
+
     def escape(text: str) -> str:
         return markup.escape(printable(text))
 
@@ -212,16 +214,17 @@ def summary(solved: Solved) -> None:
         table.add_row("bound", f"{objective['lower_bound']:.9g} {unit} (gap {objective['gap']:.2g})")
     epsilon = "" if guarantee["epsilon"] is None else f" epsilon {guarantee['epsilon']:g} {guarantee['unit']}"
     table.add_row("guarantee", escape(f"{guarantee['kind']}{epsilon} {guarantee['scope']}".rstrip()))
-    if certificate["holds"] is None:
-        table.add_row("certificate", "[bold red]none[/]: this method claims nothing")
-    else:
+    if certificate["holds"] is not None:
         worst, allowed = certificate["worst"], certificate["allowed"]
+        colour = "green" if certificate["evidence"] == "proved" else "yellow"
         table.add_row(
             "certificate",
-            f"[bold green]holds[/]: worst {worst:.9g} of {allowed:.9g} ({certificate['checked']:,} conditions)",
+            f"[bold {colour}]{certificate['evidence']}[/]: worst {worst:.9g} of {allowed:.9g} "
+            f"({certificate['checked']:,} conditions)",
         )
-    if guarantee.get("seeded"):
-        table.add_row("[bold red]warning[/]", "[bold red]seeded, not private[/]: the noise came from --seed")
+    words = mark(result)
+    if words:
+        table.add_row("[bold red]warning[/]", f"[bold red]{words}[/]")
     table.add_row("status", result["status"] + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result['time']['total']:.2f} s")
     table.add_row("written", escape(str(solved.folder)))

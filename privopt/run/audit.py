@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from privopt.run.verify import load_release
+from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
 
@@ -17,9 +17,10 @@ def audit(folder: Path) -> dict[str, Any]:
     """Measure a DIR; a key is None where it does not apply to its mechanism.
 
     Raises:
+        DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
     """
-    opened = load_release(folder)
+    opened = open_verified(folder)
     claimed = opened.result["guarantee"]["epsilon"]
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": claimed, "achieved": None}

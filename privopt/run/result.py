@@ -11,7 +11,7 @@ from attrs import frozen
 from privopt.errors import Fault
 from privopt.interfaces import Certificate, Evidence, Guarantee, Objective
 
-__all__ = ["LP", "NEAR", "TOLD", "Claim", "claim_faults", "differences"]
+__all__ = ["LP", "NEAR", "TOLD", "Claim", "claim_faults", "differences", "mark"]
 
 Test = Callable[[Any], bool]
 
@@ -136,6 +136,13 @@ class Claim:
             "certificate": self.certificate.to_json(),
             "details": {**self.details, **({} if self.lp is None else {LP: self.lp})},
         }
+
+
+def mark(result: Mapping[str, Any]) -> str | None:
+    """The words that a release without privacy is shown with, wherever it is shown; None where it has some."""
+    if result["guarantee"].get("seeded"):
+        return "seeded, not private"
+    return "no privacy guarantee" if result["certificate"]["evidence"] == "none" else None
 
 
 def differences(stated: Any, wanted: Any, where: str, *, near: float = NEAR) -> Iterator[str]:

@@ -9,22 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from attrs import evolve, frozen
 
 from privopt import __version__
 from privopt.declare import File, load_problem
-from privopt.errors import Fault, InputError, PrivoptError
+from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
 from privopt.interfaces import Certificate, Mechanism, Objective, Release
 from privopt.registry import Registered, registry
 from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_result, sha256
 from privopt.run.inputs import stray_files
+from privopt.run.remembered import Word, recall, remember
 from privopt.run.result import LP, TOLD, Claim, claim_faults, differences
 from privopt.specs import MethodSpec
 
-__all__ = ["Opened", "Verdict", "load_release", "read_problem", "verify"]
+__all__ = ["Opened", "Verdict", "load_release", "open_verified", "read_problem", "verify"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -39,6 +40,7 @@ class Opened:
         problem: read from ``problem/``.
         release: read from the artefact.
         result: result.json.
+        verdict: what ``verify`` found, where it was asked.
     """
 
     folder: Path
@@ -48,6 +50,7 @@ class Opened:
     problem: Any
     release: Any
     result: Mapping[str, Any]
+    verdict: Word | None = None
 
 
 @frozen(kw_only=True)
@@ -63,7 +66,7 @@ class Verdict:
         notes: what does not touch the verdict: versions other than those that made the folder.
     """
 
-    verdict: Literal["proved", "declared", "none"] | None
+    verdict: Word | None
     complaints: tuple[str, ...] = ()
     certificate: Certificate | None = None
     seeded: bool = False
@@ -80,7 +83,7 @@ class Verdict:
         if self.verdict is None or found is None:
             return "does not hold"
         if found.holds is None:
-            return "sums hold; no guarantee is claimed"
+            return "no privacy guarantee; sums hold"
         figures = (
             f"{found.kind}: worst {found.worst:.9g} of {found.allowed:.9g} allowed; {found.checked:,} conditions; "
             f"{found.arithmetic}"
@@ -173,13 +176,34 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
         plugin = opened.registered.plugin
         complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
     seeded = claim.guarantee.seeded
+    word = None if complaints else "none" if seeded else claim.certificate.evidence
+    if word is not None and not check_sums(folder):  # what was read is what is there now
+        remember(folder, word)
     return Verdict(
-        verdict=None if complaints else "none" if seeded else claim.certificate.evidence,
+        verdict=word,
         complaints=tuple(complaints),
         certificate=claim.certificate,
         seeded=seeded,
         notes=_versions(opened),
     )
+
+
+def open_verified(folder: Path, *, jobs: int = 1) -> Opened:
+    """Read a DIR that holds: checked now, or known to hold from before, byte for byte and by these versions.
+
+    Raises:
+        DoesNotHoldError: a sum or a claim does not hold.
+        InputError: DIR cannot be read.
+    """
+    if not folder.is_dir():
+        raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
+    word = recall(folder) if not check_sums(folder) else None
+    if word is None:
+        found = verify(folder, jobs=jobs)
+        word = found.verdict
+        if word is None:
+            raise DoesNotHoldError("\n".join(f"{folder}: {line}" for line in [*found.complaints, "does not hold"]))
+    return evolve(load_release(folder), verdict=word)
 
 
 def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:

@@ -13,7 +13,7 @@ from privopt.run.folder import PRIVATE, REPORT, jsonable
 from privopt.run.report import Section, page
 from privopt.run.report.geo import write_layer
 from privopt.run.report.theme import save
-from privopt.run.verify import load_release
+from privopt.run.verify import open_verified
 
 __all__ = ["write_figures", "write_geo", "write_report"]
 
@@ -22,10 +22,11 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
     """Write DIR/report.html, or DIR/private/report.html where it compares with the secrets.
 
     Raises:
+        DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
         UsageError: ``truth`` without ``private/``, or the mechanism has nothing to compare.
     """
-    opened = load_release(folder)
+    opened = open_verified(folder)
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     compared: list[Section] = []
     target = folder / REPORT
@@ -48,10 +49,11 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
     """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing.
 
     Raises:
+        DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
         UsageError: the mechanism draws no figures.
     """
-    opened = load_release(folder)
+    opened = open_verified(folder)
     figures: dict[str, Any] = dict(opened.mechanism.figures(opened.problem, opened.release, opened.result))
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
@@ -72,10 +74,11 @@ def write_geo(folder: Path, target: Path) -> Path:
     """Write what a map shows of the release as GeoJSON or GeoParquet, by the ending of ``target``.
 
     Raises:
+        DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read, or the target cannot be written.
         UsageError: the release has no places, or the ending is of neither format.
     """
-    opened = load_release(folder)
+    opened = open_verified(folder)
     layer = opened.mechanism.geo(opened.problem, opened.release, opened.result)
     if layer is None:
         raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")

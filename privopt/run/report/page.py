@@ -13,6 +13,7 @@ from attrs import frozen
 
 from privopt.run.report.claim import claim, limits
 from privopt.run.report.theme import svg
+from privopt.run.result import mark
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,11 +119,10 @@ def _facts(caption: str, rows: Mapping[str, Any]) -> str:
 
 
 def _verdict(result: Mapping[str, Any]) -> str:
-    certificate, guarantee = result["certificate"], result["guarantee"]
-    if guarantee.get("seeded"):
-        return '<span class="badge bad">seeded, not private</span>'
-    if certificate["holds"] is None:
-        return '<span class="badge bad">no privacy guarantee</span>'
+    certificate = result["certificate"]
+    words = mark(result)
+    if words:
+        return f'<span class="badge bad">{words}</span>'
     if certificate["evidence"] == "declared":
         return '<span class="badge">declared by its maker</span>'
     return '<span class="badge good">proved on the release</span>'
