@@ -67,10 +67,13 @@ def rewritten(table, chance, order=None, numbers=("size", "groups", "quantity", 
 
 
 def exported(problem, chance):
-    """The problem with its secret table sorted by what is secret, or shuffled; a matrix follows its rows."""
+    """The problem with its secret table sorted by what is secret, or shuffled, zeros left out; a matrix follows."""
     name = next(name for name in problem.files if name.endswith(".csv"))
-    rows = list(csv.reader(io.StringIO(problem.files[name].decode())))[1:]
+    header, *rows = csv.reader(io.StringIO(problem.files[name].decode()))
     order = chance.sample(range(len(rows)), len(rows))
+    if header[-1] == "groups" and chance.random() < 0.5:  # absent pairs are 0; a region stays by some row
+        kept = {tuple(rows[place][:-2]): place for place in order}.values()
+        order = [place for place in order if rows[place][-1] != "0" or place in kept]
     if chance.random() < 0.5:  # as GROUP BY writes it
         order.sort(key=lambda place: int(rows[place][-1]), reverse=chance.random() < 0.5)
     problem = problem.with_file(name, rewritten(problem.files[name], chance, order))
