@@ -39,6 +39,8 @@ FAULTS = [
     ("round-trip", matrix.ChangesOnTheWay, "metric-dp"),
     ("oracle", ranks.CountsTheTrueOne, "top-k"),
     ("verify-catches", matrix.NeverMeasures, "metric-dp"),
+    ("use-verifies", noise.NamesUnchecked, "local-dp"),
+    ("use-verifies", noise.NamesUnread, "local-dp"),
     ("no-secret-leak", noise.SecretInDetails, "local-dp"),
     ("no-secret-leak", noise.SecretInArchive, "local-dp"),
     ("no-secret-leak", noise.SecretInPublicFile, "local-dp"),

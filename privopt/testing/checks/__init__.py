@@ -1,6 +1,6 @@
 """The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
 
-from privopt.testing.checks import runs, evidence, matrix, attack, loss, files, secrets, inputs, same  # noqa: I001  (in order)
+from privopt.testing.checks import runs, evidence, matrix, attack, loss, files, forged, secrets, inputs, same  # noqa: I001  (in order)
 from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "attack",
     "evidence",
     "files",
+    "forged",
     "inputs",
     "loss",
     "matrix",

@@ -21,9 +21,6 @@ __all__: list[str] = []
 AGAIN: Final = 4
 """Runs in all of which a secret must stand to be called a leak."""
 
-SOME: Final = 2
-"""Ways of writing the secret that are tried on one problem, in the order of chance."""
-
 CONSTANT: Final = 12
 """Runs on each of two neighbours in which something public must be the same to be called no matter of chance.
 
@@ -97,7 +94,7 @@ def order_leak(trial: Trial) -> None:
     """
     problem = trial.problem()
     copies = list(exports(trial.subject.profile, problem, _secret(trial, problem), trial.chance(problem)))
-    for copy in trial.chance(problem).sample(copies, min(len(copies), SOME)):
+    for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
         for part, difference in _always_different(trial, problem, copy.problem, runs=2, seed=SEED):
             trial.fail(f"{copy.change}, and {part} is another under the same seed: {difference}", problem)
     make = trial.subject.profile.neighbours
@@ -107,10 +104,10 @@ def order_leak(trial: Trial) -> None:
     if problem.get("privacy.epsilon") is not None:
         problem, near = _with_little(problem), [_with_little(each) for each in near]
     other: GeneratedProblem = trial.chance(problem).choice(near)
-    anew = list(_both_written_anew(trial, problem, other))
-    for one, two, change in [(problem, other, ""), *trial.chance(problem).sample(anew, min(len(anew), 1))]:
-        for part, difference in _always_different(trial, one, two, runs=CONSTANT, alike=True):
-            trial.fail(f"{change}{part} is always another for a neighbour: {difference}", one)
+    pairs = [(problem, other, ""), *_both_written_anew(trial, problem, other)]
+    one, two, change = trial.chance(other).choice(pairs)
+    for part, difference in _always_different(trial, one, two, runs=CONSTANT, alike=True):
+        trial.fail(f"{change}{part} is always another for a neighbour: {difference}", one)
 
 
 def _with_little(problem: GeneratedProblem) -> GeneratedProblem:

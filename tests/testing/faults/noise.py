@@ -72,6 +72,31 @@ class _WithArchive(CountRelease):
         np.savez_compressed(folder / "state.npz", counts=self.counts)
 
 
+class NamesUnchecked(RightCounts):
+    """Publishes the places beside their counts, and never compares them with the problem's."""
+
+    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
+        return []
+
+
+@frozen(kw_only=True, eq=False)
+class _NamesUnread(CountRelease):
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> CountRelease:
+        honest = CountRelease.read(folder, problem)
+        return cls(ids=tuple(problem.names.tolist()), noisy=honest.noisy)
+
+
+class NamesUnread(RightCounts):
+    """Reads its release back with the problem's names in place of those that stand in it."""
+
+    release_class = _NamesUnread
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return evolve(outcome, release=_NamesUnread(ids=outcome.release.ids, noisy=outcome.release.noisy))
+
+
 class SortedByTruth(RightCounts):
     """Writes the places with the most people first."""
 

@@ -1,0 +1,142 @@
+"""Checks of forged folders: verify complains of them, and whatever uses a folder refuses them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privopt.errors import PrivoptError
+from privopt.run.folder import PROBLEM, RESULT, SUMS, sums_text
+from privopt.run.verify import verify
+from privopt.testing.checks.base import ANY_CLAIM, Trial, check
+from privopt.testing.public import artefact
+from privopt.testing.under_trial import Run
+
+__all__: list[str] = []
+
+FORGED = "forged"
+"""A name that nobody has."""
+
+Change = Callable[[Path], None]
+
+
+@check("use-verifies", kinds=ANY_CLAIM, private=True, share=0.3, least=3)
+def use_verifies(trial: Trial) -> None:
+    """A folder that was forged, sums and all, does not verify, and is neither opened, audited nor reported on."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    for what, change in _forgeries(run):
+        folder = trial.subject.new_folder() / "forged"
+        shutil.copytree(run.folder, folder)
+        change(folder)
+        with trial.subject.registered():
+            if _verifies(folder):
+                trial.fail(f"verify does not notice that {what}", problem)
+
+
+def _verifies(folder: Path) -> bool:
+    try:
+        return verify(folder).holds
+    except PrivoptError:
+        return False
+
+
+def _summed(change: Change) -> Change:
+    """A change after which the sums fit again."""
+
+    def whole(folder: Path) -> None:
+        change(folder)
+        (folder / SUMS).write_text(sums_text(folder), "utf-8")
+
+    return whole
+
+
+def _forgeries(run: Run) -> Iterator[tuple[str, Change]]:
+    """What was done, and how: to the artefact, and to what result.json says."""
+    names = [name for name in artefact(run.folder) if name.split("/")[0] != PROBLEM]
+    files = sorted({name.partition(":")[0] for name in names})
+    for name in files:
+        yield f"a byte was added to {name}, its sum as it was", _longer(name)
+        if name.endswith(".csv"):
+            table = [row for row in csv.reader(io.StringIO((run.folder / name).read_text("utf-8"))) if row]
+            yield from _tables(name, table)
+        if name.endswith(".npz"):
+            yield from _archives(run.folder, name)
+    yield "guarantee.statement promises something else", _summed(_said("guarantee", "statement", "Nothing can leak."))
+    details = (run.result or {}).get("details", {})
+    for key, value in details.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield f"details.{key} went from {value!r} to {value + 1!r}", _summed(_said("details", key, value + 1))
+
+
+def _longer(name: str) -> Change:
+    def change(folder: Path) -> None:
+        with (folder / name).open("ab") as stream:
+            stream.write(b"\n")
+
+    return change
+
+
+def _said(table: str, key: str, value: Any) -> Change:
+    def change(folder: Path) -> None:
+        result = json.loads((folder / RESULT).read_text("utf-8"))
+        result[table][key] = value
+        (folder / RESULT).write_text(json.dumps(result), "utf-8")
+
+    return change
+
+
+def _tables(name: str, table: list[list[str]]) -> Iterator[tuple[str, Change]]:
+    """A text of the last row renamed; the last row taken away; the last row written twice."""
+    if len(table) < 2:
+        return
+    *rows, last = table
+    texts = [place for place, cell in enumerate(last) if cell and not _is_number(cell)]
+    if texts:
+        renamed = [FORGED if place == texts[0] else cell for place, cell in enumerate(last)]
+        what = f"{last[texts[0]]!r} in the last row of {name} became {FORGED!r}"
+        yield what, _summed(_rewritten(name, [*rows, renamed]))
+        yield f"the last row of {name} was taken away", _summed(_rewritten(name, rows))
+        yield f"the last row of {name} was written twice", _summed(_rewritten(name, [*rows, last, last]))
+
+
+def _rewritten(name: str, table: list[list[str]]) -> Change:
+    def change(folder: Path) -> None:
+        with (folder / name).open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(table)
+
+    return change
+
+
+def _archives(folder: Path, name: str) -> Iterator[tuple[str, Change]]:
+    """The last text of each array of texts renamed."""
+    with np.load(folder / name, allow_pickle=False) as archive:
+        arrays = dict(archive)
+    for member, array in arrays.items():
+        if array.dtype.kind == "U" and array.size and not _is_number(str(array.flat[-1])):
+            changed = array.astype(f"<U{max(len(FORGED), array.dtype.itemsize // 4)}")
+            changed.flat[-1] = FORGED
+            what = f"{array.flat[-1]!s} in {member} of {name} became {FORGED!r}"
+            yield what, _summed(_packed(name, {**arrays, member: changed}))
+
+
+def _packed(name: str, arrays: dict[str, Any]) -> Change:
+    def change(folder: Path) -> None:
+        np.savez(folder / name, **arrays)
+
+    return change
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
