@@ -473,6 +473,13 @@ class Mechanism(ABC):
         """
         return ()
 
+    def meaning(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Sequence[str]:
+        """What the guarantee comes to on this problem, in plain sentences with figures, from public data alone.
+
+        ``solve`` shows them below its table. What is wrong with a release belongs in :meth:`warnings`.
+        """
+        return ()
+
     def audit(self, problem: Any, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
         return {}

@@ -84,6 +84,16 @@ CORPUS = {
     "epsilon twice": (toml(privacy="epsilon = 1\nepsilon = 2"), {}, "TOML"),
     "within zero": (toml(privacy="epsilon = 1\nneighbours_within = 0"), {}, "neighbours_within"),
     "within negative": (toml(privacy="epsilon = 1\nneighbours_within = -1"), {}, "neighbours_within"),
+    "within below the least distance": (
+        toml(privacy="epsilon = 1\nneighbours_within = 0.99"),
+        {},
+        "neighbours_within: found 0.99 km, below the least",
+    ),
+    "within where no road joins": (
+        toml(distance=GRAPH, privacy="epsilon = 1\nneighbours_within = 2", utility=COST),
+        {"p.csv": "id\na\nc\n", "c.npy": npy(np.eye(2)), "r.csv": "from,to,km\na,b,1\nc,d,1\n"},
+        "neighbours_within: found 2.0 km, and no road",
+    ),
     "within nan": (toml(privacy="epsilon = 1\nneighbours_within = nan"), {}, "neighbours_within"),
     "distance kind": (toml(distance='kind = "manhattan"'), {}, "distance.kind"),
     "no distance kind": (toml(distance=""), {}, "distance.kind"),

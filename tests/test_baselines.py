@@ -1,5 +1,7 @@
 """No baseline is below the optimal mechanism's proved bound, and every release of all of them is certified."""
 
+import math
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -36,7 +38,9 @@ def maps(draw):
     outputs = draw(st.lists(place, min_size=1, max_size=5, unique=True))
     mass = draw(st.lists(st.integers(0, 5), min_size=len(places), max_size=len(places)).filter(any))
     epsilon = draw(st.sampled_from(["0.05", "0.3", "1.0", "2.5", "5.0", "7.0"]))
-    within = draw(st.sampled_from(["", "neighbours_within = 1.5", "neighbours_within = 3.0"]))
+    apart = [math.dist(one, two) for one in places for two in places if one != two]
+    limits = [limit for limit in (1.5, 3.0) if not apart or limit >= min(apart)]  # else no record has a neighbour
+    within = draw(st.sampled_from(["", *(f"neighbours_within = {limit}" for limit in limits)]))
     return places, outputs, mass, epsilon, within, draw(st.sampled_from([0.5, 1.5, 3.0]))
 
 

@@ -331,3 +331,24 @@ def test_a_coefficient_no_solver_bears_is_an_error_or_certified(tmp_path, toy):
             assert not (tmp_path / solver).exists()
         else:
             assert verify(tmp_path / solver).complaints == ()
+
+
+def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
+    """A matrix that needs epsilon and 5e-10 of it more is refused, whatever distances it states."""
+    from fractions import Fraction
+
+    from privopt.exact import exp_fixed
+
+    (tmp_path / "points.csv").write_text("id,x,y\na,0,0\nb,3,0\n")
+    text = '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1\n'
+    (tmp_path / "problem.toml").write_text(text + '[utility]\nkind = "distance"\n')
+    folder = solve("exponential", tmp_path / "problem.toml", tmp_path / "out").folder
+    for stretch in (1 + 5e-10, 1 - 5e-10):
+        growth = Fraction(exp_fixed(Fraction(3.0 * stretch), 120)[0], 2**120)
+        small = int(2**63 / (1 + growth)) + 1
+        rows = np.array([[2**63 - small, small], [small, 2**63 - small]], dtype=np.uint64)
+        forged = copy(folder, tmp_path / f"forged {stretch}")
+        rewrite(forged, weights=lambda _, rows=rows: rows, distances=lambda d, stretch=stretch: d * stretch)
+        complaints = verify(forged).complaints
+        assert any(line.startswith("certificate: worst") for line in complaints) == (stretch > 1)
+        assert not any("distances" in line for line in complaints)  # they are within the tolerance

@@ -228,4 +228,7 @@ def summary(solved: Solved) -> None:
     table.add_row("status", result["status"] + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result['time']['total']:.2f} s")
     table.add_row("written", escape(str(solved.folder)))
-    Console(stderr=True, highlight=False, soft_wrap=True).print(table)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(table)
+    for line in solved.meaning:
+        console.print(escape(line))

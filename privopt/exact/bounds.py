@@ -20,7 +20,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up"]
+__all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "two_product", "two_sum"]
 
 Floats = NDArray[np.float64]
 
@@ -68,14 +68,16 @@ _COEFFICIENTS.setflags(write=False)
 
 
 @numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _two_sum(a: float, b: float) -> Any:
+def two_sum(a: float, b: float) -> Any:
+    """The sum as a double, and what that leaves out, exactly (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
 
 
 @numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def _two_prod(a: float, b: float) -> Any:
+def two_product(a: float, b: float) -> Any:
+    """The product as a double, and what that leaves out, exactly where nothing under- or overflows (Dekker 1971)."""
     p = a * b
     t = 134217729.0 * a
     ah = t - (t - a)
@@ -88,16 +90,16 @@ def _two_prod(a: float, b: float) -> Any:
 
 @numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
-    p, e = _two_prod(ah, bh)
-    return _two_sum(p, e + (ah * bl + al * bh))
+    p, e = two_product(ah, bh)
+    return two_sum(p, e + (ah * bl + al * bh))
 
 
 @numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
-    s, e = _two_sum(ah, bh)
-    t, f = _two_sum(al, bl)
-    s, e = _two_sum(s, e + t)
-    return _two_sum(s, e + f)
+    s, e = two_sum(ah, bh)
+    t, f = two_sum(al, bl)
+    s, e = two_sum(s, e + t)
+    return two_sum(s, e + f)
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -109,11 +111,11 @@ def _exp_dd(eps_head: float, eps_tail: float, d: float, head: float, mid: float,
     2**-120, and 24 steps of Horner's rule in double-double lose below 2**-96. In all less than 2**-90 relative;
     :data:`KERNEL_ERROR` allows a thousand times that.
     """
-    p, e = _two_prod(eps_head, d)
-    xh, xl = _two_sum(p, e + eps_tail * d)
+    p, e = two_product(eps_head, d)
+    xh, xl = two_sum(p, e + eps_tail * d)
     n = np.rint(xh * 1.4426950408889634)
-    rh, rl = _two_sum(xh - n * head, xl)
-    p, e = _two_prod(n, mid)
+    rh, rl = two_sum(xh - n * head, xl)
+    p, e = two_product(n, mid)
     rh, rl = _dd_add(rh, rl, -p, -(e + n * tail))
     sh, sl = coefficients[-1, 0], coefficients[-1, 1]
     for index in range(coefficients.shape[0] - 2, -1, -1):

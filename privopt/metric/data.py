@@ -16,7 +16,7 @@ from privopt.declare.tables import Column, check_ids, duplicate_faults, read_arr
 from privopt.errors import Fault, InputError, RegistryError
 from privopt.metric.kinds import DistanceKind, LossKind, Spaces
 from privopt.metric.space.geometry import Metric, Space, grid_points
-from privopt.metric.space.pairs import components, needed_pairs, required_pairs
+from privopt.metric.space.pairs import check_neighbours, components, needed_pairs, required_pairs
 
 if TYPE_CHECKING:
     from privopt.metric.problem import MetricProblem, Places
@@ -86,6 +86,10 @@ class MetricData:
     def distances(self) -> Floats:
         """(P,) distances of the required pairs."""
         return self.required[1]
+
+    def between(self, pairs: Ints) -> Floats:
+        """(P,) distances of any pairs (P, 2) of records; those of the required ones are at hand."""
+        return self.distances if np.array_equal(pairs, self.pairs) else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     @cached_property
     def needed(self) -> NDArray[np.bool_]:
@@ -171,7 +175,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     gather.stop_if_any()
     assert cost is not None
     unit = distance.unit(records)
-    return MetricData(
+    data = MetricData(
         records=records,
         outputs=outputs,
         metric=metric,
@@ -184,6 +188,9 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         file=file,
         crossed=crossed,
     )
+    if data.within is not None:
+        check_neighbours(metric, data.distances, data.within, file=file, unit=unit)
+    return data
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:

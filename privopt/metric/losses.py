@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.declare.schema import File, key
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
 
-__all__ = ["CostMatrix", "DistanceLoss", "ExpectedLoss", "TravelCost"]
+__all__ = ["CostMatrix", "DistanceLoss", "ExpectedLoss", "TravelCost", "costs_of"]
 
 Floats = NDArray[np.float64]
 
@@ -60,6 +60,21 @@ class ExpectedLoss(UtilityLoss):
             float(np.sum(release.weights[i].astype(np.float64) * self.weighted[i])) for i in range(len(release.records))
         ]
         return math.fsum(rows) / float(UNIT)
+
+
+def costs_of(loss: UtilityLoss, data: MetricData) -> MetricData | None:
+    """A problem's data with the costs that a mechanism's own loss judges by, for figures; None where it has none.
+
+    Costs of records of probability 0, which an expected loss does not tell, are 0.
+    """
+    if not isinstance(loss, ExpectedLoss):
+        return None
+    if loss.weighted is data.weighted and loss.unit == data.loss_unit:
+        return data
+    prior = data.prior[:, None]
+    cost = np.divide(loss.weighted, prior, out=np.zeros(data.shape), where=prior > 0)
+    cost.setflags(write=False)
+    return evolve(data, cost=cost, loss_unit=loss.unit)
 
 
 @frozen(kw_only=True)

@@ -30,6 +30,7 @@ from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MatrixConstraint, MetricDP
 from privopt.metric.problem import MetricProblem
 from privopt.metric.space.pairs import not_implied
+from privopt.metric.worth import Worth, worth_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,8 +164,12 @@ class MetricMechanism(Mechanism):
         return ExpectedLoss.of(problem.data)
 
     def solve(self, problem: Any, context: SolveContext) -> Outcome:
-        """Find a matrix, repair it into integers, bound what any other could reach."""
-        data = problem.data
+        """Find a matrix, repair it into integers, bound what any other could reach.
+
+        Raises:
+            ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
+        """
+        data, loss = problem.data, self.utility(problem, context.method)
         constraint = self.privacy(problem, context.method)
         if not isinstance(constraint, MetricDP) and context.method not in self.any_notion:
             named = f"{constraint.kind!r}, which --method {context.method} cannot take"
@@ -178,13 +183,15 @@ class MetricMechanism(Mechanism):
         release = constraint.repair(found.z, data, context)
         bound = None
         if found.multipliers is not None:
+            if not isinstance(loss, ExpectedLoss):
+                raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             context.report("bound")
             with context.timed("verify"):
                 over = slice(None) if found.over is None else found.over
                 bound = lower_bound(
-                    data.weighted,
+                    loss.weighted,
                     data.pairs[over],
-                    data.distances[over],
+                    data.metric.no_less(data.distances[over]),  # who keeps to the exact distances may be freer
                     data.epsilon,
                     found.multipliers,
                     executor=context.executor,
@@ -209,31 +216,44 @@ class MetricMechanism(Mechanism):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         return lines or _pairs_cover(release, data)
 
+    def meaning(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
+        """The promise at the distance between nearest neighbours, and the best guess beside chance."""
+        return self._worth(problem, release, result).sentences()
+
+    def warnings(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
+        """Where the promise hides next to nothing, or leaves records out."""
+        return self._worth(problem, release, result).warnings()
+
+    def _worth(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Worth:
+        by_distance = isinstance(self.privacy(problem, result["method"]), MetricDP)
+        return worth_of(release, problem.data, by_distance=by_distance)
+
     def audit(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
-        return audit_matrix(release, problem.data)
+        return audit_matrix(release, problem.data, self.utility(problem, result["method"]))
 
     def report(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[Section]:
         """A map to explore, losses, worst pairs, baselines, convergence."""
-        from privopt.metric.pages import metric_sections
+        from privopt.metric.pages import meaning_section, metric_sections
 
-        return metric_sections(release, problem.data, result)
+        sections = metric_sections(release, problem.data, result, self.utility(problem, result["method"]))
+        return [meaning_section(self.meaning(problem, release, result)), *sections]
 
     def figures(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Loss over the map, privacy spent, one record's spread, convergence."""
         from privopt.metric.pages import metric_figures
 
-        return metric_figures(release, problem.data, result)
+        return metric_figures(release, problem.data, result, self.utility(problem, result["method"]))
 
     def geo(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Layer | None:
         """Records with their losses, and outputs with how often they are released."""
         from privopt.metric.pages import metric_layer
 
-        return metric_layer(release, problem.data)
+        return metric_layer(release, problem.data, self.utility(problem, result["method"]))
 
 
-def audit_matrix(release: MatrixRelease, data: MetricData) -> dict[str, Any]:
-    """What an attacker gets from a matrix.
+def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> dict[str, Any]:
+    """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
 
     ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
     distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs.
@@ -248,7 +268,7 @@ def audit_matrix(release: MatrixRelease, data: MetricData) -> dict[str, Any]:
         "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
         "gv": {"ratio": found.ratio, "error": found.error},
         "bayes_error": attack.bayes_error(z, prior),
-        "expected_loss": attack.expected_loss(z, data.cost, prior),
+        "expected_loss": loss.evaluate(release),
         "entropy_bits": attack.entropy_bits(z, prior),
         "statistical": _sampled(release),
     }
@@ -291,9 +311,12 @@ def _repair_details(release: MatrixRelease) -> dict[str, Any]:
 
 
 def _pairs_cover(release: MatrixRelease, data: Any) -> list[str]:
-    """The stored pairs must be at their true distances, and be, or imply, every required pair."""
+    """The stored pairs must be at their true distances, and be, or imply, every required pair.
+
+    Where the two distances of a pair differ, the smaller counts, as it does in the certificate.
+    """
     pairs, distances = release.pairs, release.distances
-    again = data.metric.between(pairs[:, 0], pairs[:, 1])
+    again = data.between(pairs)
     off = np.flatnonzero(~(np.abs(again - distances) <= NEAR * np.maximum(again, distances)))
     lines = [
         f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
@@ -303,7 +326,7 @@ def _pairs_cover(release: MatrixRelease, data: Any) -> list[str]:
         return lines
     if np.array_equal(pairs, data.pairs):
         return []
-    missing = not_implied(pairs, distances, data.pairs, data.distances, slack=NEAR)
+    missing = not_implied(pairs, np.minimum(distances, again), data.pairs, data.distances)
     return [
         f"mechanism.npz: pairs: the required pair {data.pairs[row].tolist()} is not there and not implied"
         for row in missing[:5].tolist()

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privopt.metric import figures
 from privopt.metric.explorer import Explored, explorer, fits
+from privopt.metric.losses import costs_of
 from privopt.run.report.geo import Layer, point_features
 from privopt.run.report.page import Section, drawing, figure_section, pair_section, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from privopt.interfaces import UtilityLoss
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
 
-__all__ = ["losses_beside", "metric_figures", "metric_layer", "metric_sections", "trajectory_of"]
+__all__ = ["losses_beside", "meaning_section", "metric_figures", "metric_layer", "metric_sections", "trajectory_of"]
 
 
 def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
@@ -28,9 +31,11 @@ def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
     return [row for row in rounds if any(isinstance(value, (int, float)) for value in row[1:])]
 
 
-def losses_beside(data: MetricData, result: Mapping[str, Any]) -> list[tuple[str, float, str]]:
-    """Losses of this release and of mechanisms that need no solver: name, loss, remark."""
+def losses_beside(data: MetricData | None, result: Mapping[str, Any]) -> list[tuple[str, float, str]]:
+    """Losses of this release and, where costs are known, of mechanisms that need no solver: name, loss, remark."""
     rows = [(f"this release ({result['mechanism']})", float(result["objective"]["value"]), "")]
+    if data is None:
+        return rows
     if data.crossed and data.cost.size <= 4_000_000 and result["mechanism"] != "exponential":
         crossed = data.to_outputs
         scores = np.exp(-float(data.epsilon) / 2 * (crossed - crossed.min(axis=1, keepdims=True)))
@@ -41,43 +46,40 @@ def losses_beside(data: MetricData, result: Mapping[str, Any]) -> list[tuple[str
     return rows
 
 
-def metric_figures(release: MatrixRelease, data: MetricData, result: Mapping[str, Any]) -> dict[str, Figure]:
-    """The report's figures by file name."""
-    beside = [(name, loss) for name, loss, _ in losses_beside(data, result)]
+def metric_figures(
+    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss
+) -> dict[str, Figure]:
+    """The report's figures by file name, losses as the mechanism's own loss has them."""
+    costed = costs_of(loss, data)
+    beside = [(name, value) for name, value, _ in losses_beside(costed, result)]
     bound = result["objective"]["lower_bound"]
-    made = {
-        "loss-map": figures.loss_map(release, data),
+    made = {} if costed is None else {"loss-map": figures.loss_map(release, costed)}
+    made |= {
         "privacy-map": figures.privacy_map(release, data),
         "privacy-spent": figures.spent_by_distance(release, data),
         "release-from-one-record": figures.spread_from(release, data, str(release.records[len(release.records) // 2])),
-        "loss-beside-baselines": figures.beside(beside, f"expected loss ({data.loss_unit})", bound),
+        "loss-beside-baselines": figures.beside(beside, f"expected loss ({loss.unit})", bound),
     }
     trajectory = trajectory_of(result)
     if len(trajectory) > 1:
-        made["convergence"] = figures.convergence(trajectory, f"loss ({data.loss_unit})")
+        made["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
     return made
 
 
-def metric_sections(release: MatrixRelease, data: MetricData, result: Mapping[str, Any]) -> list[Section]:
-    """The body of the report."""
-    made = metric_figures(release, data, result)
+def metric_sections(
+    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss
+) -> list[Section]:
+    """The body of the report, losses as the mechanism's own loss has them."""
+    made = metric_figures(release, data, result, loss)
     sections = []
     if fits(release.probabilities):
         lead = "Choose a record, by the list or by a click on the map, to see where its release falls."
-        sections.append(explorer(_explored(release, data), lead))
+        sections.append(explorer(_explored(release, data, loss), lead))
     else:
         lead = f"One of {len(release.records):,} records; too many for a map to explore."
         sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))
-    sections.append(_beside(data, result, made["loss-beside-baselines"]))
-    lead = (
-        "On the left what each place's own people lose on average. On the right how much of epsilon is used where: 1 "
-        "is all that is allowed, and more than 1 cannot be, which is what the certificate proves."
-    )
-    drawings = [
-        drawing("Loss over the map", made["loss-map"], "Expected loss of each record."),
-        drawing("Achieved epsilon over the map", made["privacy-map"], "Worst of each record's required pairs."),
-    ]
-    sections.append(pair_section("Loss and privacy over the map", drawings, lead))
+    sections.append(_beside(costs_of(loss, data), result, loss.unit, made["loss-beside-baselines"]))
+    sections.append(_maps(made))
     sections.append(_pairs(release, data, made["privacy-spent"]))
     if "convergence" in made:
         lead = "While it was solved: no mechanism with this guarantee can be below the lower line."
@@ -85,11 +87,30 @@ def metric_sections(release: MatrixRelease, data: MetricData, result: Mapping[st
     return sections
 
 
-def metric_layer(release: MatrixRelease, data: MetricData) -> Layer | None:
+def meaning_section(sentences: Sequence[str]) -> Section:
+    """The promise at the distance between neighbours, and the attacker's best guess."""
+    html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
+    return Section(title="What the promise comes to", lead="Epsilon is per unit of distance; in figures:", html=html)
+
+
+def _maps(made: Mapping[str, Figure]) -> Section:
+    spent = (
+        "how much of epsilon is used where: 1 is all that is allowed, and more than 1 cannot be, which is what the "
+        "certificate proves."
+    )
+    drawings = [drawing("Achieved epsilon over the map", made["privacy-map"], "Worst of each record's required pairs.")]
+    if "loss-map" not in made:
+        return pair_section("Privacy over the map", drawings, f"It shows {spent}")
+    drawings.insert(0, drawing("Loss over the map", made["loss-map"], "Expected loss of each record."))
+    lead = f"On the left what each place's own people lose on average. On the right {spent}"
+    return pair_section("Loss and privacy over the map", drawings, lead)
+
+
+def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> Layer | None:
     """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
     if data.records.kind not in ("geographic", "planar"):
         return None
-    z = release.probabilities
+    costed, z = costs_of(loss, data), release.probabilities
     likeliest = z.argmax(axis=1)
     often = data.prior @ z
     own = data.outputs is data.records
@@ -98,7 +119,7 @@ def metric_layer(release: MatrixRelease, data: MetricData) -> Layer | None:
         {
             "kind": ["record"] * len(data.records),
             "prior": data.prior,
-            "expected_loss": figures.loss_of_records(release, data),
+            "expected_loss": [None] * len(data.records) if costed is None else figures.loss_of_records(release, costed),
             "share_of_epsilon": figures.spent_of_records(release, float(data.epsilon)),
             "likeliest_output": release.outputs[likeliest],
             "its_probability": z.max(axis=1),
@@ -149,22 +170,23 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     ]
 
 
-def _beside(data: MetricData, result: Mapping[str, Any], drawn: Figure) -> Section:
+def _beside(data: MetricData | None, result: Mapping[str, Any], unit: str, drawn: Figure) -> Section:
     """The loss beside the bound and mechanisms that need no solver."""
     rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
     if result["objective"]["lower_bound"] is not None:
         bound = float(result["objective"]["lower_bound"])
         rows.insert(1, ("proved bound", bound, "no mechanism with this guarantee is below"))
-    shown = table("Losses", ("mechanism", f"loss ({data.loss_unit})", "remark"), rows)
+    shown = table("Losses", ("mechanism", f"loss ({unit})", "remark"), rows)
     figure = drawing("Loss beside bound and baselines", drawn)
     lead = "What the average person loses, under the problem's prior; shorter is better."
     return Section(title="Loss beside bound and baselines", lead=lead, html=figure + shown)
 
 
-def _explored(release: MatrixRelease, data: MetricData) -> Explored:
+def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> Explored:
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)
-    loss, spent = "expected loss", "share of epsilon used"
+    lost, spent = "expected loss", "share of epsilon used"
+    costed = costs_of(loss, data)
     return Explored(
         rows=release.records.tolist(),
         outputs=release.outputs.tolist(),
@@ -173,10 +195,10 @@ def _explored(release: MatrixRelease, data: MetricData) -> Explored:
         output_places=placed[-1].places,
         axes=placed[0].axes,
         scale=placed[0].unit,
-        facts={
-            loss: figures.loss_of_records(release, data),
+        facts=({} if costed is None else {lost: figures.loss_of_records(release, costed)})
+        | {
             spent: figures.spent_of_records(release, float(data.epsilon)),
             "share of people here": data.prior,
         },
-        unit={loss: data.loss_unit},
+        unit={} if costed is None else {lost: loss.unit},
     )

@@ -73,6 +73,8 @@ class MetricDP(MatrixConstraint):
         scope: ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
         within: greatest distance of a required pair where the scope is neighbours.
         statement: what is promised, in words; made from the scope where left out.
+        extra: further fields of the guarantee.
+        data: the problem's, from which distances are computed again; left out, the release's own stand.
     """
 
     kind: ClassVar[str] = "metric-dp"
@@ -84,12 +86,13 @@ class MetricDP(MatrixConstraint):
     within: float | None = None
     statement: str = ""
     extra: dict[str, Any] = field(factory=dict)
+    data: MetricData | None = field(default=None, eq=False, repr=False)
 
     @classmethod
     def of(cls, data: MetricData) -> MetricDP:
         """The notion that a metric problem asks for."""
         scope = "all-pairs" if data.within is None else "neighbours"
-        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within)
+        return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within, data=data)
 
     @classmethod
     def keys(cls) -> type:
@@ -147,8 +150,14 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
-        """Certify a release over its own pairs and distances, in exact arithmetic."""
-        measured = certify(release.weights, release.pairs, release.distances, self.epsilon, executor=executor)
+        """Certify a release over its own pairs, in exact arithmetic.
+
+        A pair's distance is the smaller of the one that the release states and the one that the problem gives.
+        """
+        distances = release.distances
+        if self.data is not None and len(release.records) == self.data.shape[0]:
+            distances = np.minimum(distances, self.data.between(release.pairs))
+        measured = certify(release.weights, release.pairs, distances, self.epsilon, executor=executor)
         return self.stated(measured, release.weights, release.records, release.outputs)
 
     def stated(

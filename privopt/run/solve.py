@@ -82,12 +82,14 @@ class Solved:
         result: its result.json.
         stopped: whether it was stopped early.
         warnings: what whoever uses the release must know, a sentence each.
+        meaning: what the guarantee comes to, a sentence each.
     """
 
     folder: Path
     result: Mapping[str, Any]
     stopped: bool
     warnings: tuple[str, ...] = field(default=())
+    meaning: tuple[str, ...] = field(default=())
 
 
 @contextmanager
@@ -290,7 +292,8 @@ def _write(
         discard_partial(context.checkpoint, warnings.append)
     warnings += mechanism.warnings(problem, outcome.release, result)
     warnings += observers_of(registry())(outcome.release, problem)
-    return Solved(folder=out, result=result, stopped=outcome.stopped, warnings=tuple(warnings))
+    meaning = tuple(mechanism.meaning(problem, outcome.release, result))
+    return Solved(folder=out, result=result, stopped=outcome.stopped, warnings=tuple(warnings), meaning=meaning)
 
 
 def _check_written(work: Path, context: SolveContext) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 from attrs import evolve, field, frozen
+from hypothesis import assume
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -159,8 +160,12 @@ def metric_problems(
     split = other_outputs and not own_distance and space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
+    # a limit that leaves no record a neighbour is bad input
+    least = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
+    assume(joined or least > 0)
     if not own_distance and space.lengths:
-        choices: list[float | None] = [*reversed(space.lengths)]
+        room = 1e-9 if space.kind == "haversine" else 0.0  # distances of the globe are rounded
+        choices: list[float | None] = [d * (1.0 + room) for d in reversed(space.lengths) if d >= least]
         within = draw(st.sampled_from([None, *choices] if joined else choices))
     if not joined and within is None:
         within = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
+from privopt.metric.space.formulas import no_less
 from privopt.metric.space.geometry import (
     EuclideanMetric,
     HaversineMetric,
@@ -78,29 +80,69 @@ def test_blocks_of_many_records_hold_the_same_doubles(kind: str) -> None:
     assert crossed.to_outputs()[5, 7] == formula(points[5], outputs[7])
 
 
+def on_the_sphere(one: tuple[float, float], two: tuple[float, float]) -> mpmath.mpf:
+    """The great-circle distance of the coordinates as they are written, to 50 digits."""
+    north = Fraction(one[0]) - Fraction(two[0])
+    east = (Fraction(one[1]) - Fraction(two[1])) % 360
+    with mpmath.workdps(50):
+        turns = (north, min(east, 360 - east), 90 - abs(Fraction(one[0])), 90 - abs(Fraction(two[0])))
+        a, b, c, d = (mpmath.mpf(t.numerator) / t.denominator * mpmath.pi / 180 for t in turns)
+        h = mpmath.sin(a / 2) ** 2 + mpmath.sin(c) * mpmath.sin(d) * mpmath.sin(b / 2) ** 2
+        return 2 * 6371 * mpmath.asin(mpmath.sqrt(min(h, 1)))
+
+
+def never_above(one: tuple[float, float], two: tuple[float, float]) -> None:
+    found = float(haversine(one, two))
+    exact = on_the_sphere(one, two)
+    assert found <= exact
+    assert exact <= float(no_less(np.array(found), sphere=True))
+    assert exact - found <= (1.2e-14 * exact + 1e-139 if exact < 10_000 else 2e-3)
+
+
 @settings(deadline=None)
-@given(latitudes, longitudes, latitudes, longitudes)
-def test_haversine_agrees_with_forty_digits(lat_a: float, lon_a: float, lat_b: float, lon_b: float) -> None:
-    found = float(haversine([lat_a, lon_a], [lat_b, lon_b]))
-    with mpmath.workdps(40):
-        a, b, c, d = (mpmath.mpf(v) * mpmath.pi / 180 for v in (lat_a, lon_a, lat_b, lon_b))
-        h = mpmath.sin((a - c) / 2) ** 2 + mpmath.cos(a) * mpmath.cos(c) * mpmath.sin((b - d) / 2) ** 2
-        exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(min(h, 1)))
-        off = abs(found - exact)
-    antipodal = 6371 * math.pi - float(exact) < 1.0
-    assert off <= (1e-4 if antipodal else 3e-14 * exact + 1e-11)
+@given(latitudes, st.floats(-180, 360), latitudes, st.floats(-180, 360))
+def test_haversine_is_never_above_the_distance(lat_a: float, lon_a: float, lat_b: float, lon_b: float) -> None:
+    never_above((lat_a, lon_a), (lat_b, lon_b))
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.floats(-80, 80), st.floats(-179, 179), st.floats(-1e-3, 1e-3), st.floats(-1e-3, 1e-3))
+close = st.floats(-1e-3, 1e-3)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(-89.9, 89.9), st.floats(-179, 179), close, close)
 def test_near_places_keep_their_relative_precision(lat: float, lon: float, north: float, east: float) -> None:
-    there = (lat + north, lon + east)
-    found = float(haversine([lat, lon], there))
-    with mpmath.workdps(40):
-        a, b, c, d = (mpmath.mpf(v) * mpmath.pi / 180 for v in (lat, lon, *there))
-        h = mpmath.sin((a - c) / 2) ** 2 + mpmath.cos(a) * mpmath.cos(c) * mpmath.sin((b - d) / 2) ** 2
-        exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(h))
-    assert abs(found - exact) <= 1e-14 * exact + 1e-150
+    never_above((lat, lon), (lat + north, lon + east))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0, 1e-3), st.floats(0, 1e-3), longitudes, longitudes)
+def test_places_near_a_pole_keep_their_relative_precision(one: float, two: float, east: float, west: float) -> None:
+    never_above((90 - one, east), (90 - two, west))
+    never_above((one - 90, east), (two - 90, west))
+
+
+@settings(max_examples=100, deadline=None)
+@given(latitudes, st.floats(0, 1e-3), st.floats(0, 1e-3))
+def test_places_on_two_sides_of_the_date_line_keep_their_relative_precision(lat: float, a: float, b: float) -> None:
+    never_above((lat, 180 - a), (lat, b - 180))
+    never_above((lat, 360 - a), (lat, b))
+
+
+coordinate = st.floats(-1e6, 1e6) | st.integers(-1000, 1000).map(float) | st.decimals(-9, 9, places=3).map(float)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9).flatmap(lambda n: st.tuples(*[st.lists(coordinate, min_size=n, max_size=n)] * 2)))
+def test_euclidean_is_the_greatest_double_not_above_the_distance(points: tuple[list[float], list[float]]) -> None:
+    found = euclidean(*points)
+    square = sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(*points, strict=True)), Fraction(0))
+    below = Fraction(float(found))
+    assert below**2 <= square <= Fraction(float(no_less(found))) ** 2
+    if square > Fraction(1, 10**278):
+        assert Fraction(math.nextafter(math.nextafter(float(found), math.inf), math.inf)) ** 2 > square
+    root = math.isqrt(square.numerator)
+    if square.denominator == 1 and root**2 == square < 2**53:
+        assert below == root  # exact where a double can be
 
 
 def test_the_same_place_written_twice_is_at_distance_zero() -> None:

@@ -1,7 +1,7 @@
 """Distances between records, and from records to outputs.
 
-A distance is one double, whichever way, in whichever block and on whichever machine it is computed
-(`privopt.metric.space.places` has the formulas), so certificates, pairs and tables stand on the same
+A distance is one double, whichever way, in whichever block and on whichever machine it is computed, and
+never above the exact one (`privopt.metric.space.formulas`): certificates, pairs and tables stand on the same
 doubles, bit for bit. `privopt.metric.space.roads` has the metric of shortest paths.
 """
 
@@ -15,20 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.errors import Fault, InputError
-from privopt.metric.space.places import (
+from privopt.metric.space.formulas import (
     EARTH_RADIUS_KM,
-    LARGEST,
-    FloatArray,
-    IntArray,
-    Space,
     cosine_of_latitude,
     euclidean,
     great_circle,
-    grid_points,
     haversine,
-    limited,
-    read_only,
+    no_less,
+    root_of_squares,
 )
+from privopt.metric.space.places import LARGEST, FloatArray, IntArray, Space, grid_points, limited, read_only
 
 __all__ = [
     "EARTH_RADIUS_KM",
@@ -54,7 +50,8 @@ class Metric(ABC):
     """Distances between N records, and from records to K outputs.
 
     `between(i, j)` and `between(j, i)` are the same double, and every other method returns that
-    double for the pair. Distances need not obey the triangle inequality (a matrix may not).
+    double for the pair. It is at most the exact distance: what is promised at it holds at that too.
+    Distances need not obey the triangle inequality (a matrix may not).
     """
 
     @property
@@ -79,6 +76,10 @@ class Metric(ABC):
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
         """(B, K) distances from the records i (all where left out) to every output."""
+
+    def no_less(self, distances: FloatArray) -> FloatArray:
+        """Doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
+        return distances
 
     def rows(self, i: npt.ArrayLike) -> FloatArray:
         """(B, N) distances from the records i to every record."""
@@ -214,15 +215,16 @@ class EuclideanMetric(_PointMetric):
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
         super().__init__(records, outputs)
-        self._columns = [np.ascontiguousarray(self.points.T)]
-        self._columns.append(np.ascontiguousarray(cast(FloatArray, self.outputs.coordinates).T))
+        self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
 
     def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
-        total = np.zeros(i.shape)
-        for a, b in zip(self._columns[0], self._columns[1 if outputs else 0], strict=True):
-            step = a[i] - b[j]
-            total += step * step
-        return np.sqrt(total)
+        found = np.empty(i.shape)
+        root_of_squares(self._points[0], self._points[1 if outputs else 0], i.ravel(), j.ravel(), found.reshape(-1))
+        return found
+
+    def no_less(self, distances: FloatArray) -> FloatArray:
+        """Doubles that the exact distances do not exceed."""
+        return no_less(distances)
 
     def _tree(self, within: float) -> tuple[FloatArray, float]:
         return self.points, _a_little_more(within)
@@ -249,6 +251,10 @@ class HaversineMetric(_PointMetric):
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         return great_circle(lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j])
+
+    def no_less(self, distances: FloatArray) -> FloatArray:
+        """Doubles that the exact distances do not exceed."""
+        return no_less(distances, sphere=True)
 
     def _tree(self, within: float) -> tuple[FloatArray, float]:
         lat, lon = np.radians(self.points).T
@@ -290,6 +296,7 @@ class MatrixMetric(Metric):
         if faults:
             raise InputError(faults)
         self._table = read_only(np.minimum(square, square.T))
+        self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
         self._own = to_outputs is None
 
@@ -311,6 +318,10 @@ class MatrixMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
         """Distances between records i and j."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
+
+    def no_less(self, distances: FloatArray) -> FloatArray:
+        """Doubles that the distances of the table, in either of its halves, do not exceed."""
+        return distances * (1.0 + 2e-12) if self._uneven else distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
         """(B, K) distances from the records i to every output."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from privopt.errors import Fault, InputError
 from privopt.metric.space.geometry import FloatArray, IntArray, Metric
 
-__all__ = ["components", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
+__all__ = ["check_neighbours", "components", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -47,6 +47,35 @@ def required_pairs(
         distances = metric.between(pairs[:, 0], pairs[:, 1])
     finite = np.isfinite(distances)
     return (pairs, distances) if finite.all() else (pairs[finite], distances[finite])
+
+
+def check_neighbours(metric: Metric, distances: FloatArray, within: float, *, file: str, unit: str) -> None:
+    """Refuse a limit below the least positive distance: it asks for nothing, and the truth would be released.
+
+    Args:
+        metric: of the records.
+        distances: (P,) of the pairs within the limit.
+        within: the limit, ``privacy.neighbours_within``.
+        file, unit: the problem file and the unit of distance, for the fault.
+
+    Raises:
+        InputError: records lie apart, and none of them has a neighbour elsewhere within the limit.
+    """
+    if distances.any():
+        return
+    least, limit = np.inf, f"{within!r} {unit}"
+    step = max(1, (1 << 21) // metric.size)
+    for start in range(0, metric.size, step):
+        rows = metric.rows(np.arange(start, min(start + step, metric.size)))
+        least = min(least, float(rows[rows > 0].min(initial=np.inf)))
+    if np.isfinite(least):
+        found = f"{limit}, below the least positive distance between two records, {least!r}"
+        wanted = f"at least {least!r}, so that records have neighbours to be hidden among"
+    elif np.isinf(metric.rows(np.array([0]))).any():
+        found, wanted = f"{limit}, and no road that joins two records", "roads between records, for neighbours"
+    else:
+        return  # all are at one place: their rows are equal
+    raise InputError([Fault(file, "privacy.neighbours_within", found, wanted)])
 
 
 def reduce_pairs(pairs: IntArray, distances: FloatArray, *, slack: float = 0.0) -> BoolArray:
@@ -107,7 +136,7 @@ def not_implied(
     Args:
         subset, subset_distances: (S, 2), (S,): pairs that hold.
         pairs, distances: (P, 2), (P,): pairs to be implied; infinite distances always are.
-        slack: a path may be longer by this share (1e-9 where distances were computed again elsewhere).
+        slack: a path may be longer by this share.
 
     Returns:
         Sorted row numbers into `pairs`, int64; empty where all are implied.

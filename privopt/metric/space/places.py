@@ -1,9 +1,4 @@
-"""Places: ids with coordinates, the formulas for distances between them, and even grids.
-
-The formulas use additions, multiplications, divisions and square roots alone (IEEE 754 rounds those
-correctly), never a library's sine, whose last bit may depend on the processor and on where in an
-array a number stands. So a distance is one double, in whichever block or machine it is computed.
-"""
+"""Places: ids with coordinates, and even grids."""
 
 from __future__ import annotations
 
@@ -17,34 +12,24 @@ import numpy.typing as npt
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError
+from privopt.metric.space.formulas import EARTH_RADIUS_KM, FloatArray
 
 __all__ = [
-    "EARTH_RADIUS_KM",
     "LARGEST",
     "FloatArray",
     "IntArray",
     "Space",
-    "cosine_of_latitude",
-    "euclidean",
-    "great_circle",
     "grid_points",
-    "haversine",
     "limited",
     "read_only",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
-EARTH_RADIUS_KM = 6371.0
 _RADIANS = math.pi / 180.0
 LARGEST = 1e150  # squares of differences stay finite
 _NAMED = 20  # faults of one kind that are named one by one
-
-# (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
-_HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
-_ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in range(13))
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:
@@ -175,38 +160,6 @@ def grid_points(
     return Space(ids=ids, coordinates=points, kind="geographic", source=source)
 
 
-def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
-    """Euclidean distance over the last axis; the other axes broadcast.
-
-    >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
-    5.0
-
-    Args:
-        a, b: (..., dim), in one unit; the result, of shape (...), has the same.
-    """
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    total = np.zeros(np.broadcast_shapes(a.shape[:-1], b.shape[:-1]))
-    for axis in range(a.shape[-1]):  # one order of summation, whatever the layout
-        step = a[..., axis] - b[..., axis]
-        total += step * step
-    return np.sqrt(total)
-
-
-def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
-    """Great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km.
-
-    >>> round(float(haversine([0.0, 0.0], [0.0, 180.0])), 6)  # half the equator
-    20015.086796
-
-    Args:
-        a, b: (..., 2); the other axes broadcast. Relative error a few 1e-16 (near antipodes 1e-8).
-    """
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    return great_circle(
-        a[..., 0], a[..., 1], cosine_of_latitude(a[..., 0]), b[..., 0], b[..., 1], cosine_of_latitude(b[..., 0])
-    )
-
-
 def limited(faults: list[Fault]) -> list[Fault]:
     """The first faults, and a count of the others of their kind."""
     if len(faults) <= _NAMED:
@@ -219,38 +172,3 @@ def read_only(array: FloatArray) -> FloatArray:
     """The same array, which nobody can write to any more."""
     array.setflags(write=False)
     return array
-
-
-def _series(terms: tuple[float, ...], t: FloatArray) -> FloatArray:
-    """sum_k terms[k] t^k by Horner's rule."""
-    total = np.full(t.shape, terms[-1])
-    for term in terms[-2::-1]:
-        total *= t
-        total += term
-    return total
-
-
-def _half_versine(degrees: FloatArray) -> FloatArray:
-    """(1 - cos x) / 2 for x in [0, 180] degrees."""
-    t = np.square(degrees * _RADIANS)
-    return _series(_HAVERSINE_TERMS, t) * t
-
-
-def cosine_of_latitude(latitude: FloatArray) -> FloatArray:
-    """Cosine of latitudes in degrees, exactly 0 at the poles."""
-    latitude = np.abs(latitude)
-    return np.where(latitude == 90.0, 0.0, np.maximum(1.0 - 2.0 * _half_versine(latitude), 0.0))
-
-
-def great_circle(
-    lat_a: FloatArray, lon_a: FloatArray, cos_a: FloatArray, lat_b: FloatArray, lon_b: FloatArray, cos_b: FloatArray
-) -> FloatArray:
-    """Haversine formula; symmetric bit for bit, since every step treats a and b alike."""
-    turn = np.abs(lon_a - lon_b)
-    turn = np.where(turn > 360.0, turn - 360.0, turn)
-    turn = np.minimum(turn, np.abs(360.0 - turn))
-    h = _half_versine(np.abs(lat_a - lat_b)) + (cos_a * cos_b) * _half_versine(turn)
-    h = np.minimum(h, 1.0)
-    for _ in range(3):  # halve the angle until the series of the arcsine converges fast
-        h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
-    return (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h))

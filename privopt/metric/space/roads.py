@@ -36,7 +36,8 @@ class Roads:
     Undirected lengths are cut down to a common grid, the finest on which every path's length is a double
     (2^-46 km for a city: 0.01 nm), unless that would change an edge by more than 1e-9. Sums along paths
     are then exact: they do not depend on the end one starts from nor on the order, and the pairs
-    between neighbouring records imply all others to the last bit. Cutting down errs to privacy.
+    between neighbouring records imply all others to the last bit. Cutting down errs to privacy; where it would change
+    too much, what rounding can have added to a sum is taken off it (`RoadMetric`).
 
     Args:
         tails, heads: (E,) node ids.
@@ -48,6 +49,7 @@ class Roads:
     Attributes:
         nodes: ids, in the order in which they first occur in tails, then heads.
         exact: whether sums along paths are exact.
+        stretch: by what factor, at most, paths of the lengths as given are longer than those cut down.
 
     Raises:
         InputError: arrays of different lengths, no edge at all, or lengths that will not do, by row.
@@ -79,7 +81,7 @@ class Roads:
         self.source = source
         self._number = number
         both = np.array(ends, dtype=np.int64).reshape(2, -1)
-        self._graph, self.exact = _graph(both[0], both[1], lengths, len(number), directed)
+        self._graph, self.exact, self.stretch = _graph(both[0], both[1], lengths, len(number), directed)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -199,6 +201,8 @@ class RoadMetric(Metric):
         self._places = places[0]
         self._outputs = places[-1]
         self._own = outputs is None
+        # a path has fewer edges than there are nodes, and each sum is off by 2^-53 of itself at most
+        self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     @property
     def size(self) -> int:
@@ -226,7 +230,16 @@ class RoadMetric(Metric):
         for part, block in self.roads.lengths(self._places[starts]):
             rows = order[bounds[part.start] : bounds[part.stop]]
             result[rows] = block[group[rows] - part.start, self._places[high[rows]]]
-        return result.reshape(first.shape)
+        return self._down(result).reshape(first.shape)
+
+    def no_less(self, distances: FloatArray) -> FloatArray:
+        """Doubles that the lengths of paths over the roads as given do not exceed."""
+        factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
+        return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
+
+    def _down(self, sums: FloatArray) -> FloatArray:
+        """Sums along paths, never above the exact ones."""
+        return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> FloatArray:
         """(B, N) distances from the records i to every record."""
@@ -243,8 +256,8 @@ class RoadMetric(Metric):
     def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
         """Pairs i < j with a distance of at most `within`, by searches that stop there."""
         pairs, distances = [], []
-        for part, block in self.roads.lengths(self._places, limit=within):
-            lengths = block[:, self._places]
+        for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
+            lengths = self._down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
             upper = col > row + part.start
             row, col = row[upper], col[upper]
@@ -266,12 +279,12 @@ class RoadMetric(Metric):
     def _from(self, i: IntArray, ends: IntArray) -> FloatArray:
         result = np.empty((len(i), len(ends)))
         for part, block in self.roads.lengths(self._places[i]):
-            result[part] = block[:, ends]
+            result[part] = self._down(block[:, ends])
         return result
 
 
-def _graph(tails: IntArray, heads: IntArray, lengths: FloatArray, n: int, directed: bool) -> tuple[Any, bool]:
-    """The shortest of parallel edges as a sparse matrix, and whether path lengths in it are exact."""
+def _graph(tails: IntArray, heads: IntArray, lengths: FloatArray, n: int, directed: bool) -> tuple[Any, bool, float]:
+    """The shortest of parallel edges as a sparse matrix, whether path lengths in it are exact, and the stretch."""
     from scipy.sparse import csr_array
 
     if not directed:
@@ -288,13 +301,15 @@ def _graph(tails: IntArray, heads: IntArray, lengths: FloatArray, n: int, direct
     starts = np.concatenate([[0], np.cumsum(np.bincount(tails[fresh], minlength=n))])
     graph = csr_array((lengths[fresh], heads[fresh], starts), shape=(n, n))
     if directed:
-        return graph, False
+        return graph, False, 1.0
     grid = _grid(graph)
     positive = graph.data[graph.data > 0]
     if positive.size and not positive.min() * _CLOSE >= grid:
-        return graph, False
-    graph.data = np.floor(graph.data / grid) * grid
-    return graph, True
+        return graph, False, 1.0
+    cut = np.floor(graph.data / grid) * grid
+    stretch = float((graph.data[cut > 0] / cut[cut > 0]).max(initial=1.0))
+    graph.data = cut
+    return graph, True, stretch if stretch == 1.0 else stretch * (1.0 + 2.0**-51)
 
 
 def _grid(graph: Any) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from privopt.errors import Fault, InputError
 from privopt.exact import certify
@@ -67,13 +67,7 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records, whoever the users are.
-
-    Attributes:
-        data: the map.
-    """
-
-    data: Any = field(default=None, eq=False, repr=False)
+    """Metric DP over all records, whoever the users are."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
@@ -96,6 +90,7 @@ class EveryRow(MetricDP):
         """
         if release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
+        assert self.data is not None  # over() gives it
         pairs, distances, over = certified_pairs(self.data)
         whole, ids = release.published.whole, self.data.records.ids
         measured = certify(whole, pairs, distances, self.epsilon, executor=executor)

@@ -1,0 +1,160 @@
+"""Formulas for distances, rounded down: never above the distance between the coordinates as they are written.
+
+A double that exceeds the distance by one bit would claim more privacy than is asked for. The formulas use additions,
+multiplications, divisions and square roots alone (IEEE 754 rounds those correctly), never a library's sine, whose last
+bit may depend on the processor and on where in an array a number stands. So a distance is one double, in whichever
+block or machine it is computed. Below, u = 2^-53.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.exact.bounds import two_product, two_sum
+from privopt.metric.space.exact_paths import jit
+
+__all__ = [
+    "EARTH_RADIUS_KM",
+    "cosine_of_latitude",
+    "euclidean",
+    "great_circle",
+    "haversine",
+    "no_less",
+    "root_of_squares",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+EARTH_RADIUS_KM: Final = 6371.0
+_RADIANS: Final = math.pi / 180.0
+_QUARTER_KM: Final = 10_000.0  # a little less than a quarter of the earth's circumference
+
+# (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
+_HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
+_ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in range(13))
+
+
+def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+    """Euclidean distance over the last axis, rounded down; the other axes broadcast.
+
+    >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
+    5.0
+
+    Args:
+        a, b: (..., dim), in one unit; the result, of shape (...), has the same.
+    """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    places = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
+    i, j = np.broadcast_arrays(*places)
+    found = np.empty(i.shape)
+    points = [np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b)]
+    root_of_squares(*points, i.ravel(), j.ravel(), found.reshape(-1))
+    return found
+
+
+def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+    """Great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
+
+    >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
+    10007.543398
+
+    Args:
+        a, b: (..., 2); the other axes broadcast. Below the exact value by at most 1.2e-14 of it; beyond 10,000 km
+            by more, 2 m at most.
+    """
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    return great_circle(
+        a[..., 0], a[..., 1], cosine_of_latitude(a[..., 0]), b[..., 0], b[..., 1], cosine_of_latitude(b[..., 0])
+    )
+
+
+def no_less(distances: FloatArray, *, sphere: bool = False) -> FloatArray:
+    """Doubles that the exact distances do not exceed, from what these formulas gave for them."""
+    above = distances * (1.0 + 2.0**-46) + 1e-139
+    return np.where(distances > _QUARTER_KM, distances + 2e-3, above) if sphere else above
+
+
+@jit()
+def root_of_squares(a: Any, b: Any, i: Any, j: Any, found: Any) -> None:  # pragma: no cover - compiled
+    """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
+
+    What each operation on doubles leaves out is carried along; where nothing is left out, as on grids of whole numbers,
+    the result is exact. Distances below 1e-140 become 0.
+
+    Args:
+        a, b: (N, dim), (M, dim) coordinates.
+        i, j: (P,) rows of them.
+        found: (P,), written to.
+    """
+    room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was left out, each off by u
+    for p in range(i.size):
+        total = rest = size = 0.0
+        for axis in range(a.shape[1]):
+            step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
+            square, square_rest = two_product(step, step)
+            square_rest += 2.0 * step * step_rest + step_rest * step_rest
+            total, total_rest = two_sum(total, square)
+            rest += square_rest + total_rest
+            size += abs(square_rest) + abs(total_rest)
+        total, rest = two_sum(total, rest)
+        root = 0.0 if total < 1e-280 else math.sqrt(total)
+        for _ in range(2):  # it is off by less than two units in the last place
+            square, square_rest = two_product(root, root)
+            over, over_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
+            doubt = room * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
+            if root > 0.0 and over + (over_rest + rest) < doubt:
+                root = np.nextafter(root, 0.0)
+        found[p] = root
+
+
+def _series(terms: tuple[float, ...], t: FloatArray) -> FloatArray:
+    """sum_k terms[k] t^k by Horner's rule."""
+    total = np.full(t.shape, terms[-1])
+    for term in terms[-2::-1]:
+        total *= t
+        total += term
+    return total
+
+
+def _half_versine(degrees: FloatArray) -> FloatArray:
+    """(1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, off by at most (2 e + 32) u of it.
+
+    e u is the relative error of x: constant, product and square make it (2 e + 5) u of x^2, which the function does
+    not amplify. Horner's rule adds 3 u for small x, at most 26 u up to 180 degrees where terms of both signs meet, and
+    the last product u.
+    """
+    t = np.square(degrees * _RADIANS)
+    return _series(_HAVERSINE_TERMS, t) * t
+
+
+def cosine_of_latitude(latitude: FloatArray) -> FloatArray:
+    """Cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
+
+    Beyond 45 degrees it is the sine of the way to the pole, which a double holds exactly.
+    """
+    latitude = np.abs(np.asarray(latitude, dtype=np.float64))
+    low, high = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
+    return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(low), np.sqrt(_half_versine(high)))
+
+
+def great_circle(
+    lat_a: FloatArray, lon_a: FloatArray, cos_a: FloatArray, lat_b: FloatArray, lon_b: FloatArray, cos_b: FloatArray
+) -> FloatArray:
+    """Haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
+
+    Differences of latitude are off by u of themselves, of longitude by 2 u also across the meridian of 180 degrees.
+    So h = sin(d / 2R)^2 is off by at most 60 u of it: less 64 u it is below the exact one. From there on, halving the
+    angle three times, the series and the products err by less than 12 u: less 16 u the distance is below, too.
+    """
+    east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
+    turn, turn_rest = two_sum.py_func(east, -west)  # as it is, on arrays
+    turn = np.where(turn > 180.0, np.abs((360.0 - turn) - turn_rest), turn)  # 360 - turn is exact
+    h = _half_versine(np.abs(lat_a - lat_b)) + (cos_a * cos_b) * _half_versine(turn)
+    h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47), 1.0))
+    for _ in range(3):  # halve the angle until the series of the arcsine converges fast
+        h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
+    return (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h)) * (1.0 - 2.0**-49)
