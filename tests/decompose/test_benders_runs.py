@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -97,6 +98,17 @@ def test_an_interrupt_gives_the_best_so_far_and_a_checkpoint(shared_model, tmp_p
     assert again.bound == whole.bound
     assert again.x.tobytes() == whole.x.tobytes()
     assert again.rounds == whole.rounds
+
+
+def test_a_checkpoint_is_its_owners_own_whatever_the_umask(shared_model, tmp_path):
+    before = os.umask(0)
+    try:
+        with serial() as one:
+            solve(shared_model, one, checkpoint=tmp_path / "c")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "c" / "benders.npz").stat().st_mode) == 0o600
 
 
 def test_a_checkpoint_of_another_model_is_refused(shared_model, random_block_model, tmp_path):

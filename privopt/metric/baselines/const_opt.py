@@ -159,7 +159,7 @@ def solve_const_opt(problem: Any, context: SolveContext) -> Matrix:
             "free_entries": int(form.free.sum()),
             "rows": solution.form.shape[0],
             "columns": solution.form.shape[1],
-            "lp": {"value": solution.objective, "lower_bound": None},
+            "lp": {"value": solution.objective},
         },
         stopped=solution.status != "optimal",
     )

@@ -91,8 +91,12 @@ def write_geo(folder: Path, target: Path) -> Path:
 
 def _replace(target: Path, text: str) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".report-")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    if target.parent.name != PRIVATE:
-        Path(name).chmod(0o644)
-    Path(name).replace(target)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        if target.parent.name != PRIVATE:
+            Path(name).chmod(0o644)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)  # a file that no sum covers would be refused
+        raise
