@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import tempfile
 import weakref
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import attrs
 import numpy as np
@@ -19,6 +21,7 @@ from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.interfaces import Mechanism, Outcome, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
+from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.problems import GeneratedProblem
@@ -200,13 +203,16 @@ class Subject:
 
     def new_folder(self) -> Path:
         """An empty folder that :meth:`close` removes."""
+        self._count += 1
+        folder = self._home() / str(self._count)
+        folder.mkdir()
+        return folder
+
+    def _home(self) -> Path:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privopt-kit-"))
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._count += 1
-        folder = self._folder / str(self._count)
-        folder.mkdir()
-        return folder
+        return self._folder
 
     def close(self) -> None:
         """Remove everything that was written."""
@@ -217,12 +223,15 @@ class Subject:
 
     @contextlib.contextmanager
     def registered(self) -> Iterator[_Watched]:
-        """A block in which the registry holds this mechanism, and what is installed beside it."""
+        """A block in which the registry holds this mechanism, and what is installed beside it.
+
+        What is found to hold inside is remembered for this subject alone: nobody else's folders are believed for it.
+        """
         here = _Watched(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
         known = registry()
         mechanisms = {**known.mechanisms, self.spec.name: here}
         taken: Registry = evolve(discover([]), mechanisms=mechanisms, kinds=known.kinds)
-        with using(taken):
+        with using(taken), patch.dict(os.environ, {CACHE: str(self._home() / "held")}):
             yield here
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:

@@ -36,7 +36,7 @@ from privopt.testing import (
     subject,
     to_toml,
 )
-from privopt.testing.checks import CHECKS
+from privopt.testing.checks import CHECKS, forged
 from privopt.testing.checks.inputs import wrongs
 from privopt.testing.efforts import EFFORTS, effort
 from privopt.testing.exports import exports
@@ -350,3 +350,20 @@ def test_noise_answered_alike_does_not_depend_on_the_input():
 
     assert drawn([1, 2, 3]) == drawn([7, 0, 9])
     assert drawn([1, 2, 3])[0] != drawn([1, 2, 3])[1]
+
+
+def test_a_use_that_does_not_verify_first_is_found(monkeypatch):
+    monkeypatch.setattr(forged, "audit", lambda folder: {})
+    tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+    result = run_check("use-verifies", tried, how="dev")
+    tried.close()
+    assert result.status == "failed"
+    assert "takes the folder all the same" in result.reason
+
+
+def test_what_the_kit_finds_to_hold_is_remembered_for_nobody_else(monkeypatch, tmp_path):
+    monkeypatch.setenv("PRIVOPT_CACHE", str(tmp_path / "mine"))
+    tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+    assert run_check("round-trip", tried, how="dev").status == "passed"
+    tried.close()
+    assert not (tmp_path / "mine").exists()

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from privopt.errors import PrivoptError
+from privopt.run.audit import audit
 from privopt.run.folder import PROBLEM, RESULT, SUMS, sums_text
-from privopt.run.verify import verify
+from privopt.run.report.make import write_report
+from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import ANY_CLAIM, Trial, check
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
@@ -39,6 +41,9 @@ def use_verifies(trial: Trial) -> None:
         with trial.subject.registered():
             if _verifies(folder):
                 trial.fail(f"verify does not notice that {what}", problem)
+            for use in (open_verified, audit, write_report):
+                if _used(use, folder):
+                    trial.fail(f"{what}, and {use.__name__} takes the folder all the same", problem)
 
 
 def _verifies(folder: Path) -> bool:
@@ -46,6 +51,14 @@ def _verifies(folder: Path) -> bool:
         return verify(folder).holds
     except PrivoptError:
         return False
+
+
+def _used(use: Callable[[Path], Any], folder: Path) -> bool:
+    try:
+        use(folder)
+    except PrivoptError:
+        return False
+    return True
 
 
 def _summed(change: Change) -> Change:
