@@ -152,6 +152,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
             problem = read_problem(mechanism, source)
             copy = ProblemCopy.of(source, problem)
         context.check()
+        registered.expect("privacy", mechanism.privacy(problem, method.name), PrivacyConstraint)
         try:
             outcome = mechanism.solve(problem, context)
         except KeyboardInterrupt:
@@ -172,7 +173,6 @@ def _conclude(
 ) -> Claim:
     """Measure the release; refuse what does not hold."""
     privacy = mechanism.privacy(problem, method.name)
-    registered.expect("privacy", privacy, PrivacyConstraint)
     guarantee = privacy.guarantee
     registered.expect("privacy().guarantee", guarantee, Guarantee)
     wanted = mechanism.notion(problem, method.name) or registered.spec.kind_of(method)
