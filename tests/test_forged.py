@@ -13,7 +13,7 @@ from privopt.errors import PrivoptError
 from privopt.registry import registry
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
-from privopt.run.verify import verify
+from privopt.run.verify import load_release, verify
 
 OF_THE_RUN = {"time", "solver"}
 """Of how it went: nobody can check it, and nothing rests on it."""
@@ -225,3 +225,37 @@ def test_epsilon_is_kept_as_the_exact_text_of_the_problem_file(tmp_path, result_
 @pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp"])
 def test_times_of_work_on_secrets_are_whole_seconds(example, result_of, name):
     assert all(isinstance(seconds, int) for seconds in result_of(example(name))["time"].values())
+
+
+def test_a_bound_is_rounded_down_when_it_becomes_a_double(example, result_of):
+    from fractions import Fraction
+
+    from privopt.exact.bounds import float_down, float_up
+
+    for value in (Fraction(1, 10), Fraction(-1, 3), Fraction(0), Fraction(1, 4)):
+        assert Fraction(float_down(value)) <= value <= Fraction(float_up(value))
+    opened = load_release(example("hierarchical-dp"))
+    exact = opened.mechanism.utility(opened.problem, opened.method.name).exactly(opened.release)
+    bound = opened.result["objective"]["lower_bound"]
+    assert bound is None or Fraction(bound) <= exact
+
+
+def test_a_bound_is_below_the_optimum_at_exact_weights(tmp_path, result_of):
+    """One output is the cheapest for every record, so that the optimum is known exactly: all release it."""
+    from fractions import Fraction
+
+    problem = write_toy(tmp_path / "toy", n=4)
+    (tmp_path / "toy" / "prior.csv").write_text("id,p\np0,0.1\np1,0.2\np2,0.3\np3,0.4\n")
+    import numpy as np
+
+    cost = np.full((4, 4), 0.7) + np.arange(16).reshape(4, 4) / 10
+    np.save(tmp_path / "toy" / "c.npy", cost)
+    text = problem.read_text().replace('kind = "distance"', 'kind = "matrix"\ncost = "c.npy"')
+    problem.write_text(text.replace("epsilon = 0.9", "epsilon = 1e-9"))
+    result = result_of(solve("optimal-lp", problem, tmp_path / "out", Options(method="star")).folder)
+    cheapest = sum(
+        Fraction(p) * Fraction(float(c)) for p, c in zip((0.1, 0.2, 0.3, 0.4), cost.min(axis=1), strict=True)
+    )
+    bound = result["objective"]["lower_bound"]
+    assert bound is not None
+    assert Fraction(bound) <= cheapest

@@ -198,7 +198,7 @@ class MetricMechanism(Mechanism):
                 )
         return Outcome(
             release=release,
-            lower_bound=bound,
+            lower_bound=None if bound is None else _for_exact_costs(bound, data.weighted),
             solver=found.solver,
             details={**found.details, **_repair_details(release)},
             stopped=found.stopped,
@@ -250,6 +250,18 @@ class MetricMechanism(Mechanism):
         from privopt.metric.pages import metric_layer
 
         return metric_layer(release, problem.data, self.utility(problem, result["method"]))
+
+
+def _for_exact_costs(bound: float, weighted: NDArray[np.float64]) -> float:
+    """The bound lowered by what rounding may have added to the weights p_i c_ik, which are products of doubles.
+
+    Each weight is off by at most a few units in its last place (2**-53 of it: a share, a cost, their product), so
+    the least loss is off by at most that part of itself where no weight is negative, else of the greatest weights.
+    """
+    if bound == 0.0 or not math.isfinite(bound):
+        return bound
+    size = abs(bound) if weighted.min() >= 0.0 else math.fsum(np.abs(weighted).max(axis=1).tolist())
+    return math.nextafter(bound - size * 2.0**-50, -math.inf)
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> dict[str, Any]:

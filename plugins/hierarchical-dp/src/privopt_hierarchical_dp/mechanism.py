@@ -13,6 +13,7 @@ from attrs import frozen
 
 from privopt import noise
 from privopt.errors import Fault, InputError
+from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_variance, objective_weights, refuse_size
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, measured, sensitivity, spent_on_a_neighbour
@@ -48,6 +49,10 @@ class PostProcessing(UtilityLoss):
 
     def evaluate(self, release: HierarchyRelease) -> float:
         """The objective, exact up to one rounding."""
+        return float(self.exactly(release))
+
+    def exactly(self, release: HierarchyRelease) -> Fraction:
+        """The objective as a rational."""
         depth = release.tree.depth
         settings = self.problem.settings
         weights = objective_weights(settings.level_weights, depth)
@@ -59,7 +64,7 @@ class PostProcessing(UtilityLoss):
         total = Fraction(0)
         for weight, value, target in zip(weights, values, release.noisy, strict=True):
             total += weight / top * _square(value - target)
-        return float(total)
+        return total
 
 
 def _square(difference: Ints) -> int:
@@ -168,9 +173,10 @@ class HierarchicalDP(Mechanism):
             tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, truth=counts
         )
         bound = found.lower_bound
-        value = PostProcessing(problem=problem, method=method).evaluate(release)
         if bound is not None:
-            bound = value if found.proved and bound > value * (1 - 1e-9) else min(bound * (1 - 1e-12), value)
+            value = PostProcessing(problem=problem, method=method).exactly(release)
+            reached = found.proved and bound > value * (1 - Fraction(1, 10**9))
+            bound = float_down(value if reached else min(Fraction(bound) * (1 - Fraction(1, 10**12)), value))
         return Outcome(
             release=release,
             lower_bound=bound,
