@@ -13,6 +13,7 @@ FAULTS = [
     ("guarantee-stated", matrix.GuaranteeMisstated, "metric-dp"),
     ("evidence", noise.CalledProved, "local-dp"),
     ("evidence", noise.TrueCountsCalledProved, "local-dp"),
+    ("vacuous-guarantee", matrix.NothingIsNear, "metric-dp"),
     ("no-mutation", matrix.Mutates, "metric-dp"),
     ("seed-determinism", matrix.SeedIgnored, "metric-dp"),
     ("seed-determinism", matrix.WorkerDependent, "metric-dp"),

@@ -5,16 +5,22 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
+from privopt.errors import PrivoptError
+from privopt.metric.data import MetricData
 from privopt.testing.checks.base import ANY_CLAIM, LITTLE, Trial, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
-from privopt.testing.under_trial import Run
+from privopt.testing.under_trial import Run, told
 
 __all__: list[str] = []
 
 DRAWS: Final = 12
 """Runs on one problem that show whether its release is a draw."""
+
+
+TINY: Final = 1e-12
+"""A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
 
 
 def _evidence(run: Run) -> Any:
@@ -61,3 +67,38 @@ def _always(trial: Trial, problem: GeneratedProblem) -> dict[str, bytes] | None:
     first = artefact(trial.run(problem).folder)
     again = (artefact(trial.run(problem, fresh=number).folder) for number in range(1, DRAWS))
     return first if all(other == first for other in again) else None
+
+
+@check("vacuous-guarantee", kinds=ANY_CLAIM, private=True)
+def vacuous_guarantee(trial: Trial) -> None:
+    """A certificate holds only where some condition keeps inputs alike, or there is nothing to keep apart."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    _not_vacuous(trial, problem, run)
+    if isinstance(getattr(run.problem, "data", None), MetricData):
+        nothing_near = problem.with_key("privacy.neighbours_within", TINY)
+        run = trial.attempt(nothing_near)  # a problem class without that key refuses it
+        if run.error is None:
+            _not_vacuous(trial, nothing_near, run)
+        elif not isinstance(run.error, PrivoptError):
+            trial.fail(f"with nothing within reach solve raised {told(run.error)}; wanted a PrivoptError", nothing_near)
+
+
+def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
+    assert run.result is not None
+    stated = run.result["certificate"]
+    if stated["holds"] is not True:
+        return
+    data = getattr(run.problem, "data", None)
+    if isinstance(data, MetricData):
+        apart = bool((data.metric.table()[: len(data.records), : len(data.records)] > 0).any())
+        empty = apart and (stated["checked"] == 0 or not (data.distances > 0).any())
+    else:
+        make = trial.subject.profile.neighbours
+        empty = stated["checked"] == 0 and (make is None or any(True for _ in make(problem)))
+    if empty:
+        trial.fail(
+            f"the certificate holds by {stated['checked']} conditions, none of which keeps inputs alike that are "
+            "apart: it promises nothing; wanted the problem refused, or holds false",
+            problem,
+        )

@@ -114,6 +114,24 @@ class EpsilonOnePercent(_Unchecked):
         return evolve(release, weights=repair(z, data.pairs, data.distances, wrong, loss=data.weighted).weights)
 
 
+class NothingIsNear(_Unchecked):
+    """Gives every record its own output where its constraint finds nobody near: 0 conditions, and they hold."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _Vacuous.of(problem.data)
+
+    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
+        weights = np.zeros_like(release.weights)
+        weights[np.arange(len(weights)), np.arange(len(weights)) % weights.shape[1]] = UNIT
+        return evolve(release, weights=weights)
+
+
+class _Vacuous(MetricDP):
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        nobody = evolve(release, pairs=np.empty((0, 2), dtype=np.int64), distances=np.empty(0))
+        return MetricDP.measure(self, nobody, executor=executor)
+
+
 class HonestOnePercent(RightMatrix):
     """The same, under a constraint that measures: the pipeline refuses it."""
 
