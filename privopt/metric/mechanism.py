@@ -198,7 +198,7 @@ class MetricMechanism(Mechanism):
                 )
         return Outcome(
             release=release,
-            lower_bound=None if bound is None else _for_exact_costs(bound, data.weighted),
+            lower_bound=None if bound is None else _for_exact_costs(bound, loss.weighted),
             solver=found.solver,
             details={**found.details, **_repair_details(release)},
             stopped=found.stopped,
