@@ -196,9 +196,10 @@ class MetricMechanism(Mechanism):
                     found.multipliers,
                     executor=context.executor,
                 )
+                bound = _for_exact_costs(bound, loss.weighted)
         return Outcome(
             release=release,
-            lower_bound=None if bound is None else _for_exact_costs(bound, loss.weighted),
+            lower_bound=bound,
             solver=found.solver,
             details={**found.details, **_repair_details(release)},
             stopped=found.stopped,
