@@ -10,6 +10,7 @@ import pytest
 from examples import EXAMPLES
 
 from privopt.metric import figures
+from privopt.run.folder import sums_text
 from privopt.run.report import svg, theme
 from privopt.run.report.claim import claim
 from privopt.run.report.make import write_figures, write_report
@@ -179,6 +180,7 @@ def test_a_slow_start_leaves_no_figure_out(name, example, tmp_path):
         result = json.loads((folder / "result.json").read_text("utf-8"))
         result["time"]["solve"] = seconds
         (folder / "result.json").write_text(json.dumps(result), "utf-8")
+        (folder / "SHA256SUMS").write_text(sums_text(folder), "utf-8")
         pages.append(write_report(folder).read_text("utf-8"))
     assert pages[0].count("<figure") == pages[1].count("<figure") > 0
 
