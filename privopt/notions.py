@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from attrs import frozen
 
@@ -12,6 +12,9 @@ from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint
 
 __all__ = ["LocalDP", "NoGuarantee", "PureDP", "factor"]
+
+
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
 def factor(epsilon: float) -> str:
@@ -27,7 +30,7 @@ def factor(epsilon: float) -> str:
     return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
 
 
-class _Additive(PrivacyConstraint):
+class _Additive(PrivacyConstraint[R_contra]):
     checks: ClassVar[frozenset[str]] = frozenset({"noise"})
 
     @classmethod
@@ -37,7 +40,7 @@ class _Additive(PrivacyConstraint):
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
 
-class PureDP(_Additive):
+class PureDP(_Additive[R_contra]):
     """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), kept by fresh noise.
 
     A mechanism's own constraint subclasses it, and says which inputs are neighbours in its guarantee's statement.
@@ -55,7 +58,7 @@ class PureDP(_Additive):
         )
 
 
-class LocalDP(_Additive):
+class LocalDP(_Additive[R_contra]):
     """epsilon-differential privacy of each sender's own report, also towards the server (Kasiviswanathan et al. 2011).
 
     A mechanism's own constraint subclasses it.
@@ -75,7 +78,7 @@ class LocalDP(_Additive):
 
 
 @frozen(kw_only=True)
-class NoGuarantee(PrivacyConstraint):
+class NoGuarantee(PrivacyConstraint[object]):
     """Claims nothing and measures nothing.
 
     >>> NoGuarantee(reason="no noise is added").measure(None).holds is None
@@ -103,7 +106,7 @@ class NoGuarantee(PrivacyConstraint):
         """Kind ``"none"``, with the reason."""
         return Guarantee(kind="none", statement=f"No privacy guarantee: {self.reason}.")
 
-    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: object, *, executor: Executor | None = None) -> Certificate:
         """Nothing to measure: ``holds`` is None."""
         return Certificate(
             holds=None,

@@ -73,7 +73,7 @@ class Kind(_Brought[KindSpec]):
 class Registered(_Brought[MechanismSpec]):
     """A mechanism and the distribution that brings it."""
 
-    def load(self) -> Mechanism:
+    def load(self) -> Mechanism[Any, Any]:
         """Import the mechanism's code and make it.
 
         Raises:
@@ -81,7 +81,7 @@ class Registered(_Brought[MechanismSpec]):
         """
         cls = self._class(_MECHANISM)
         try:
-            made: Mechanism = cls()
+            made: Mechanism[Any, Any] = cls()
         except TypeError as error:
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
         return made
@@ -93,9 +93,10 @@ class Registered(_Brought[MechanismSpec]):
             RegistryError: naming distribution, mechanism, method, what came and what was wanted.
         """
         if not isinstance(made, wanted):
+            room = ".".join(wanted.__module__.split(".")[:2])  # where plugins import it from
             raise RegistryError(
                 f"{self.plugin}: {self.spec.name}: {method}() returned {type(made).__name__}, "
-                f"wanted {wanted.__module__}.{wanted.__name__}; nothing written"
+                f"wanted {room}.{wanted.__name__}; nothing written"
             )
 
     def method(self, name: str | None) -> MethodSpec:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from toys import TOY, write_toy
 
-from privopt.errors import InfeasibleError, InputError, SolverError, UsageError
+from privopt.errors import DoesNotHoldError, InfeasibleError, InputError, SolverError, UsageError
 from privopt.run.folder import check_sums, jsonable, sums_text
 from privopt.run.publish import new_folder
 from privopt.run.solve import Options, solve
@@ -203,7 +203,7 @@ def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_to
     folder = copy(solved_toy, tmp_path / "out")
     edit(folder, change)
     assert any(word in line for line in verify(folder).complaints)
-    with pytest.raises(InputError, match=re.escape(word)):
+    with pytest.raises(DoesNotHoldError, match=re.escape(word)):
         audit(folder)
 
 

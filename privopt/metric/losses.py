@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 @frozen(kw_only=True, eq=False)
-class ExpectedLoss(UtilityLoss):
+class ExpectedLoss(UtilityLoss[MatrixRelease]):
     """Expected loss under the prior: sum over records i and outputs k of p_i c_ik z_ik.
 
     Attributes:
@@ -62,7 +62,7 @@ class ExpectedLoss(UtilityLoss):
         return math.fsum(rows) / float(UNIT)
 
 
-def costs_of(loss: UtilityLoss, data: MetricData) -> MetricData | None:
+def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
     """A problem's data with the costs that a mechanism's own loss judges by, for figures; None where it has none.
 
     Costs of records of probability 0, which an expected loss does not tell, are 0.

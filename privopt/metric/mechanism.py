@@ -127,7 +127,7 @@ def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind"
     return Multipliers(forward=forward, backward=backward)
 
 
-class MetricMechanism(Mechanism):
+class MetricMechanism(Mechanism[Any, Any]):
     """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`."""
 
     problem_class = MetricProblem
@@ -159,11 +159,11 @@ class MetricMechanism(Mechanism):
         """That of ``[privacy] kind``, for methods that take any."""
         return problem.privacy.kind if method in self.any_notion else None
 
-    def utility(self, problem: Any, method: str) -> UtilityLoss:
+    def utility(self, problem: Any, method: str) -> UtilityLoss[MatrixRelease]:
         """Expected loss under the prior."""
         return ExpectedLoss.of(problem.data)
 
-    def solve(self, problem: Any, context: SolveContext) -> Outcome:
+    def solve(self, problem: Any, context: SolveContext) -> Outcome[MatrixRelease]:
         """Find a matrix, repair it into integers, bound what any other could reach.
 
         Raises:
@@ -265,7 +265,7 @@ def _for_exact_costs(bound: float, weighted: NDArray[np.float64]) -> float:
     return math.nextafter(bound - size * 2.0**-50, -math.inf)
 
 
-def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> dict[str, Any]:
+def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
     """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
 
     ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of

@@ -47,7 +47,7 @@ def losses_beside(data: MetricData | None, result: Mapping[str, Any]) -> list[tu
 
 
 def metric_figures(
-    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss
+    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss[MatrixRelease]
 ) -> dict[str, Figure]:
     """The report's figures by file name, losses as the mechanism's own loss has them."""
     costed = costs_of(loss, data)
@@ -67,7 +67,7 @@ def metric_figures(
 
 
 def metric_sections(
-    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss
+    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
     """The body of the report, losses as the mechanism's own loss has them."""
     made = metric_figures(release, data, result, loss)
@@ -106,7 +106,7 @@ def _maps(made: Mapping[str, Figure]) -> Section:
     return pair_section("Loss and privacy over the map", drawings, lead)
 
 
-def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> Layer | None:
+def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
     """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
     if data.records.kind not in ("geographic", "planar"):
         return None
@@ -182,7 +182,7 @@ def _beside(data: MetricData | None, result: Mapping[str, Any], unit: str, drawn
     return Section(title="Loss beside bound and baselines", lead=lead, html=figure + shown)
 
 
-def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss) -> Explored:
+def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Explored:
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)
     lost, spent = "expected loss", "share of epsilon used"

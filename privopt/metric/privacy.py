@@ -36,7 +36,7 @@ _SCOPES = {
 }
 
 
-class MatrixConstraint(PrivacyConstraint):
+class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
     """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
 
     checks: ClassVar[frozenset[str]] = frozenset({"matrix"})

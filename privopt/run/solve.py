@@ -165,9 +165,9 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
 def _conclude(
     registered: Registered,
     method: MethodSpec,
-    mechanism: Mechanism,
+    mechanism: Mechanism[Any, Any],
     problem: Any,
-    outcome: Outcome,
+    outcome: Outcome[Any],
     context: SolveContext,
     options: Options,
 ) -> Claim:
@@ -216,7 +216,7 @@ def _conclude(
     )
 
 
-def _told(outcome: Outcome) -> dict[str, Any]:
+def _told(outcome: Outcome[Any]) -> dict[str, Any]:
     return {name: value for name, value in outcome.details.items() if name != LP}
 
 
@@ -243,13 +243,13 @@ def _times(problem: Any, context: SolveContext, start: float) -> dict[str, float
 
 def _write(
     registered: Registered,
-    mechanism: Mechanism,
+    mechanism: Mechanism[Any, Any],
     problem: Any,
     copy: ProblemCopy,
     out: Path,
     options: Options,
     context: SolveContext,
-    outcome: Outcome,
+    outcome: Outcome[Any],
     claim: Claim,
     start: float,
 ) -> Solved:

@@ -46,7 +46,7 @@ class Opened:
     folder: Path
     registered: Registered
     method: MethodSpec
-    mechanism: Mechanism
+    mechanism: Mechanism[Any, Any]
     problem: Any
     release: Any
     result: Mapping[str, Any]
@@ -104,7 +104,7 @@ class Verdict:
         }
 
 
-def read_problem(mechanism: Mechanism, source: Path | File, *, public: bool = False) -> Any:
+def read_problem(mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False) -> Any:
     """Read a problem file as a mechanism declares it; tables of other mechanisms may stand in it too."""
     return load_problem(mechanism.problem_class, source, public=public, ignore=registry().mechanisms.keys())
 

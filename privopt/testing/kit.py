@@ -14,7 +14,7 @@ __all__ = ["conformance"]
 
 
 def conformance(
-    mechanism: str | type[Mechanism],
+    mechanism: str | type[Mechanism[Any, Any]],
     *,
     spec: MechanismSpec | None = None,
     guarantee: str = "",
@@ -83,7 +83,7 @@ def conformance(
     return conforms
 
 
-def _spec(mechanism: str | type[Mechanism], spec: MechanismSpec | None, guarantee: str) -> MechanismSpec:
+def _spec(mechanism: str | type[Mechanism[Any, Any]], spec: MechanismSpec | None, guarantee: str) -> MechanismSpec:
     if isinstance(mechanism, str):
         return registry().get(mechanism).spec
     from privopt.testing.under_trial import spec_of

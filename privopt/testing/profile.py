@@ -110,7 +110,7 @@ class Profile:
     expected_failures: Mapping[str, str] = field(factory=dict)
 
 
-def profile_of(mechanism: Mechanism) -> Profile:
+def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
     """The profile that a mechanism names, or the default of its problem class.
 
     Raises:

@@ -44,7 +44,7 @@ class Seen:
     """
 
     problem: Any
-    outcome: Outcome
+    outcome: Outcome[Any]
     changed: tuple[str, ...]
 
 
@@ -128,20 +128,20 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, 
 class _Watched(Registered):
     """A registered mechanism whose ``solve`` notes what goes in and comes out."""
 
-    mechanism_class: type[Mechanism]
+    mechanism_class: type[Mechanism[Any, Any]]
     notes: list[Seen] = field(factory=list, eq=False)
 
-    def load(self) -> Mechanism:
+    def load(self) -> Mechanism[Any, Any]:
         cls, notes = self.mechanism_class, self.notes
 
-        def watched(self: Mechanism, problem: Any, context: SolveContext) -> Outcome:
+        def watched(self: Mechanism[Any, Any], problem: Any, context: SolveContext) -> Outcome[Any]:
             before = fingerprint(problem)
             outcome = cls.solve(self, problem, context)
             notes.append(Seen(problem=problem, outcome=outcome, changed=_changes(before, fingerprint(problem))))
             return outcome
 
         body = {"solve": watched, "__module__": cls.__module__, "__doc__": cls.__doc__}
-        made: Mechanism = type(cls.__name__, (cls,), body)()
+        made: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
         return made
 
 
@@ -160,7 +160,7 @@ class Subject:
     """
 
     spec: MechanismSpec
-    mechanism_class: type[Mechanism]
+    mechanism_class: type[Mechanism[Any, Any]]
     method: MethodSpec
     profile: Profile
     kind: str
@@ -183,7 +183,7 @@ class Subject:
         return self.kind in ("pure-dp", "local-dp")
 
     @property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self) -> Mechanism[Any, Any]:
         """A fresh instance, not watched."""
         return self.mechanism_class()
 
@@ -269,7 +269,7 @@ class Subject:
         return evolve(made, result=solved.result, seen=here.notes[-1])
 
 
-def spec_of(cls: type[Mechanism], guarantee: str) -> MechanismSpec:
+def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
     """What a class would be registered as: one method, called solve.
 
     Raises:
@@ -289,7 +289,7 @@ def spec_of(cls: type[Mechanism], guarantee: str) -> MechanismSpec:
 
 
 def subject(
-    mechanism: str | type[Mechanism],
+    mechanism: str | type[Mechanism[Any, Any]],
     method: str | None = None,
     *,
     spec: MechanismSpec | None = None,

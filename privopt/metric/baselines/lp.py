@@ -11,6 +11,7 @@ from privopt.metric.privacy import MatrixConstraint, both_ways
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
     from privopt.metric.optimal.instance import Instance, Solution
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss) -> Model:
+def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> Model:
     """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
 
     Where the notion is kept along paths, pairs that others imply exactly are left out of the model (the shortest
@@ -44,7 +45,9 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     return m
 
 
-def solve_full(problem: Any, privacy: MatrixConstraint, utility: UtilityLoss, context: SolveContext) -> Matrix:
+def solve_full(
+    problem: Any, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
+) -> Matrix:
     """The whole LP by CBC or HiGHS.
 
     Raises:

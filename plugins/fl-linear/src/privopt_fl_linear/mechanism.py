@@ -34,7 +34,7 @@ RERUN = 100_000
 """Locations up to which ``verify`` also lets ``auto`` choose again."""
 
 
-class FLLinear(Mechanism):
+class FLLinear(Mechanism[FLProblem, FLRelease]):
     """Facility location with linear facility costs under local differential privacy."""
 
     problem_class = FLProblem
@@ -42,7 +42,7 @@ class FLLinear(Mechanism):
     scope = COVERED
     kit = "privopt_fl_linear.kit:PROFILE"
 
-    def privacy(self, problem: FLProblem, method: str) -> PrivacyConstraint:
+    def privacy(self, problem: FLProblem, method: str) -> PrivacyConstraint[FLRelease]:
         """Local DP by the noise of each location, or nothing."""
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
@@ -52,7 +52,7 @@ class FLLinear(Mechanism):
         """Capacity cost plus connection cost at the noisy counts."""
         return CostAtCounts(site=problem.data.site)
 
-    def solve(self, problem: FLProblem, context: SolveContext) -> Outcome:
+    def solve(self, problem: FLProblem, context: SolveContext) -> Outcome[FLRelease]:
         """Run one of the three algorithms."""
         if context.method == "optimal":
             return _solve_openly(problem, context)
@@ -352,7 +352,7 @@ def _truth(problem: FLProblem, method: str, plan: Plan, clients: Any) -> dict[st
     return truth
 
 
-def _solve_openly(problem: FLProblem, context: SolveContext) -> Outcome:
+def _solve_openly(problem: FLProblem, context: SolveContext) -> Outcome[FLRelease]:
     """Algorithm 1, or the integer program where opening costs something."""
     data = problem.data
     if data.clients is None:

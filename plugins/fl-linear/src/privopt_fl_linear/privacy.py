@@ -33,7 +33,7 @@ SENSITIVITY = 1
 
 
 @frozen(kw_only=True)
-class LocalLaplace(PrivacyConstraint):
+class LocalLaplace(PrivacyConstraint[FLRelease]):
     """Each location's count with Laplace noise of scale 1 / epsilon: Theorems 1 and 5.
 
     Attributes:
@@ -80,7 +80,7 @@ class LocalLaplace(PrivacyConstraint):
 
 
 @frozen(kw_only=True, eq=False)
-class CostAtCounts(UtilityLoss):
+class CostAtCounts(UtilityLoss[FLRelease]):
     """Capacity cost plus connection cost at the counts that the release carries (plus opening costs).
 
     Attributes:

@@ -31,7 +31,7 @@ __all__ = ["HierarchicalDP", "PostProcessing", "draw"]
 
 
 @frozen(kw_only=True)
-class PostProcessing(UtilityLoss):
+class PostProcessing(UtilityLoss[HierarchyRelease]):
     """The post-processing objective: weighted squared distance of the release from the noisy values.
 
     sum over levels of w_l |x - noisy|^2, on what the method measured (counts, cumulative counts or
@@ -109,7 +109,7 @@ PROGRAM_SCALE = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
-class HierarchicalDP(Mechanism):
+class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
     """Counts of groups by size in a hierarchy of regions, under pure differential privacy."""
 
     problem_class: ClassVar[type] = HierarchyProblem
@@ -117,17 +117,17 @@ class HierarchicalDP(Mechanism):
     scope: ClassVar[str] = statement(totals=False, most=1)
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
 
-    def privacy(self, problem: HierarchyProblem, method: str) -> PrivacyConstraint:
+    def privacy(self, problem: HierarchyProblem, method: str) -> PrivacyConstraint[HierarchyRelease]:
         """Noise on every level; the published chain claims nothing."""
         if method == "cumulative-chain-as-published":
             return PublishedChain(problem=problem)
         return LevelNoise(problem=problem, method=method)
 
-    def utility(self, problem: HierarchyProblem, method: str) -> UtilityLoss:
+    def utility(self, problem: HierarchyProblem, method: str) -> UtilityLoss[HierarchyRelease]:
         """The post-processing objective at the noisy values."""
         return PostProcessing(problem=problem, method=method)
 
-    def solve(self, problem: HierarchyProblem, context: SolveContext) -> Outcome:
+    def solve(self, problem: HierarchyProblem, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Measure with noise, fit, publish.
 
         Raises:

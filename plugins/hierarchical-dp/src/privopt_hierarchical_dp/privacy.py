@@ -10,11 +10,11 @@ from attrs import frozen
 from privopt.exact.bounds import float_up
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.release import HierarchyRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt_hierarchical_dp.problem import HierarchyProblem
-    from privopt_hierarchical_dp.release import HierarchyRelease
 
 __all__ = ["LevelNoise", "PublishedChain", "statement"]
 
@@ -34,7 +34,7 @@ def statement(*, totals: bool, most: int) -> str:
 
 
 @frozen(kw_only=True)
-class LevelNoise(PrivacyConstraint):
+class LevelNoise(PrivacyConstraint[HierarchyRelease]):
     """Pure differential privacy by double geometric noise on every level.
 
     Attributes:
@@ -100,7 +100,7 @@ class LevelNoise(PrivacyConstraint):
 
 
 @frozen(kw_only=True)
-class PublishedChain(PrivacyConstraint):
+class PublishedChain(PrivacyConstraint[HierarchyRelease]):
     """The chain of section 9.2: no guarantee at its epsilon.
 
     Attributes:

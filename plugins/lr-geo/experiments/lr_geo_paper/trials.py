@@ -138,7 +138,7 @@ def trial(
     return found
 
 
-def _mechanism(chosen: Method) -> tuple[Mechanism, type]:
+def _mechanism(chosen: Method) -> tuple[Mechanism[Any, Any], type]:
     if chosen.mechanism == "lr-geo":
         return LRGeo(), LRGeoProblem
     kind = ConstOptProblem if chosen.mechanism == "const-opt" else MetricProblem

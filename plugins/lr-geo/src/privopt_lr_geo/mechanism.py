@@ -47,7 +47,7 @@ PATIENCE: Final = 60.0
 
 
 @frozen(kw_only=True, eq=False)
-class MeanOfUsers(UtilityLoss):
+class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     """Mean over the users of the true cost of the row that each really uses.
 
     Attributes:
@@ -116,7 +116,7 @@ def clients_of(
     return clients
 
 
-class LRGeo(Mechanism):
+class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
     """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025)."""
 
     problem_class = LRGeoProblem
@@ -130,21 +130,21 @@ class LRGeo(Mechanism):
         "uploaded."
     )
 
-    def privacy(self, problem: LRGeoProblem, method: str) -> PrivacyConstraint:
+    def privacy(self, problem: LRGeoProblem, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Every pair of records (exact), or each user's own matrix."""
         if method == "exact":
             return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.lr_geo.radius)
 
-    def utility(self, problem: LRGeoProblem, method: str) -> UtilityLoss:
+    def utility(self, problem: LRGeoProblem, method: str) -> UtilityLoss[LRGeoRelease]:
         """Mean true cost of the users' own rows."""
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
-    def solve(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
+    def solve(self, problem: LRGeoProblem, context: SolveContext) -> Outcome[LRGeoRelease]:
         """By the method asked for."""
         return self._exact(problem, context) if context.method == "exact" else self._central(problem, context)
 
-    def _exact(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
+    def _exact(self, problem: LRGeoProblem, context: SolveContext) -> Outcome[LRGeoRelease]:
         data, users = problem.data, problem.users
         with context.timed("solve"):
             found = solve_exact(data, context)
@@ -162,13 +162,17 @@ class LRGeo(Mechanism):
         lp = {"value": population_loss(found.whole, data), "lower_bound": found.lower_bound}
         return Outcome(release=release, solver=found.solver, details={"lp": lp, **found.details}, stopped=found.stopped)
 
-    def details(self, problem: LRGeoProblem, release: Any, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+    def details(
+        self, problem: LRGeoProblem, release: LRGeoRelease, method: str, told: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Sizes; what the whole population loses (exact), or how far rows of different users violate the inequality."""
         data = problem.data
         if method == "exact":
+            assert release.published is not None  # what its certificate was measured on
             value = population_loss(release.published.whole, data)
             population = {"value": value, "exponential": exponential_loss(data)}
             return {"users": len(problem.users), "population": population}
+        assert release.matrices is not None  # as above
         sizes = [len(matrix.records) for matrix in release.matrices.values()]
         return {
             "users": len(problem.users),
@@ -176,7 +180,7 @@ class LRGeo(Mechanism):
             "gv": across_users(data, release, release.matrices),
         }
 
-    def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome:
+    def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome[LRGeoRelease]:
         data, options = problem.data, problem.lr_geo
         with context.timed("build"):
             data.required  # noqa: B018  (loaded here, so that building is timed as such)
@@ -254,7 +258,7 @@ class LRGeo(Mechanism):
             stopped=True,
         )
 
-    def verify(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -292,7 +296,7 @@ class LRGeo(Mechanism):
                 lines.append(f"mechanism.npz: weights: row {name} is not that of the user's own matrix")
         return lines[:20]
 
-    def audit(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
         from privopt.metric import attack
         from privopt_lr_geo.threats import attack_server
@@ -319,19 +323,19 @@ class LRGeo(Mechanism):
             found["bounds"] = cost_bounds(problem, chosen[:BOUNDED], costs, release.matrices, seconds=PATIENCE)
         return found
 
-    def report(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
         from privopt_lr_geo.sections import sections
 
         return sections(problem, release, result)
 
-    def figures(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Bounds by round, and one user's row."""
         from privopt_lr_geo.sections import figures
 
         return figures(problem, release, result)
 
-    def geo(self, problem: LRGeoProblem, release: Any, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Layer | None:
         """Users with their losses, and outputs with how often users release them."""
         from privopt_lr_geo.sections import map_layer
 

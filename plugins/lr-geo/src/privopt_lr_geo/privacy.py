@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
 from privopt.errors import Fault, InputError
 from privopt.exact import certify
 from privopt.interfaces import Certificate
+from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MetricDP
 from privopt_lr_geo.exact import certified_pairs
+from privopt_lr_geo.release import LRGeoRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
@@ -44,13 +46,13 @@ class OwnMatrices(MetricDP):
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
         return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope="own-matrix", statement=statement, extra=extra)
 
-    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify each user's matrix over the pairs inside its LR set.
 
         Raises:
             InputError: the matrices are private and not here.
         """
-        if release.matrices is None:
+        if not isinstance(release, LRGeoRelease) or release.matrices is None:
             wanted = "each user's matrix: this guarantee can only be checked by who has private/"
             raise InputError([Fault("private/matrices", "", "nothing", wanted)])
         parts = [(user, super(OwnMatrices, self).measure(m, executor=executor)) for user, m in release.matrices.items()]
@@ -82,13 +84,13 @@ class EveryRow(MetricDP):
             data=data,
         )
 
-    def measure(self, release: Any, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify every record's row, computed again from what is published.
 
         Raises:
             InputError: nothing is published.
         """
-        if release.published is None:
+        if not isinstance(release, LRGeoRelease) or release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
         assert self.data is not None  # over() gives it
         pairs, distances, over = certified_pairs(self.data)

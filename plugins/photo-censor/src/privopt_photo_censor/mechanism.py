@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PhotoCensor"]
 
 
-class PhotoCensor(Mechanism):
+class PhotoCensor(Mechanism[PhotoProblem, Deletions]):
     """Which photos not to post, so that their classifier does not find the place."""
 
     problem_class = PhotoProblem
@@ -39,15 +39,15 @@ class PhotoCensor(Mechanism):
         "who knows more than the photos"
     )
 
-    def privacy(self, problem: PhotoProblem, method: str) -> PrivacyConstraint:
+    def privacy(self, problem: PhotoProblem, method: str) -> PrivacyConstraint[Deletions]:
         """The top-k guarantee, by the same exact rank for every method."""
         return TopK(album=problem.loaded, task=problem.task, listing=problem.listing)
 
-    def utility(self, problem: PhotoProblem, method: str) -> UtilityLoss:
+    def utility(self, problem: PhotoProblem, method: str) -> UtilityLoss[Deletions]:
         """Photos deleted, or under a budget the protected k."""
         return Deleted() if problem.task.top_k is not None else ProtectedK(album=problem.loaded)
 
-    def solve(self, problem: PhotoProblem, context: SolveContext) -> Outcome:
+    def solve(self, problem: PhotoProblem, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos."""
         with context.timed("build"):
             album = problem.loaded

@@ -10,17 +10,17 @@ from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
 from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.release import Deletions
 from privopt_photo_censor.scores import Album, Listing, Task, some
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_photo_censor.release import Deletions
 
 __all__ = ["Deleted", "ProtectedK", "TopK"]
 
 
 @frozen(kw_only=True, eq=False)
-class TopK(PrivacyConstraint):
+class TopK(PrivacyConstraint[Deletions]):
     """The true location is not among the k locations that the classifier finds most likely (paper, (3))."""
 
     kind: ClassVar[str] = "top-k"
@@ -117,7 +117,7 @@ class TopK(PrivacyConstraint):
         )
 
 
-class Deleted(UtilityLoss):
+class Deleted(UtilityLoss[Deletions]):
     """Photos deleted."""
 
     unit = "photos"
@@ -128,7 +128,7 @@ class Deleted(UtilityLoss):
 
 
 @frozen(kw_only=True, eq=False)
-class ProtectedK(UtilityLoss):
+class ProtectedK(UtilityLoss[Deletions]):
     """Locations at or above the true one."""
 
     album: Album

@@ -1,0 +1,29 @@
+"""The abstract classes that a plugin implements, and the values they exchange.
+
+A mechanism takes a problem to an :class:`Outcome`; the pipeline (:mod:`privopt.run.solve`) measures the
+release it holds with the mechanism's own :class:`PrivacyConstraint`, evaluates it with its
+:class:`UtilityLoss`, and writes it only if the certificate holds. What is claimed
+(:class:`Guarantee`) and what was measured (:class:`Certificate`) are different types; so are a problem as its file
+declares it and what a mechanism works on (:meth:`Mechanism.load`).
+"""
+
+from privopt.interfaces.claims import AGAIN, Certificate, Evidence, Guarantee, Objective
+from privopt.interfaces.mechanism import Mechanism
+from privopt.interfaces.seams import Decomposer, PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces.work import Outcome, Progress, SolveContext
+
+__all__ = [
+    "AGAIN",
+    "Certificate",
+    "Decomposer",
+    "Evidence",
+    "Guarantee",
+    "Mechanism",
+    "Objective",
+    "Outcome",
+    "PrivacyConstraint",
+    "Progress",
+    "Release",
+    "SolveContext",
+    "UtilityLoss",
+]

@@ -1,0 +1,151 @@
+"""What is claimed of a release, what was measured of it, and what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final, Literal, get_args
+
+from attrs import field, frozen
+from attrs.validators import in_
+
+from privopt.declare.exact_text import exact_text
+from privopt.declare.notebook import card
+
+__all__ = ["AGAIN", "Certificate", "Evidence", "Guarantee", "Objective"]
+
+AGAIN: Final = "A second release of the same secret: it spends epsilon again."
+"""What no notion covers, in a report's words."""
+
+Evidence = Literal["proved", "declared", "none"]
+"""What a claim rests on: measured on the release itself; noise whose scale and sensitivity were checked, while that it
+was drawn is its maker's word; or no guarantee at all."""
+
+
+@frozen(kw_only=True)
+class Guarantee:
+    """What is claimed of a release.
+
+    >>> Guarantee(kind="metric-dp", epsilon=Fraction(1), unit="per km", scope="all-pairs").to_json()["epsilon"]
+    1.0
+
+    Attributes:
+        kind: name of a registered notion of privacy.
+        epsilon: exact value; None where the kind has none. ``result.json`` holds it as the nearest double, and exactly
+            in ``epsilon_text``: the decimal of the problem file, which is what is claimed.
+        unit: of epsilon, e.g. ``"per km"`` or ``"per group"``.
+        scope: which pairs or neighbours: ``"all-pairs"``, ``"neighbours"``, ``"own-matrix"`` for metric DP.
+        statement: the promise in words: which inputs it makes alike, and against whom it holds.
+        seeded: True where the noise of this release came from ``--seed``; then it is not private.
+        extra: further fields of ``result.json``.
+    """
+
+    kind: str
+    epsilon: Fraction | None = None
+    unit: str = ""
+    scope: str = ""
+    statement: str = ""
+    seeded: bool = False
+    extra: Mapping[str, Any] = field(factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``guarantee`` object of result.json."""
+        shown: dict[str, Any] = {
+            "kind": self.kind,
+            "epsilon": None if self.epsilon is None else float(self.epsilon),
+            "epsilon_text": None if self.epsilon is None else exact_text(self.epsilon),
+            "unit": self.unit,
+            "scope": self.scope,
+            "statement": self.statement,
+            **self.extra,
+        }
+        if self.seeded:
+            shown["seeded"] = True
+            shown["warning"] = "seeded, not private"
+        return shown
+
+    def _repr_html_(self) -> str:
+        return card("Guarantee", {name: value for name, value in self.to_json().items() if value not in (None, "")})
+
+
+@frozen(kw_only=True)
+class Certificate:
+    """What was checked of a release, in exact arithmetic.
+
+    Attributes:
+        holds: whether the release keeps the guarantee; None where nothing is claimed.
+        evidence: ``"proved"`` where the release itself was measured, ``"declared"`` where noise is its maker's word,
+            ``"none"`` where nothing is claimed.
+        rests_on: where the evidence is ``"declared"``, what nobody can check from the release, in words.
+        kind: guarantee kind it was measured for.
+        worst: greatest value found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
+        allowed: the greatest value permitted, same unit.
+        checked: number of conditions checked (metric DP: pairs times outputs).
+        arithmetic: what the decision rests on, in words.
+        notes: further fields of ``result.json``.
+        failures: what failed, one line each, worst first.
+    """
+
+    holds: bool | None
+    evidence: Evidence = field(validator=in_(get_args(Evidence)))
+    kind: str
+    worst: float | None
+    allowed: float | None
+    checked: int
+    arithmetic: str
+    rests_on: str = ""
+    notes: Mapping[str, Any] = field(factory=dict)
+    failures: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``certificate`` object of result.json."""
+        return {
+            "holds": self.holds,
+            "evidence": self.evidence,
+            "kind": self.kind,
+            "worst": self.worst,
+            "allowed": self.allowed,
+            "checked": self.checked,
+            "arithmetic": self.arithmetic,
+            **({"rests_on": self.rests_on} if self.rests_on else {}),
+            **self.notes,
+        }
+
+    def _repr_html_(self) -> str:
+        told = {True: "holds", False: "does not hold", None: "nothing claimed"}[self.holds]
+        facts = {name: value for name, value in self.to_json().items() if name != "holds"}
+        if self.failures:
+            facts["failures"] = self.failures[:5]
+        return card(f"Certificate: {told}", facts)
+
+
+@frozen(kw_only=True)
+class Objective:
+    """What a release costs.
+
+    Attributes:
+        value: of the release itself, after the repair.
+        lower_bound: proved bound on what any release could reach; None where there is none. Where the
+            objective is maximised it is the upper bound.
+        unit: of both.
+        maximise: whether more is better.
+    """
+
+    value: float
+    unit: str
+    lower_bound: float | None = None
+    maximise: bool = False
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap, never negative; absolute difference where the objective is maximised."""
+        if self.lower_bound is None or not math.isfinite(self.lower_bound):
+            return None
+        if self.maximise:
+            return max(0.0, self.lower_bound - self.value)
+        return max(0.0, (self.value - self.lower_bound) / max(abs(self.value), 1e-12))
+
+    def to_json(self) -> dict[str, Any]:
+        """The ``objective`` object of result.json."""
+        return {"value": self.value, "lower_bound": self.lower_bound, "gap": self.gap, "unit": self.unit}

@@ -1,0 +1,161 @@
+"""A paper's method, from problem to release."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from privopt.interfaces.seams import PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces.work import Outcome, SolveContext
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.run.report.geo import Layer
+    from privopt.run.report.page import Section
+
+__all__ = ["Mechanism"]
+
+P = TypeVar("P")
+R = TypeVar("R", bound=Release)
+
+
+class Mechanism(ABC, Generic[P, R]):
+    """A paper's method, from problem to release: subclass it and name the class in a MechanismSpec.
+
+    One that releases an obfuscation matrix subclasses :class:`privopt.metric.mechanism.MetricMechanism` instead, which
+    leaves it one method to write.
+
+    ``P`` is what its methods work on (:meth:`load`), ``R`` what it releases.
+
+    >>> class Shut(Mechanism):
+    ...     problem_class = release_class = object  # an attrs class of keys; a Release
+    ...     def privacy(self, problem, method): ...  # a PrivacyConstraint
+    ...     def utility(self, problem, method): ...  # a UtilityLoss
+    ...     def solve(self, problem, context):
+    ...         context.check()
+    ...         return Outcome(release=None)
+    >>> Shut().solve(None, SolveContext(method="solve")).stopped
+    False
+    """
+
+    problem_class: ClassVar[type]
+    """attrs class declared with :func:`privopt.declare.key`: parsing, faults and ``describe`` follow from it. It only
+    declares: what its files hold, :meth:`load` reads."""
+
+    release_class: ClassVar[type[Release]]
+
+    scope: ClassVar[str] = ""
+    """What the guarantee covers and against whom it holds, in words, for ``describe``."""
+
+    private_folder: ClassVar[bool] = False
+    """Whether all of DIR is its owner's own: then nobody else may enter it (0700)."""
+
+    kit: ClassVar[str] = ""
+    """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
+    problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""
+
+    def load(self, declared: Any, file: str) -> P:
+        """What methods work on: the problem as its file declares it, and what the files that it names hold.
+
+        Args:
+            declared: an instance of :attr:`problem_class`. In a published copy secret files may be absent.
+            file: name of the problem file, for faults.
+
+        Returns:
+            An object that nobody changes; the declared one itself where it holds all there is to know.
+
+        Raises:
+            InputError: every fault of the files.
+        """
+        loaded: P = declared
+        return loaded
+
+    def completed(self, problem: P, release: R) -> P:
+        """A published problem with what only its release holds, once that is read; most releases hold nothing more.
+
+        Raises:
+            InputError: the two contradict each other.
+        """
+        return problem
+
+    @abstractmethod
+    def privacy(self, problem: P, method: str) -> PrivacyConstraint[R]:
+        """The notion of privacy that the method's release claims."""
+
+    def notion(self, problem: P, method: str) -> str | None:
+        """Name of the notion that the problem chose for a method, where it may choose; None: what is registered."""
+        return None
+
+    @abstractmethod
+    def utility(self, problem: P, method: str) -> UtilityLoss[R]:
+        """The loss that the method's release is judged by."""
+
+    @abstractmethod
+    def solve(self, problem: P, context: SolveContext) -> Outcome[R]:
+        """Solve the problem; the pipeline certifies what comes back.
+
+        Raises:
+            InfeasibleError: the problem has no solution.
+            StoppedError: a limit came before anything feasible.
+            InputError: the problem's data contradict each other.
+        """
+
+    def public_files(self, problem: P, release: R) -> Mapping[str, bytes]:
+        """Replacements for problem files that hold secrets, by the name the problem file gives them.
+
+        A file declared ``secret`` goes to ``private/`` alone unless it has a replacement here, which
+        then stands in ``problem/`` in its place.
+        """
+        return {}
+
+    def verify(self, problem: P, release: R, result: Mapping[str, Any]) -> list[str]:
+        """Further conditions that a written release must meet; one line for each that fails."""
+        return []
+
+    def details(self, problem: P, release: R, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What ``details`` of result.json says that follows from problem and release: ``verify`` computes it again.
+
+        Args:
+            problem: as published: secrets are absent when ``verify`` asks.
+            release: what is published.
+            method: that made it.
+            told: ``details.told``, which nobody checks.
+        """
+        return {}
+
+    def warnings(self, problem: P, release: R, result: Mapping[str, Any]) -> Sequence[str]:
+        """What whoever uses the release must know though it holds: plain sentences, from public data alone.
+
+        ``solve`` prints each on standard error after ``warning:``, the report after ``Warning:``.
+        """
+        return ()
+
+    def meaning(self, problem: P, release: R, result: Mapping[str, Any]) -> Sequence[str]:
+        """What the guarantee comes to on this problem, in plain sentences with figures, from public data alone.
+
+        ``solve`` shows them below its table. What is wrong with a release belongs in :meth:`warnings`.
+        """
+        return ()
+
+    def audit(self, problem: P, release: R, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
+        return {}
+
+    def report(self, problem: P, release: R, result: Mapping[str, Any]) -> Sequence[Section]:
+        """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
+        return ()
+
+    def report_truth(self, problem: P, release: R, result: Mapping[str, Any], private: Path) -> Sequence[Section]:
+        """Sections that compare the release with the secrets in ``private``; they are written there only."""
+        return ()
+
+    def figures(self, problem: P, release: R, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+        """The report's figures by file name, without ending."""
+        return {}
+
+    def geo(self, problem: P, release: R, result: Mapping[str, Any]) -> Layer | None:
+        """What a map shows of the release, from public data alone; None where it has no places."""
+        return None

@@ -1,0 +1,131 @@
+"""What a plugin implements beside its mechanism: a release, a notion of privacy, a loss, a decomposer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from privopt.declare.notebook import card
+from privopt.errors import ModelError, UsageError
+from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
+
+if TYPE_CHECKING:
+    from privopt.dsl import Model, StandardForm
+    from privopt.execution import Executor
+    from privopt.interfaces.work import SolveContext
+
+__all__ = ["Decomposer", "PrivacyConstraint", "Release", "UtilityLoss"]
+
+R_contra = TypeVar("R_contra", contravariant=True)
+
+
+class Release(ABC):
+    """What is published. Knows its artefact: how it is written, read back and sampled."""
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the artefact into ``folder``: public data alone, no secret but through the mechanism."""
+
+    def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
+        """Write into ``private/`` what only the owner may see."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, folder: Path, problem: Any) -> Release:
+        """Read the artefact back from the files in ``folder`` and nothing else.
+
+        Raises:
+            InputError: the artefact is missing or not of its form.
+        """
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw outputs for one secret from the operating system's entropy.
+
+        Raises:
+            UsageError: this kind of release cannot be sampled, or the input is unknown.
+        """
+        raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
+
+    def facts(self) -> Mapping[str, Any]:
+        """A few public things to say of it in a notebook, by name."""
+        return {}
+
+    def _repr_html_(self) -> str:
+        return card(f"Release: {type(self).__name__}", self.facts())
+
+
+class PrivacyConstraint(ABC, Generic[R_contra]):
+    """One notion of privacy: emits its rows into a model, measures a release, and says in words what it promises.
+
+    Registered as a kind of role ``"notion"`` (:class:`privopt.specs.KindSpec`), under the name that
+    :attr:`Guarantee.kind` has.
+
+    Attributes:
+        kind: that name.
+        checks: families of the kit's checks that apply: ``"matrix"`` (the release is an obfuscation matrix),
+            ``"noise"`` (fresh noise is added to counts), ``"choice"`` (one result, chosen without noise).
+    """
+
+    kind: ClassVar[str] = ""
+    checks: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def keys(cls) -> type | None:
+        """The class of ``[privacy]`` in metric problems where ``kind`` names this notion; None: it cannot be named."""
+        return None
+
+    @classmethod
+    def promise(cls, result: Mapping[str, Any]) -> str:
+        """What a release promises, in one sentence for everybody, from its result.json."""
+        return str(result["guarantee"].get("statement") or "No statement.")
+
+    @classmethod
+    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """What was checked of a release, and what was not: a line each."""
+        return [str(result["certificate"]["arithmetic"])], [AGAIN]
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What a release that satisfies it may claim."""
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Add its rows to a model; ``symbols`` are the variables and indices they speak of.
+
+        Raises:
+            ModelError: this notion has no rows (additive noise, say).
+        """
+        raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
+
+    @abstractmethod
+    def measure(self, release: R_contra, *, executor: Executor | None = None) -> Certificate:
+        """Measure a release in exact arithmetic; never trusts what the release says of itself."""
+
+
+class UtilityLoss(ABC, Generic[R_contra]):
+    """One loss: emits the objective and evaluates a release."""
+
+    unit: str
+    maximise: bool = False
+
+    def emit(self, model: Model, **symbols: Any) -> None:
+        """Set the model's objective; ``symbols`` are the variables and indices it speaks of.
+
+        Raises:
+            ModelError: this loss has no linear form.
+        """
+        raise ModelError(f"{type(self).__name__} has no form in a model")
+
+    @abstractmethod
+    def evaluate(self, release: R_contra) -> float | None:
+        """Loss of a release, from public and released data alone; None where these do not determine it."""
+
+
+class Decomposer(ABC):
+    """Splits a compiled model into a master and blocks, and solves it."""
+
+    @abstractmethod
+    def solve(self, form: StandardForm, blocks: Sequence[Any], context: SolveContext) -> Any:
+        """Solve ``form`` whose columns outside ``blocks`` are complicating."""
