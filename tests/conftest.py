@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 import pytest
 from examples import EXAMPLES, SECRETIVE
 from toys import write_toy
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: tests interrupt all the same
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
