@@ -11,7 +11,6 @@ import pytest
 from examples import EXAMPLES, SECRETIVE
 from toys import write_toy
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's background: tests interrupt all the same
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
