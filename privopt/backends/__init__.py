@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privopt.backends.base import Backend, Capabilities, Outcome, Result
     from privopt.backends.choose import get, names
+    from privopt.backends.session import Answer, Basis, Session
 
-__all__ = ["Backend", "Capabilities", "Outcome", "Result", "get", "names"]
+__all__ = ["Answer", "Backend", "Basis", "Capabilities", "Outcome", "Result", "Session", "get", "names"]
 
 _HOMES = {
     "privopt.backends.base": ("Backend", "Capabilities", "Outcome", "Result"),
     "privopt.backends.choose": ("get", "names"),
+    "privopt.backends.session": ("Answer", "Basis", "Session"),
 }
 
 

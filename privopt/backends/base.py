@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
 
+from privopt.backends.session import ColdSession, Session
 from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.solution import Interrupted
@@ -193,6 +196,24 @@ class Backend(ABC):
                 raise Interrupted(result)
             return result
         raise failure
+
+    def session(
+        self,
+        form: StandardForm,
+        *,
+        tolerance: float = 1e-9,
+        method: str = "auto",
+        options: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """An LP that is changed and solved again; here each time from new, which all backends can.
+
+        Args:
+            form: the model as it is at first.
+            tolerance: by which rows and reduced costs may be missed, where the solver can be told.
+            method: as of :meth:`solve`, where the solver can be told.
+            options: settings of the solver by its own names, where it keeps sessions of its own.
+        """
+        return ColdSession(self, form)
 
     def explain(self, form: StandardForm, outcome: Outcome, time_limit: float = 20.0) -> str:
         """Why a form has no solution (the families, and rows where that is cheap, that clash), or where it runs off to.

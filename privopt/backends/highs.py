@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
 from privopt.backends._highs_calls import (
     BEARING,
@@ -22,12 +22,15 @@ from privopt.backends._highs_calls import (
     solve_arrays,
 )
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound, may_run_off
+from privopt.backends.session import Answer, Basis, Session
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.sets import IntArray
 from privopt.errors import SolverError
 
-__all__ = ["BEARING", "TOLERANCE", "Answer", "Highs", "Session", "load", "new_solver", "outcome_of"]
+__all__ = ["BEARING", "TOLERANCE", "Highs", "load", "new_solver", "outcome_of"]
+
+LOOSE = 1e-7
+"""Tolerance of a session's last attempt; bounds are proved from multipliers, so that they stay true."""
 
 
 class Highs(Backend):
@@ -40,6 +43,17 @@ class Highs(Backend):
     def version(self) -> str:
         """Version of HiGHS."""
         return str(highspy_module().Highs().version())
+
+    def session(
+        self,
+        form: StandardForm,
+        *,
+        tolerance: float = TOLERANCE,
+        method: str = "auto",
+        options: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """A model in this process, warm from one solve to the next."""
+        return HighsSession(form, tolerance=tolerance, method=method, options=options)
 
     def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
         """In this process; with integers in the worker, where it can be ended."""
@@ -85,39 +99,13 @@ def _limit_told(seconds: float | None, started: float) -> float:
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
-@frozen(eq=False, kw_only=True)
-class Answer:
-    """What a session's solve found, in the form's own rows and units, as a minimum or maximum as the form says.
-
-    Attributes:
-        outcome: as of ``Result``.
-        x, objective: where optimal or feasible.
-        duals, reduced: where optimal (LPs).
-        ray: infeasible LPs: Farkas multipliers y of the rows: for no x within its bounds does
-            ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum). Unbounded ones: a direction.
-        iterations: of this solve. seconds: of this solve.
-    """
-
-    outcome: Outcome
-    x: FloatArray | None = None
-    objective: float | None = None
-    duals: FloatArray | None = None
-    reduced: FloatArray | None = None
-    ray: FloatArray | None = None
-    iterations: int = 0
-    seconds: float = 0.0
-
-
-class Session:
-    """A model inside HiGHS that is changed and solved again from its last basis. For decomposers.
-
-    Rows are scaled as everywhere (``condition``); what is added later is taken as it is. Nothing is checked here
-    against the rows: a decomposer proves its own bounds.
+class HighsSession(Session):
+    """A model inside HiGHS. Rows are scaled as everywhere (``condition``).
 
     >>> import numpy as np
     >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
     ...                     col_upper=[9, 9], integrality=[0, 0])
-    >>> session = Session(form)
+    >>> session = Highs().session(form)
     >>> session.solve().objective
     1.0
     >>> session.change_row_bounds([0], [4], [np.inf])
@@ -130,17 +118,15 @@ class Session:
         form: StandardForm,
         *,
         tolerance: float = TOLERANCE,
-        threads: int = 1,
-        seed: int = 0,
         method: str = "auto",
-        options: dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         conditioned = condition(form, BEARING)
-        self.tightening = conditioned.tightening
-        self._form = form
+        self._form, self._tolerance = form, tolerance
+        self._stale = False
         self._row_scale = conditioned.row_scale
         self._flip = 1.0 if form.sense == "min" else -1.0
-        self._solver = new_solver(tolerance=tolerance, threads=threads, seed=seed, method=method)
+        self._solver = new_solver(tolerance=tolerance, threads=1, seed=0, method=method)
         for name, value in (options or {}).items():
             call(self._solver.setOptionValue(name, value), f"set {name}")
         load(self._solver, conditioned)
@@ -152,29 +138,29 @@ class Session:
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
     def change_costs(self, columns: Any, values: Any) -> None:
-        """New objective coefficients, as the form's sense reads them."""
+        """See :class:`Session`."""
         index = np.asarray(columns, dtype=np.int32)
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
         if len(index):
             call(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
-        """New bounds of columns."""
+        """See :class:`Session`."""
         index, low, high = _bounds(columns, lower, upper)
         if len(index):
             call(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
 
     def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
-        """New sides of rows."""
+        """See :class:`Session`."""
         index, low, high = _bounds(rows, lower, upper)
         if len(index):
             scale = self._row_scale[index]
             call(self._solver.changeRowsBounds(len(index), index, low * scale, high * scale), "change row bounds")
 
-    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> IntArray:
-        """Append rows ``lower <= matrix x <= upper`` (CSR, over all columns); returns their numbers."""
+    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+        """See :class:`Session`."""
         rows = matrix.tocsr()
-        count, before = rows.shape[0], self.shape[0]
+        count = rows.shape[0]
         if count:
             _, low, high = _bounds(np.arange(count), lower, upper)
             call(
@@ -190,12 +176,12 @@ class Session:
                 "add rows",
             )
             self._row_scale = np.concatenate([self._row_scale, np.ones(count)])
-        return np.arange(before, before + count)
+            self._stale = True
 
-    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> IntArray:
-        """Append columns; ``matrix`` (CSC, all rows by new columns) holds their entries. Returns their numbers."""
+    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> None:
+        """See :class:`Session`."""
         columns = matrix.tocsc(copy=True)
-        count, before = columns.shape[1], self.shape[1]
+        count = columns.shape[1]
         if count:
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bounds(np.arange(count), lower, upper)
@@ -213,35 +199,68 @@ class Session:
                 ),
                 "add columns",
             )
-        return np.arange(before, before + count)
 
     def delete_rows(self, rows: Any) -> None:
-        """Remove rows; those behind them move up."""
+        """See :class:`Session`."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
             call(self._solver.deleteRows(len(index), index), "delete rows")
             self._row_scale = np.delete(self._row_scale, index)
+            self._stale = True
+
+    def delete_columns(self, columns: Any) -> None:
+        """See :class:`Session`."""
+        index = np.unique(np.asarray(columns, dtype=np.int32))
+        if len(index):
+            call(self._solver.deleteCols(len(index), index), "delete columns")
 
     @property
-    def basis(self) -> Any:
-        """The basis now, to be put back with ``start_from`` (of a model of the same size)."""
-        return self._solver.getBasis()
+    def basis(self) -> Basis:
+        """The basis as it is now."""
+        found = self._solver.getBasis()
+        columns, rows = (
+            np.array([int(s) for s in part], dtype=np.int8) for part in (found.col_status, found.row_status)
+        )
+        return Basis(columns=columns, rows=rows)
 
-    def start_from(self, basis: Any) -> None:
-        """Start the next solve from a basis, and from nothing else: what came before leaves no trace in its digits."""
+    def _start_from(self, basis: Basis) -> None:
+        import highspy
+
+        kinds = [highspy.HighsBasisStatus(number) for number in range(5)]
+        made = highspy.HighsBasis()
+        made.col_status = [kinds[s] for s in basis.columns.tolist()]
+        made.row_status = [kinds[s] for s in basis.rows.tolist()]
+        made.valid = True
         call(self._solver.clearSolver(), "forget")
-        call(self._solver.setBasis(basis), "take the basis")
+        call(self._solver.setBasis(made), "take the basis")
 
-    def renew(self, tolerance: float = TOLERANCE) -> None:
+    def _renew(self, tolerance: float) -> None:
         """Take the model as it is now for a new one: HiGHS keeps the scaling of the rows that it saw first."""
         call(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             call(self._solver.setOptionValue(name, tolerance), f"set {name}")
 
-    def solve(self, *, time_limit: float | None = None) -> Answer:
-        """Solve from the last basis."""
+    def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
+        """See :class:`Session`. Where HiGHS gives up, once more from new, then with a looser tolerance."""
         started = time.monotonic()
-        limit = np.inf if time_limit is None else self._solver.getRunTime() + time_limit
+        if self._stale:
+            self._renew(self._tolerance)
+            self._stale = False
+        if basis is not None:
+            self._start_from(basis.resized(self.shape[0]))
+        try:
+            return self._solve(time_limit, started)
+        except SolverError:
+            self._stale = True  # the next solve begins as if this had not been
+            self._renew(self._tolerance)
+        try:
+            return self._solve(time_limit, started)
+        except SolverError:
+            self._renew(max(LOOSE, self._tolerance))
+            return self._solve(time_limit, started)
+
+    def _solve(self, time_limit: float | None, started: float) -> Answer:
+        limit = np.inf if time_limit is None else self._solver.getRunTime() + _limit_told(time_limit, started)
         call(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
         run(self._solver)
         outcome = outcome_of(self._solver)

@@ -13,11 +13,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from privopt.backends import Outcome
-from privopt.backends.highs import Answer
-from privopt.decompose.engine import Basis, Cold, Engine, engine
+from privopt.backends import Answer, Basis, Outcome, get
+from privopt.backends.session import ColdSession
 from privopt.decompose.split import restrict
-from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.form import StandardForm
 from privopt.dsl.sets import IntArray
 
 __all__ = ["Apart", "components"]
@@ -42,8 +41,8 @@ def components(form: StandardForm, least: int = LEAST) -> list[tuple[IntArray, I
     return [(np.flatnonzero(gathered[:m] == k), np.flatnonzero(gathered[m:] == k)) for k in np.unique(gathered)]
 
 
-class Apart(Engine):
-    """An engine that solves a model's components one after the other; a model of one component as it stands.
+class Apart(ColdSession):
+    """A model's components solved one after the other; a model of one component as it stands, warm where that goes.
 
     Which way depends on the rows there are, not on what was solved before, so that a run which goes on from a
     checkpoint does as the run that wrote it.
@@ -53,44 +52,53 @@ class Apart(Engine):
     """
 
     def __init__(self, form: StandardForm, solver: str, least: int | None = None) -> None:
-        self._solver, self._least = solver, LEAST if least is None else least
-        self._now = Cold(form, solver)
-        self._whole = engine(form, solver)
+        super().__init__(get(solver), form)
+        self._least = LEAST if least is None else least
+        self._whole = self._solver.session(form)
+        self._basis: Basis | None = None
         self.parts = 0
 
-    def row_bounds(self, rows: Any, lower: FloatArray, upper: FloatArray) -> None:
-        """New sides of rows."""
-        self._now.row_bounds(rows, lower, upper)
-        self._whole.row_bounds(rows, lower, upper)
-
-    def column_bounds(self, columns: Any, lower: FloatArray, upper: FloatArray) -> None:
+    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
         """New bounds of columns."""
-        self._now.column_bounds(columns, lower, upper)
-        self._whole.column_bounds(columns, lower, upper)
+        super().change_column_bounds(columns, lower, upper)
+        self._whole.change_column_bounds(columns, lower, upper)
 
-    def add_rows(self, matrix: Any, lower: FloatArray, upper: FloatArray) -> None:
+    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+        """New sides of rows."""
+        super().change_row_bounds(rows, lower, upper)
+        self._whole.change_row_bounds(rows, lower, upper)
+
+    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
         """Append rows."""
-        self._now.add_rows(matrix, lower, upper)
+        super().add_rows(matrix, lower, upper)
         self._whole.add_rows(matrix, lower, upper)
 
     def delete_rows(self, rows: Any) -> None:
         """Remove rows."""
-        self._now.delete_rows(rows)
+        super().delete_rows(rows)
         self._whole.delete_rows(rows)
 
-    def solve(self, time_limit: float | None, basis: Basis | None) -> tuple[Answer, Basis | None]:
+    @property
+    def basis(self) -> Basis | None:
+        """Of the last solve."""
+        return self._basis
+
+    def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """Solve from a basis, or from new; an infeasible answer of a model in components has no ray."""
-        found = components(self._now.form, self._least)
+        found = components(self.form, self._least)
         self.parts = len(found)
         if len(found) <= 1:
-            return self._whole.solve(time_limit, basis)
-        return self._one_by_one(found, time_limit, basis)
+            answer = self._whole.solve(time_limit=time_limit, basis=basis)
+            self._basis = self._whole.basis
+        else:
+            answer, self._basis = self._one_by_one(found, time_limit, basis)
+        return answer
 
     def _one_by_one(
         self, found: list[tuple[IntArray, IntArray]], time_limit: float | None, basis: Basis | None
     ) -> tuple[Answer, Basis | None]:
         started = time.monotonic()
-        form = self._now.form
+        form = self.form
         m, n = form.shape
         whole = None if basis is None else basis.resized(m)
         x, reduced, duals = np.zeros(n), np.zeros(n), np.zeros(m)
@@ -100,7 +108,8 @@ class Apart(Engine):
             part, order = restrict(form, rows, columns)
             left = None if time_limit is None else max(0.0, time_limit - (time.monotonic() - started))
             start = None if whole is None else Basis(columns=whole.columns[columns], rows=whole.rows[order])
-            answer, end = engine(part, self._solver).solve(left, start)
+            session = self._solver.session(part)
+            answer, end = session.solve(time_limit=left, basis=start), session.basis
             iterations += answer.iterations
             if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
                 seconds = time.monotonic() - started

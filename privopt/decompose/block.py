@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.backends import Outcome
-from privopt.decompose.engine import Basis, Engine, elastic_ray, engine
+from privopt.backends import Basis, Outcome, Session, get
+from privopt.backends.session import elastic_ray
 from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Piece, cut_of
 from privopt.dsl.form import FloatArray
@@ -42,19 +42,19 @@ class BlockAnswer:
     iterations: int = 0
 
 
-def _engine_of(token: str, piece: Piece, solver: str) -> Engine:
-    """The block's engine, kept by the worker; built again where this worker does not know it."""
+def _session_of(token: str, piece: Piece, solver: str) -> Session:
+    """The block's session, kept by the worker; built again where this worker does not know it."""
     state = worker_state()
     key = ("benders", token, piece.number)
     if key not in state:
-        state[key] = engine(piece.form, solver)
-    kept: Engine = state[key]
+        state[key] = get(solver).session(piece.form)
+    kept: Session = state[key]
     return kept
 
 
-def _set(kept: Engine, piece: Piece, z: FloatArray) -> None:
+def _set(kept: Session, piece: Piece, z: FloatArray) -> None:
     lower, upper = piece.sides(z)
-    kept.row_bounds(np.arange(len(lower)), lower, upper)
+    kept.change_row_bounds(np.arange(len(lower)), lower, upper)
 
 
 def solve_block(
@@ -81,9 +81,10 @@ def solve_block(
     Raises:
         SolverError: the solver failed, or its multipliers prove nothing.
     """
-    kept = _engine_of(token, piece, solver)
+    kept = _session_of(token, piece, solver)
     _set(kept, piece, z)
-    answer, after = kept.solve(limit.left(), basis)
+    answer = kept.solve(time_limit=limit.left(), basis=basis)
+    after = kept.basis
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
         cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z, limit)
@@ -98,7 +99,7 @@ def solve_block(
     cuts = [found] if found is not None else []
     if core is not None and limit.left() != 0.0:
         _set(kept, piece, z + TOWARDS * (core - z))
-        moved, _ = kept.solve(limit.left(), after)
+        moved = kept.solve(time_limit=limit.left(), basis=after)
         seconds, iterations = seconds + moved.seconds, iterations + moved.iterations
         better = cut_of(piece, moved.duals) if moved.duals is not None else None
         if better is not None:
@@ -131,20 +132,21 @@ def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut | None:
 def _elastic_cut(piece: Piece, solver: str, z: FloatArray, limit: Limit) -> Cut | None:
     """From the multipliers of the elastic form, where a ray was not exact enough."""
     lower, upper = piece.sides(z)
-    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), solver, limit.left())
+    ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver), limit.left())
     return _feasibility_cut(piece, ray, z)
 
 
 def relax_block(token: str, piece: Piece, solver: str, limit: Limit) -> BlockAnswer:
     """The block without the rows that join it to the complicating columns: a constant lower bound."""
-    kept = _engine_of(token, piece, solver)
+    kept = _session_of(token, piece, solver)
     joined = np.diff(piece.coupling.indptr) > 0
-    kept.row_bounds(
+    kept.change_row_bounds(
         np.arange(len(joined)),
         np.where(joined, -np.inf, piece.form.row_lower),
         np.where(joined, np.inf, piece.form.row_upper),
     )
-    answer, after = kept.solve(limit.left(), None)
+    answer = kept.solve(time_limit=limit.left())
+    after = kept.basis
     cuts: tuple[Cut, ...] = ()
     if answer.duals is not None:
         found = cut_of(piece, np.where(joined, 0.0, answer.duals))

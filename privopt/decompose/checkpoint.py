@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.archive import read_npz
-from privopt.decompose.engine import Basis
+from privopt.backends import Basis
 from privopt.decompose.master import Master, follows, proved
 from privopt.decompose.result import inside
 from privopt.decompose.split import Split, cut_of

@@ -9,10 +9,9 @@ import numpy as np
 from attrs import frozen
 from scipy import sparse
 
-from privopt.backends import Outcome
+from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.highs import BEARING
 from privopt.decompose.apart import Apart
-from privopt.decompose.engine import Basis, Engine, engine
 from privopt.decompose.split import Cut, Split, row_scale, sparse_rows, weak_duality
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.dsl.sets import IntArray
@@ -128,7 +127,7 @@ class Master:
         self.blocks = len(split.pieces)
         self._known = np.zeros(self.blocks, dtype=bool)
         self._engine = Apart(self._form(), solver)
-        self._level: Engine | None = None
+        self._level: Session | None = None
         self._level_basis: Basis | None = None
 
     @property
@@ -163,7 +162,7 @@ class Master:
         """Keep columns without bounds within ``size``; bounds that lean on it are no bounds."""
         self.box = size
         inner = self.split.outer_form
-        self._engine.column_bounds(
+        self._engine.change_column_bounds(
             np.arange(self.width), np.maximum(inner.col_lower, -size), np.minimum(inner.col_upper, size)
         )
 
@@ -213,7 +212,7 @@ class Master:
             if kept is not None:
                 if opened.size:
                     free = np.full(len(opened), np.inf)
-                    kept.column_bounds(self.width + opened, -free, free)
+                    kept.change_column_bounds(self.width + opened, -free, free)
                 wide = (
                     matrix
                     if kept is self._engine
@@ -235,10 +234,10 @@ class Master:
 
     def solve(self, time_limit: float | None) -> MasterAnswer:
         """Minimise; the bound is evaluated from the multipliers on the whole form, not taken from the solver."""
-        answer, basis = self._engine.solve(time_limit, self.basis)
+        answer = self._engine.solve(time_limit=time_limit, basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
-        self.basis = basis
+        self.basis = self._engine.basis
         inner = self.split.outer_form
         z = np.clip(answer.x[: self.width], inner.col_lower, inner.col_upper)
         w = np.where(self._known, answer.x[self.width :], np.nan)
@@ -305,15 +304,16 @@ class Master:
             self._level = self._level_engine()
         n, first = self.width, self.split.outer_form.shape[0]
         box = first + np.arange(2 * n)
-        self._level.row_bounds(box, np.full(2 * n, -np.inf), np.concatenate([centre, -centre]))
-        self._level.row_bounds(np.array([first + 2 * n]), np.array([-np.inf]), np.array([level]))
-        answer, self._level_basis = self._level.solve(time_limit, self._level_basis)
+        self._level.change_row_bounds(box, np.full(2 * n, -np.inf), np.concatenate([centre, -centre]))
+        self._level.change_row_bounds(np.array([first + 2 * n]), np.array([-np.inf]), np.array([level]))
+        answer = self._level.solve(time_limit=time_limit, basis=self._level_basis)
+        self._level_basis = self._level.basis
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None:
             return None
         inner = self.split.outer_form
         return np.asarray(np.clip(answer.x[:n], inner.col_lower, inner.col_upper))
 
-    def _level_engine(self) -> Engine:
+    def _level_engine(self) -> Session:
         """Minimise t over ``|z - centre| <= t``, the model's value at most a level, and the master's own rows."""
         form, n, m = self._form(), self.width, self.blocks
         eye, none = sparse.identity(n, format="csr"), sparse.csr_matrix((n, m))
@@ -334,7 +334,7 @@ class Master:
             integrality=np.zeros(n + m + 1, dtype=np.uint8),
             families=form.families,
         )
-        made = engine(whole, self.solver)
+        made = get(self.solver).session(whole)
         if self.rows:
             rows = self._matrix(self.rows)
             made.add_rows(

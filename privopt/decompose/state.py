@@ -8,7 +8,7 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from privopt.decompose.engine import Basis
+from privopt.backends import Basis
 from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
 

@@ -16,7 +16,6 @@ from solver_forms import hard, tiny
 from privopt.backends import Outcome, get, names
 from privopt.backends.base import Backend, Options, Raw, check_vector, finish
 from privopt.backends.cbc import BEARING, Cbc
-from privopt.backends.highs import Session
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import StandardForm
@@ -69,7 +68,7 @@ def test_unbounded_is_not_called_infeasible(name: str, method: str) -> None:
 
 def test_a_session_tells_unbounded_from_infeasible_with_a_direction() -> None:
     form = runs_off()
-    found = Session(form).solve()
+    found = get("highs").session(form).solve()
     assert found.outcome is Outcome.UNBOUNDED
     assert found.ray is not None
     assert form.c @ found.ray > 0

@@ -16,13 +16,11 @@ import numpy as np
 from attrs import define
 from numpy.typing import NDArray
 
-from privopt.backends import Outcome
-from privopt.backends.highs import Session
-from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.instance import Instance, Multipliers, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph
 from privopt.metric.optimal.pricing import Trees
+from privopt.metric.optimal.rays import Mixture
 from privopt.metric.optimal.star import anchored_bound, kernel_of, make_star, price_all, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
 
@@ -30,90 +28,9 @@ __all__ = ["PIVOTS", "Lagrangian"]
 
 Floats = NDArray[np.float64]
 
-NEGLIGIBLE: Final = 1e-13
-"""Rays whose value is less negative than this share of the largest cost are noise."""
-
 PIVOTS: Final = 2_000
 PROBING: Final = 50
 """An output is priced by so many pivots at most, fewer at first; its ray and its bound hold in any case."""
-
-SMALLEST: Final = 1e-9
-"""HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
-
-
-class _Mixer:
-    """The least-cost mixture of rays whose rows sum to one, warm in HiGHS."""
-
-    def __init__(self, instance: Instance, rays: Floats) -> None:
-        self.instance = instance
-        self.scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
-        self.rays = np.zeros((0, instance.records))
-        self.serves = np.zeros(0, dtype=np.int64)
-        self.costs = np.zeros(0)
-        self._keys: set[bytes] = set()
-        fresh, costs = self._fresh(rays)
-        n = instance.records
-        form = StandardForm(
-            c=costs * self.scale,
-            A=fresh.T,
-            row_lower=np.ones(n),
-            row_upper=np.ones(n),
-            col_lower=np.zeros(len(fresh)),
-            col_upper=np.full(len(fresh), np.inf),
-            integrality=np.zeros(len(fresh), dtype=np.uint8),
-        )
-        self._session = Session(form, options={"presolve": "off", "solver": "simplex", "simplex_strategy": 4})
-
-    def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Rays not seen before, scaled to a largest entry of one, and what they cost."""
-        rays = rays / rays.max(axis=1, keepdims=True)
-        kept = []
-        for number, ray in enumerate(rays):
-            seen = np.round(ray, 9).tobytes()
-            if seen not in self._keys:
-                self._keys.add(seen)
-                kept.append(number)
-        rays = rays[kept]
-        table = rays @ self.instance.cost
-        serves = table.argmin(axis=1)
-        costs = table[np.arange(len(rays)), serves]
-        self.rays = np.concatenate([self.rays, rays])
-        self.serves = np.concatenate([self.serves, serves])
-        self.costs = np.concatenate([self.costs, costs])
-        return np.where(rays < SMALLEST, 0.0, rays), costs
-
-    def add(self, rays: Floats) -> int:
-        """Add rays; how many were new."""
-        from scipy import sparse
-
-        fresh, costs = self._fresh(rays)
-        if len(fresh):
-            self._session.add_columns(costs * self.scale, 0.0, np.inf, sparse.csc_matrix(fresh.T))
-        return len(fresh)
-
-    def run(self, limit: float | None) -> tuple[Floats, Floats]:
-        """Weights of the rays, prices of the records.
-
-        Args:
-            limit: seconds.
-
-        Raises:
-            StoppedError: the limit came first.
-            SolverError: the LP was not solved.
-        """
-        answer = self._session.solve(time_limit=limit)
-        if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
-            raise StoppedError("the time limit came before the rays were mixed")
-        if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
-            raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
-        return np.maximum(answer.x, 0.0), answer.duals / self.scale
-
-    def matrix(self, weights: Floats) -> Floats:
-        """(N, K) mechanism of some weights, rows scaled to one."""
-        z = np.zeros(self.instance.cost.shape)
-        for number in np.flatnonzero(weights > 0):
-            z[:, self.serves[number]] += weights[number] * self.rays[number]
-        return np.asarray(z / z.sum(axis=1, keepdims=True))
 
 
 @define(eq=False)
@@ -133,7 +50,7 @@ class Lagrangian:
     instance: Instance
     graph: Graph
     symmetry: Symmetry
-    mixer: _Mixer
+    mixture: Mixture
     trees: Trees
     best_trees: Trees
     y: Floats
@@ -177,7 +94,7 @@ class Lagrangian:
             instance=instance,
             graph=graph,
             symmetry=symmetry,
-            mixer=_Mixer(instance, rays),
+            mixture=Mixture(instance, symmetry, rays),
             trees=trees,
             best_trees=trees,
             y=y,
@@ -207,9 +124,7 @@ class Lagrangian:
             self.best_trees = Trees(
                 parent=self.trees.parent.copy(), entry=self.trees.entry.copy(), side=self.trees.side.copy()
             )
-        logs = priced.ray[priced.value < -NEGLIGIBLE / self.mixer.scale]
-        added = self.mixer.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
-        return added, better
+        return self.mixture.add_priced(priced.ray, priced.value), better
 
     def step(self) -> bool:
         """Mix the rays, price between the best prices and the mixture's. Whether anything moved.
@@ -218,10 +133,9 @@ class Lagrangian:
             StoppedError: the deadline came first; what moved before it stands.
         """
         left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-        weights, prices = self.mixer.run(left)
+        z, cost, prices = self.mixture.solve(left)
         better = False
-        if np.abs(weights @ self.mixer.rays - 1.0).max() < 1e-6 and float(weights @ self.mixer.costs) < self.upper:
-            z = self.mixer.matrix(weights)
+        if z is not None and cost < self.upper:
             loss = self.instance.loss(z)
             if loss < self.upper:
                 self.z, self.upper, better = z, loss, True
@@ -252,7 +166,7 @@ class Lagrangian:
         if found.objective < self.upper:
             self.z, self.upper = found.z, found.objective
         columns = found.z.T
-        self.mixer.add(columns[columns.max(axis=1) > 0.0])
+        self.mixture.add(columns[columns.max(axis=1) > 0.0])
         if found.multipliers is not None:
             bound, prices = dual_bound(self.instance, found.multipliers)
             if bound > self.lower:

@@ -14,8 +14,7 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from privopt.backends import Outcome
-from privopt.backends.highs import Session
+from privopt.backends import Outcome, get
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.program import Central, central_model
@@ -57,7 +56,7 @@ def start_of(
 
 def _interior(form: Any, limit: float | None) -> tuple[Floats, Floats] | None:
     """A near-optimal point and multipliers by HiGHS's interior point without crossover; None where it gives none."""
-    session = Session(form, tolerance=NEAR, method="ipm", options={"run_crossover": "off"})
+    session = get("highs").session(form, tolerance=NEAR, method="ipm", options={"run_crossover": "off"})
     try:
         answer = session.solve(time_limit=limit)
     except SolverError:  # it gave up: the next start is as good as none

@@ -1,0 +1,241 @@
+"""An LP that is changed and solved again, as decomposers and column generation do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from privopt.dsl.form import FloatArray, StandardForm
+from privopt.errors import SolverError
+
+if TYPE_CHECKING:
+    from privopt.backends.base import Backend, Outcome
+
+__all__ = ["Answer", "Basis", "ColdSession", "Session", "elastic_ray"]
+
+ELASTIC = 1e-7
+"""Infeasibility below this is the solver's tolerance."""
+
+
+@frozen(eq=False, kw_only=True)
+class Basis:
+    """Where each column and row of a basis stands, as arrays that travel: 0 lower, 1 basic, 2 upper, 3 free at 0."""
+
+    columns: NDArray[np.int8]
+    rows: NDArray[np.int8]
+
+    def resized(self, rows: int) -> Basis:
+        """The same with rows appended, basic as new ones are."""
+        more = rows - len(self.rows)
+        return evolve(self, rows=np.concatenate([self.rows, np.ones(more, dtype=np.int8)])) if more > 0 else self
+
+
+@frozen(eq=False, kw_only=True)
+class Answer:
+    """What a session's solve found, in the form's own rows and units, as a minimum or maximum as the form says.
+
+    Attributes:
+        outcome: as of ``Result``.
+        x, objective: where optimal or feasible.
+        duals, reduced: where optimal.
+        ray: where infeasible, Farkas multipliers y of the rows: for no x within its bounds does
+            ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum). Where unbounded, a direction.
+        iterations, seconds: of this solve.
+    """
+
+    outcome: Outcome
+    x: FloatArray | None = None
+    objective: float | None = None
+    duals: FloatArray | None = None
+    reduced: FloatArray | None = None
+    ray: FloatArray | None = None
+    iterations: int = 0
+    seconds: float = 0.0
+
+
+class Session(ABC):
+    """A model inside a solver; :meth:`privopt.backends.Backend.session` makes one.
+
+    Nothing is checked here against the rows: who uses a session proves its own bounds. What is added later is
+    taken as it is, while the first rows may be scaled.
+    """
+
+    @abstractmethod
+    def change_costs(self, columns: Any, values: Any) -> None:
+        """New objective coefficients, as the form's sense reads them."""
+
+    @abstractmethod
+    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+        """New bounds of columns."""
+
+    @abstractmethod
+    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+        """New sides of rows."""
+
+    @abstractmethod
+    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns)."""
+
+    @abstractmethod
+    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> None:
+        """Append columns; ``matrix`` (sparse, all rows by new columns) holds their entries."""
+
+    @abstractmethod
+    def delete_rows(self, rows: Any) -> None:
+        """Remove rows; those behind them move up."""
+
+    @abstractmethod
+    def delete_columns(self, columns: Any) -> None:
+        """Remove columns; those behind them move up."""
+
+    @property
+    @abstractmethod
+    def basis(self) -> Basis | None:
+        """The basis of the last solve; None where the solver has none to give."""
+
+    @abstractmethod
+    def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
+        """Solve.
+
+        Args:
+            time_limit: seconds of wall time.
+            basis: to start from, and from nothing else, so that the answer does not depend on what was solved before.
+                None: from the last basis where there is one for the model as it is, else from new.
+
+        Raises:
+            SolverError: the solver failed.
+        """
+
+
+class ColdSession(Session):
+    """By a backend without warm starts: every solve is from new.
+
+    Rays come from the elastic form, which pays for every missed row.
+
+    Attributes:
+        form: the model as it is now.
+    """
+
+    def __init__(self, solver: Backend, form: StandardForm) -> None:
+        self._solver, self.form = solver, form
+
+    def change_costs(self, columns: Any, values: Any) -> None:
+        """See :class:`Session`."""
+        costs = self.form.c.copy()
+        costs[columns] = values
+        self.form = evolve(self.form, c=costs)
+
+    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+        """See :class:`Session`."""
+        low, high = self.form.col_lower.copy(), self.form.col_upper.copy()
+        low[columns], high[columns] = lower, upper
+        self.form = evolve(self.form, col_lower=low, col_upper=high)
+
+    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+        """See :class:`Session`."""
+        low, high = self.form.row_lower.copy(), self.form.row_upper.copy()
+        low[rows], high[rows] = lower, upper
+        self.form = evolve(self.form, row_lower=low, row_upper=high)
+
+    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+        """See :class:`Session`."""
+        from scipy import sparse
+
+        form, count = self.form, matrix.shape[0]
+        self.form = evolve(
+            form,
+            A=sparse.vstack([form.A, matrix], format="csr"),
+            row_lower=np.concatenate([form.row_lower, np.broadcast_to(lower, count)]),
+            row_upper=np.concatenate([form.row_upper, np.broadcast_to(upper, count)]),
+        )
+
+    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> None:
+        """See :class:`Session`."""
+        from scipy import sparse
+
+        form, count = self.form, matrix.shape[1]
+        self.form = evolve(
+            form,
+            c=np.concatenate([form.c, np.broadcast_to(costs, count)]),
+            A=sparse.hstack([form.A, matrix], format="csr"),
+            col_lower=np.concatenate([form.col_lower, np.broadcast_to(lower, count)]),
+            col_upper=np.concatenate([form.col_upper, np.broadcast_to(upper, count)]),
+            integrality=np.concatenate([form.integrality, np.zeros(count, dtype=np.uint8)]),
+        )
+
+    def delete_rows(self, rows: Any) -> None:
+        """See :class:`Session`."""
+        form, kept = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
+        self.form = evolve(form, A=form.A[kept], row_lower=form.row_lower[kept], row_upper=form.row_upper[kept])
+
+    def delete_columns(self, columns: Any) -> None:
+        """See :class:`Session`."""
+        form, kept = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
+        self.form = evolve(
+            form,
+            c=form.c[kept],
+            A=form.A[:, kept],
+            col_lower=form.col_lower[kept],
+            col_upper=form.col_upper[kept],
+            integrality=form.integrality[kept],
+            variables=(),
+        )
+
+    @property
+    def basis(self) -> Basis | None:
+        """None."""
+        return None
+
+    def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
+        """See :class:`Session`."""
+        from privopt.backends.base import Outcome
+
+        result = self._solver.solve(self.form, time_limit=_positive(time_limit))
+        ray = None
+        if result.outcome is Outcome.INFEASIBLE:
+            ray = elastic_ray(self.form, self._solver, time_limit)
+            if ray is None:
+                raise SolverError(f"{result.solver} calls a model infeasible that misses no row by more than {ELASTIC}")
+        return Answer(
+            outcome=result.outcome,
+            x=result.x,
+            objective=result.objective,
+            duals=result.duals,
+            reduced=result.reduced,
+            ray=ray,
+            iterations=result.iterations,
+            seconds=result.seconds,
+        )
+
+
+def elastic_ray(form: StandardForm, solver: Backend, time_limit: float | None) -> FloatArray | None:
+    """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
+    from scipy import sparse
+
+    from privopt.backends.base import Outcome
+
+    m, n = form.shape
+    eye = sparse.identity(m, format="csr")
+    elastic = evolve(
+        form,
+        c=np.concatenate([np.zeros(n), np.ones(2 * m)]),
+        c0=0.0,
+        A=sparse.hstack([form.A, eye, -eye], format="csr"),
+        col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
+        col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
+        integrality=np.zeros(n + 2 * m, dtype=np.uint8),
+        families=(),
+        variables=(),
+    )
+    result = solver.solve(elastic, time_limit=_positive(time_limit))
+    if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= ELASTIC:
+        return None
+    return result.duals
+
+
+def _positive(seconds: float | None) -> float | None:
+    return None if seconds is None else max(seconds, 0.01)

@@ -1,0 +1,151 @@
+"""The restricted master of the Dantzig-Wolfe decomposition: rays of the cone, mixed into a mechanism."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.backends import Outcome, get
+from privopt.dsl.form import StandardForm
+from privopt.errors import SolverError, StoppedError
+from privopt.metric.optimal.instance import Array, Instance
+from privopt.metric.optimal.symmetry import Symmetry
+
+__all__ = ["Mixture"]
+
+KEPT: Final = 6
+"""Rays kept, in multiples of the records, when the worst are dropped."""
+
+NEGLIGIBLE: Final = 1e-13
+"""Rays whose value is less negative than this share of the largest cost are noise."""
+
+SMALLEST: Final = 1e-9
+"""HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
+
+OFF: Final = 1e-6
+"""A mixture whose rows miss one by more is none."""
+
+
+class Mixture:
+    """The least-cost mixture of rays whose rows sum to one, warm from one solve to the next.
+
+    A ray ``z`` costs ``min_k cost_k . z``: it serves the output that is cheapest for it.
+
+    Attributes:
+        instance: with one output for each orbit of outputs.
+        rays: (R, N), each with a largest entry of one.
+        solves: how often the mixture was solved.
+    """
+
+    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Array) -> None:
+        self.instance, self.symmetry = instance, symmetry
+        self.rays = np.zeros((0, instance.records))
+        self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.costs: Array = np.zeros(0)
+        self.solves = 0
+        self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
+        self._known: set[bytes] = set()
+        rows, costs = self._fresh(rays)
+        n = len(symmetry.size)
+        form = StandardForm(
+            c=costs * self._scale,
+            A=rows.T,
+            row_lower=np.ones(n),
+            row_upper=np.ones(n),
+            col_lower=np.zeros(len(costs)),
+            col_upper=np.full(len(costs), np.inf),
+            integrality=np.zeros(len(costs), dtype=np.uint8),
+        )
+        primal = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
+        self._session = get("highs").session(form, options=primal)
+
+    def _fresh(self, rays: Array) -> tuple[Array, Array]:
+        """Take the rays not seen before; their entries in the master and their costs."""
+        rays = rays / rays.max(axis=1, keepdims=True)
+        kept = []
+        for number, ray in enumerate(rays):
+            seen = np.round(ray, 9).tobytes()
+            if seen not in self._known:
+                self._known.add(seen)
+                kept.append(number)
+        rays = rays[kept]
+        table = rays @ self.instance.cost
+        serves = table.argmin(axis=1)
+        costs = table[np.arange(len(rays)), serves]
+        self.rays = np.concatenate([self.rays, rays])
+        self.serves = np.concatenate([self.serves, serves])
+        self.costs = np.concatenate([self.costs, costs])
+        rows = self._rows(rays)
+        return np.where(rows < SMALLEST, 0.0, rows), costs
+
+    def _rows(self, rays: Array) -> Array:
+        """What rays add to each row of the master: their means over the orbits of records."""
+        if self.symmetry.order == 1:
+            return rays
+        means = np.zeros((len(rays), len(self.symmetry.size)))
+        np.add.at(means.T, self.symmetry.orbit, rays.T)
+        return means / self.symmetry.size
+
+    def add(self, rays: Array) -> int:
+        """Add rays (R, N); how many were new."""
+        from scipy import sparse
+
+        rows, costs = self._fresh(rays)
+        if len(costs):
+            self._session.add_columns(costs * self._scale, 0.0, np.inf, sparse.csc_matrix(rows.T))
+        return len(costs)
+
+    def add_priced(self, logs: Array, values: Array) -> int:
+        """Add the rays of a pricing, given as logarithms, whose values are below 0; how many were new."""
+        logs = logs[values < -NEGLIGIBLE / self._scale]
+        return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
+
+    def solve(self, limit: float | None) -> tuple[Array | None, float, Array]:
+        """Mix the rays.
+
+        Args:
+            limit: seconds.
+
+        Returns:
+            The mechanism (N, K) with rows scaled to one (None where rows are off), what it costs, and the prices (N,)
+            of the records.
+
+        Raises:
+            StoppedError: the limit came first.
+            SolverError: the LP was not solved.
+        """
+        answer = self._session.solve(time_limit=limit)
+        self.solves += 1
+        if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
+            raise StoppedError("the time limit came before the rays were mixed")
+        if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
+            raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
+        weights = np.maximum(answer.x, 0.0)
+        prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
+        off = np.abs(self._rows(weights[None] @ self.rays) - 1.0).max() >= OFF
+        return None if off else self._mechanism(weights), float(weights @ self.costs), prices
+
+    def _mechanism(self, weights: Array) -> Array:
+        columns = np.zeros(self.instance.cost.shape)
+        for number in np.flatnonzero(weights > 0):
+            columns[:, self.serves[number]] += weights[number] * self.rays[number]
+        z = self.symmetry.lift(columns)
+        return np.asarray(z / z.sum(axis=1, keepdims=True))
+
+    def clean(self, prices: Array) -> None:
+        """Drop the rays that price out worst once there are too many; those in the basis stay."""
+        limit = KEPT * self.instance.records
+        if len(self.rays) <= 2 * limit:
+            return
+        reduced = self.costs - self.rays @ prices
+        basis = self._session.basis
+        if basis is not None:
+            reduced[basis.columns == 1] = -np.inf
+        gone = np.argsort(reduced)[limit:]
+        self._session.delete_columns(gone)
+        kept = np.ones(len(self.rays), dtype=bool)
+        kept[gone] = False
+        self.rays, self.serves, self.costs = self.rays[kept], self.serves[kept], self.costs[kept]
+        self._known = {np.round(ray, 9).tobytes() for ray in self.rays}
