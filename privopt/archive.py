@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -102,22 +103,34 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def read_npz(path: Path, wanted: str, *, largest: int | None = None, links: bool = False) -> dict[str, NDArray[Any]]:
+def read_npz(
+    path: Path,
+    wanted: str,
+    *,
+    only: Collection[str] | None = None,
+    largest: int | None = None,
+    links: bool = False,
+) -> dict[str, NDArray[Any]]:
     """Read an .npz file: see :func:`parse_npz`.
 
     Args:
         path: of the file.
         wanted: what it should hold, for faults.
+        only: names of the arrays that may stand in it; left out: any.
         largest: bytes of all arrays together; left out: those of the file, which is what ``np.savez`` writes.
         links: whether a link may stand in its place.
 
     Raises:
-        InputError: missing, no such archive, or too large.
+        InputError: missing, no such archive, too large, or with an array that has no place in it.
     """
     try:
         with open_regular(path, links=links) as (stream, size):
-            return parse_npz(stream, largest=size if largest is None else largest)
+            arrays = parse_npz(stream, largest=size if largest is None else largest)
     except Unreadable as error:
         raise InputError([Fault(str(path), "", error.found, wanted)]) from None
     except ValueError as error:
         raise InputError([Fault(str(path), "", f"no such archive ({error})", wanted)]) from None
+    unknown = [name for name in arrays if only is not None and name not in only]
+    if unknown:
+        raise InputError([Fault(str(path), name, "an array that nothing reads", wanted) for name in unknown])
+    return arrays

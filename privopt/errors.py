@@ -40,6 +40,7 @@ __all__ = [
     "UnboundedError",
     "UnknownNameError",
     "UsageError",
+    "cut",
     "printable",
 ]
 
@@ -71,14 +72,15 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}: {self.where}" if self.where else self.file
-        return _line(f"{_cut(place)}: found {_cut(self.found)}, wanted {_cut(self.wanted)}")
+        return _line(f"{cut(place)}: found {cut(self.found)}, wanted {cut(self.wanted)}")
 
 
 _LONGEST = 300
 """Characters of what is shown of any one thing."""
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Text as a message shows it: its first 300 characters where it has more."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

@@ -9,7 +9,7 @@ import pytest
 from examples import EXAMPLES
 from toys import write_toy
 
-from privopt.errors import PrivoptError
+from privopt.errors import InputError, PrivoptError
 from privopt.registry import registry
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
@@ -259,3 +259,49 @@ def test_a_bound_is_below_the_optimum_at_exact_weights(tmp_path, result_of):
     bound = result["objective"]["lower_bound"]
     assert bound is not None
     assert Fraction(bound) <= cheapest
+
+
+def repacked(folder, name, **more):
+    """Arrays added to an archive, its sum mended."""
+    import numpy as np
+
+    with np.load(folder / name) as archive:
+        np.savez(folder / name, **dict(archive), **more)
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+
+
+@pytest.mark.parametrize(("example_name", "name"), [("words", "mechanism.npz"), ("hierarchical-dp", "noisy.npz")])
+def test_an_array_that_nothing_reads_is_refused(example, tmp_path, example_name, name):
+    folder = shutil.copytree(example(example_name), tmp_path / "forged")
+    repacked(folder, name, truth=[1, 2, 3])
+    with pytest.raises(InputError, match="truth: found an array that nothing reads"):
+        verify(folder)
+
+
+@pytest.mark.parametrize("name", ["connections.csv", "capacities.csv", "problem/locations.csv"])
+def test_rows_published_in_another_order_are_refused(example, tmp_path, name):
+    folder = shutil.copytree(example("fl-linear"), tmp_path / "forged")
+    head, *rows = (folder / name).read_text().splitlines()
+    (folder / name).write_text("\n".join([head, *rows[::-1]]) + "\n")
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    assert refused(folder)
+
+
+def test_a_complaint_about_a_long_claim_is_cut(example, forge):
+    lines = verify(forge(example("words"), lambda r: r["guarantee"].update(statement="x" * 5000))).complaints
+    assert lines
+    assert max(map(len, lines)) < 1000
+
+
+@pytest.mark.parametrize("told", [{"trajectory": 3}, {"trajectory": [1, "x", [2], [1, {}, []]]}, {"trajectory": {}}])
+def test_what_nobody_checks_may_be_of_any_form(example, forge, told):
+    from privopt.run.report.make import write_report
+
+    folder = forge(example("optimal-lp"), lambda r: r["details"].update(told=told))
+    assert verify(folder).verdict == "proved"
+    assert write_report(folder).is_file()
+
+
+def test_details_told_is_an_object(example, forge):
+    assert refused(forge(example("words"), lambda r: r["details"].update(told=True)))
+    assert refused(forge(example("words"), lambda r: r["details"].pop("told")))

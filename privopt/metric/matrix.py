@@ -119,7 +119,7 @@ class MatrixRelease(Release):
             InputError: it is missing or not of its form.
         """
         wanted = ("weights", "records", "outputs", "pairs", "distances")
-        found = read_npz(path, ", ".join(wanted))
+        found = read_npz(path, ", ".join(wanted), only=wanted)
         if missing := [name for name in wanted if name not in found]:
             raise InputError([Fault(path.name, name, "no such array", ", ".join(wanted)) for name in missing])
         parts: dict[str, Any] = {name: found[name] for name in wanted}

@@ -26,9 +26,10 @@ __all__ = ["losses_beside", "meaning_section", "metric_figures", "metric_layer",
 
 
 def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
-    """Rounds in which something is known, from ``details.told.trajectory``."""
-    rounds = result["details"]["told"].get("trajectory") or []
-    return [row for row in rounds if any(isinstance(value, (int, float)) for value in row[1:])]
+    """Rounds in which something is known, from ``details.told.trajectory``, which may hold anything."""
+    rounds = result["details"]["told"].get("trajectory")
+    rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
+    return [row for row in rows if any(isinstance(value, (int, float)) for value in row[1:])]
 
 
 def losses_beside(data: MetricData | None, result: Mapping[str, Any]) -> list[tuple[str, float, str]]:

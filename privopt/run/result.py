@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from attrs import frozen
 
-from privopt.errors import Fault
+from privopt.errors import Fault, cut
 from privopt.interfaces import Certificate, Evidence, Guarantee, Objective
 
 __all__ = ["LP", "NEAR", "TOLD", "Claim", "claim_faults", "differences", "mark"]
@@ -89,6 +89,7 @@ SHAPE: Final[Mapping[str, tuple[Test, str]]] = {
     **{f"time.{phase}": NUMBER for phase in ("build", "solve", "repair", "verify", "total")},
     "solver": TABLE,
     "details": TABLE,
+    "details.told": TABLE,
 }
 """Every key that each result has: what its value must be, and that in words. More keys may stand beside them."""
 
@@ -151,16 +152,16 @@ def differences(stated: Any, wanted: Any, where: str, *, near: float = NEAR) -> 
         for name in {**wanted, **stated}:
             inner = f"{where}.{name}".lstrip(".")
             if name not in stated:
-                yield f"{inner}: missing; it should be {wanted[name]!r}"
+                yield f"{inner}: missing; it should be {cut(repr(wanted[name]))}"
             elif name not in wanted:
-                yield f"{inner}: claims {stated[name]!r}, which nothing here gives"
+                yield f"{inner}: claims {cut(repr(stated[name]))}, which nothing here gives"
             else:
                 yield from differences(stated[name], wanted[name], inner, near=near)
     elif isinstance(wanted, list) and isinstance(stated, list) and len(wanted) == len(stated):
         for place, (one, other) in enumerate(zip(stated, wanted, strict=True)):
             yield from differences(one, other, f"{where}[{place}]", near=near)
     elif not _same(stated, wanted, near):
-        yield f"{where}: claims {stated!r}, the files give {wanted!r}"
+        yield f"{where}: claims {cut(repr(stated))}, the files give {cut(repr(wanted))}"
 
 
 def _same(stated: Any, wanted: Any, near: float) -> bool:

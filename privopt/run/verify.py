@@ -225,9 +225,8 @@ def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:
     if lp is not None:
         lp = Objective(value=_number(lp["value"]), lower_bound=_number(lp["lower_bound"]), unit="").to_json()
         del lp["unit"]
-    told = details.get(TOLD)
     try:
-        again = opened.mechanism.details(problem, release, method, told if isinstance(told, dict) else {})
+        again = opened.mechanism.details(problem, release, method, details[TOLD])
     except Exception as error:  # what nobody checks may be of any form
         again = {}
         complaints.append(f"{RESULT}: details.{TOLD}: not as {method} tells ({type(error).__name__}: {error})")

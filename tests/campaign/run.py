@@ -1,4 +1,4 @@
-"""The whole campaign: bad inputs, tampered folders, kills, full disks, dying solvers, odd clocks and locales.
+"""The whole campaign: bad inputs, tampered and forged folders, kills, full disks, dying solvers, odd places.
 
 ``python tests/campaign/run.py`` takes some minutes of processor time and prints one row a part, then every finding;
 ``--only PART``, ``--share 0.1`` and ``--seed N`` make it shorter or other. It ends with code 1 where something was
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from forge import forged
 from shocks import dead_solvers, full_disks, kills, odd_places
 from spoil import bad_inputs, tampered
 from trials import Tally
@@ -24,6 +25,7 @@ from trials import Tally
 PARTS: dict[str, tuple[Callable[[Path, random.Random, Any], Tally], int]] = {
     "bad-inputs": (bad_inputs, 5000),
     "tampered": (tampered, 2000),
+    "forged": (forged, 3000),
     "kills": (kills, 24),
     "full-disks": (full_disks, 24),
     "dead-solvers": (dead_solvers, 8),

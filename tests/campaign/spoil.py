@@ -33,12 +33,11 @@ LEAVES: Final[dict[str, Any]] = {
 """In place of each value of result.json."""
 
 
-def solved(given: Given, folder: Path) -> Ended:
+def solved(given: Given, folder: Path, *options: str) -> Ended:
     """Solve a problem into ``folder``/out."""
     path = given.write(folder / "given")
-    return privopt(
-        "solve", given.mechanism, path, "--method", given.method, "--out", folder / "out", "--quiet", "--time-limit", 30
-    )
+    command = ["solve", given.mechanism, path, "--method", given.method, "--out", folder / "out", "--quiet"]
+    return privopt(*command, "--time-limit", "30", *options)
 
 
 def bad_inputs(folder: Path, chance: random.Random, count: int | None) -> Tally:
@@ -129,7 +128,7 @@ def _claims(path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
         path.write_text(json.dumps(result), "utf-8")
 
     for where in _leaves(json.loads(text)):
-        if len(where) > 2 and where[0] == "details":
+        if len(where) > 3 and where[0] == "details":
             continue
         name = ".".join(map(str, where)) or "all of it"
         for kind, value in LEAVES.items():
@@ -160,6 +159,16 @@ def same(one: Path, other: Path) -> bool:
         return all(np.array_equal(first[name], second[name]) for name in second.files)
 
 
+def claimed(folder: Path) -> Any:
+    """What a folder claims that nobody but its files can know: all but how the run went and what was asked for."""
+    result = json.loads((folder / RESULT).read_text("utf-8"))
+    free = {"time", "solver", "asked", "seed", "privopt"}
+    details = {name: value for name, value in result["details"].items() if name not in ("told", "lp")}
+    plugin = result["plugin"]["name"]
+    kept = {name: value for name, value in result.items() if name not in free}
+    return kept | {"plugin": plugin, "details": details, "asked": result["asked"]["method"]}
+
+
 def tampered(folder: Path, chance: random.Random, count: int | None) -> Tally:
     """Change every file of a folder: with the sums as they were verify must complain; mended, nothing may break."""
     tally = Tally(part="tampered folders")
@@ -185,15 +194,19 @@ def tampered(folder: Path, chance: random.Random, count: int | None) -> Tally:
             mend(copy)
         changed = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
         before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        verified = privopt("verify", copy)
+        wrong = verified.faults([0, 1, 2])
+        if verified.code == 0 and changed != before and not mended:
+            wrong.append("verify found nothing")
+        if verified.code == 0 and mended and name == "mechanism.npz" and not same(copy, out):
+            wrong.append("verify takes another matrix")
+        if verified.code == 0 and mended and name == RESULT and claimed(copy) != claimed(out):
+            wrong.append("verify takes another claim")
+        what = f"{given.mechanism}: {name}: {kind}{', sums mended' * mended}"
+        tally.note(f"{what}: verify", verified, wrong)
         other, *more = READERS[number % len(READERS)]
-        for command, ended in {"verify": privopt("verify", copy), other: privopt(other, copy, *map(str, more))}.items():
-            forged = "details" in kind and command != "verify"  # a plugin's own part, which has no common shape
-            wrong = [] if forged and ended.code == 5 else ended.faults([0, 1, 2] if command == "verify" else [0, 2])
-            if command == "verify" and ended.code == 0 and changed != before and not mended:
-                wrong.append("verify found nothing")
-            if command == "verify" and ended.code == 0 and mended and name == "mechanism.npz" and not same(copy, out):
-                wrong.append("verify takes another matrix")
-            tally.note(f"{given.mechanism}: {name}: {kind}{', sums mended' * mended}: {command}", ended, wrong)
+        used = privopt(other, copy, *map(str, more))
+        tally.note(f"{what}: {other}", used, used.faults([0, 2] if verified.code == 0 else [1, 2]))
         shutil.rmtree(copy)
     return tally
 

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from forge import forged
 from inputs import spoiled
 from problems import PROBLEMS
 from shocks import dead_solvers, full_disks, kills, odd_places
@@ -20,6 +21,7 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processe
     [
         (bad_inputs, 80),
         (tampered, 12),
+        (forged, 60),
         (full_disks, 2),
         pytest.param(kills, 1, marks=on_linux),
         pytest.param(dead_solvers, 1, marks=[on_linux, pytest.mark.slow]),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privopt.declare import files_of
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext
 from privopt.notions import NoGuarantee
@@ -101,6 +102,10 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
         """Run the server's side again from the noisy counts and compare."""
         method, details = str(result["method"]), result["details"]
         noisy = problem.data.noisy
+        files = {file.name: file.contents for file in files_of(problem)}
+        for name, contents in self.public_files(problem, release).items():
+            if files[name] != contents:
+                return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
         if method == "optimal":
             return _verify_openly(problem, release)
         if noisy is None:

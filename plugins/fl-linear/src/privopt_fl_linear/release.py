@@ -88,6 +88,9 @@ class FLRelease(Release):
         order = np.argsort(opened)
         if not np.array_equal(opened[order], assignment.opened):
             raise InputError([_fault(CAPACITIES, "other facilities", f"those that {CONNECTIONS} uses, each once")])
+        for name, rows in ((CONNECTIONS, places), (CAPACITIES, opened)):
+            if (np.diff(rows) < 0).any():  # an order that may say something
+                raise InputError([_fault(name, "rows in another order", "rows sorted by id")])
         return cls(ids=ids, assignment=assignment, capacities=made["capacity"][order], counts=problem.data.noisy)
 
 

@@ -96,7 +96,11 @@ class HierarchyRelease(Release):
         known = tree.depth if "totals_2" in arrays else 1
         shapes = {f"level_{level + 1}": (2, level) for level in range(tree.depth)}
         shapes |= {f"totals_{level + 1}": (1, level) for level in range(known)}
-        faults = []
+        faults = [
+            Fault(str(path), name, "an array that nothing reads", wanted)
+            for name in arrays
+            if name not in shapes and name != "scales"
+        ]
         for name, (axes, level) in shapes.items():
             found = arrays.get(name)
             if found is None:

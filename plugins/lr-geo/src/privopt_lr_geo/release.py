@@ -81,13 +81,15 @@ class Published:
         def wrong(where: str, found: str, wanted: str) -> InputError:
             return InputError([Fault(path.name, where, found, wanted)])
 
-        parts = read_npz(path, "column_weights, serves, rate, cap; or weights")
+        shapes = {"column_weights": (count,), "serves": (count,), "rate": (), "cap": ()}
+        parts = read_npz(path, "column_weights, serves, rate, cap; or weights alone", only={"weights", *shapes})
         if "weights" in parts:
+            if len(parts) > 1:
+                raise wrong("weights", "other arrays beside it", "weights alone")
             weights = parts["weights"]
             if weights.dtype.str[1:] != "u8" or weights.shape != (count, outputs):
                 raise wrong("weights", f"{weights.dtype} of shape {weights.shape}", f"uint64 of {(count, outputs)}")
             return cls(columns=None, data=data, given=weights)
-        shapes = {"column_weights": (count,), "serves": (count,), "rate": (), "cap": ()}
         for name, shape in shapes.items():
             if name not in parts or parts[name].shape != shape:
                 found = f"shape {parts[name].shape}" if name in parts else "nothing"

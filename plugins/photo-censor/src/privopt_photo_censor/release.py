@@ -134,7 +134,7 @@ def _attach(problem: Any, names: list[str], path: Path) -> None:
     def refuse(found: str) -> NoReturn:
         raise InputError([Fault(str(path), "", found, wanted)])
 
-    stored = read_npz(path, wanted)
+    stored = read_npz(path, wanted, only=("scores", "true", "left_out", "positioned"))
     try:
         scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
         left_out, positioned = stored["left_out"], stored["positioned"]
