@@ -160,7 +160,7 @@ def test_optimal_needs_consent_and_claims_nothing(problem):
     out, result, _ = run(path, "optimal", allow_unsafe=True)
     assert result["guarantee"]["kind"] == "none"
     assert result["status"] == "optimal"
-    assert result["objective"]["gap"] == 0.0
+    assert 0.0 <= result["objective"]["gap"] < 1e-12  # sums of doubles, the bound rounded down
     assert "clients" not in (out / "problem" / "locations.csv").read_text()
     assert verify(out).complaints == ()
     with pytest.raises(InputError, match="clients"):
