@@ -54,7 +54,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Distances and losses of metric problems, notions of privacy, solvers."""
+    """Distances and losses of metric problems, notions of privacy, solvers, a decomposer."""
     rows = [
         ("distance", "euclidean", "privopt.metric.space.kinds:Euclidean", "straight lines between points or vectors"),
         ("distance", "haversine", "privopt.metric.space.kinds:Haversine", "great circles in km, R = 6371.0"),
@@ -69,5 +69,6 @@ def privopt_kinds() -> Sequence[KindSpec]:
         ("notion", "none", "privopt.notions:NoGuarantee", "no privacy: for comparison"),
         ("solver", "cbc", "privopt.backends.cbc:Cbc", "COIN-OR CBC, in a process of its own"),
         ("solver", "highs", "privopt.backends.highs:Highs", "HiGHS"),
+        ("decomposer", "benders", "privopt.decompose.benders:Benders", "Benders decomposition, many cuts a round"),
     ]
     return [KindSpec(role=role, name=name, target=target, summary=summary) for role, name, target, summary in rows]

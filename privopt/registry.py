@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pluggy
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageError
 from privopt.specs import GROUP, ROLES, Hooks, KindSpec, MechanismSpec, MethodSpec
@@ -248,6 +248,14 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Any
     return specs, None
 
 
+def _with_decomposers(spec: MechanismSpec, kinds: Iterable[KindSpec]) -> MechanismSpec:
+    """The spec with a method for each registered decomposer; a method of its own under that name stands."""
+    known = {method.name for method in spec.methods}
+    new = [kind for kind in kinds if kind.name not in known]
+    added = (MethodSpec(name=kind.name, summary=kind.summary, gap=spec.default.gap) for kind in new)
+    return evolve(spec, methods=(*spec.methods, *added))
+
+
 def discover(points: Iterable[EntryPoint]) -> Registry:
     """Take in the given entry points, in the order of their distributions' names."""
     manager = _Manager(GROUP)
@@ -273,9 +281,12 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
                 found[key] = Kind(spec=spec, plugin=plugin, version=version)
             else:
                 found[key] = Registered(spec=spec, plugin=plugin, version=version)
+    decomposers = [one.spec for one in found.values() if isinstance(one, Kind) and one.spec.role == "decomposer"]
     for key, one in list(found.items()):
         if not isinstance(one, Registered):
             continue
+        if one.spec.decomposes:
+            found[key] = one = evolve(one, spec=_with_decomposers(one.spec, decomposers))
         for notion in {one.spec.kind_of(method) for method in one.spec.methods}:
             if ("notion", notion) not in found:
                 reason = f"the mechanism {one.spec.name!r} claims {notion!r}, which no plugin registers as a notion"

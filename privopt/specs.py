@@ -107,6 +107,7 @@ class MechanismSpec:
         summary: one line.
         source: the paper.
         methods: at least one; the first is the default.
+        decomposes: whether it solves by decomposition, so that each registered decomposer's name is a method too.
     """
 
     name: str = field(validator=_name)
@@ -115,6 +116,7 @@ class MechanismSpec:
     summary: str
     source: str = ""
     methods: tuple[MethodSpec, ...] = field(converter=_methods)
+    decomposes: bool = False
 
     @methods.validator
     def _at_least_one(self, attribute: Attribute[Any], value: tuple[MethodSpec, ...]) -> None:

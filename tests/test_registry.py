@@ -165,6 +165,23 @@ def test_a_kind_is_taken_in_and_a_second_of_its_name_names_both(plugin):
         twice.kind("solver", "cbc")
 
 
+def test_a_decomposer_is_a_method_of_mechanisms_that_decompose(plugin):
+    decomposer = """
+    from privopt.specs import KindSpec, hookimpl
+
+    @hookimpl
+    def privopt_kinds():
+        return [KindSpec(role="decomposer", name="acme-cuts", target="acme.cuts:Cuts", summary="cuts")]
+    """
+    source = GOOD.replace('guarantee="metric-dp"', 'guarantee="metric-dp", decomposes=True')
+    found = discover([plugin("acme_one", source), plugin("acme_two", decomposer)])
+    assert {method.name for method in found.get("acme").spec.methods} == {"solve", "benders", "acme-cuts"}
+    assert found.get("acme").method("acme-cuts").summary == "cuts"
+    plain = discover([plugin("acme_three", GOOD), plugin("acme_four", decomposer)])
+    with pytest.raises(UnknownNameError, match="acme-cuts"):
+        plain.get("acme").method("acme-cuts")
+
+
 def test_specs_refuse_guarantees_that_are_no_name_and_no_methods():
     with pytest.raises(ValueError, match="guarantee"):
         MethodSpec(name="a", summary="", guarantee="Strong!")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import evolve, frozen
@@ -23,14 +23,15 @@ from privopt.decompose.blocks import Blocks
 from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
 from privopt.decompose.ends import explained, tell_unbounded
 from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
-from privopt.decompose.result import BendersResult, Improvement, Start, inside
+from privopt.decompose.result import Improvement, Start, inside
 from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
 from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.sets import IntArray
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
-from privopt.interfaces import Decomposer, SolveContext
+from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
-__all__ = ["Benders", "BendersResult", "Improvement", "Start"]
+__all__ = ["Benders", "Improvement", "Start"]
 
 LARGEST_BOX: Final = 1e8
 """Columns without bounds are kept within it, at most."""
@@ -50,11 +51,11 @@ class Benders(Decomposer):
     >>> from privopt.interfaces import SolveContext
     >>> form = StandardForm(c=[1.0, 2.0], A=[[1, 1]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
     ...                     col_upper=[1.5, 9], integrality=[0, 0])
-    >>> Benders().solve(form, [[1]], SolveContext(method="benders")).objective
+    >>> Benders().solve(form, [[1]], SolveContext(method="benders", solver="highs")).objective
     2.5
 
     Attributes:
-        solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays).
+        solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays); left out: the context's.
         stabilise: "in-out", "level" or "none".
         pareto: move cuts towards the core.
         rounds: at most.
@@ -64,7 +65,7 @@ class Benders(Decomposer):
         keep: see there.
     """
 
-    solver: str = "highs"
+    solver: str = ""
     stabilise: str = "in-out"
     pareto: bool = True
     rounds: int = 10_000
@@ -75,13 +76,13 @@ class Benders(Decomposer):
     def solve(
         self,
         form: StandardForm,
-        blocks: Sequence[Any],
+        blocks: Sequence[Sequence[int] | IntArray],
         context: SolveContext,
         *,
         start: Start | None = None,
         valid: Separator | None = None,
         improve: Hook | None = None,
-    ) -> BendersResult:
+    ) -> Decomposed:
         """Solve a form whose columns outside ``blocks`` are complicating.
 
         Args:
@@ -102,7 +103,8 @@ class Benders(Decomposer):
         """
         if self.stabilise not in ("in-out", "level", "none"):
             raise UsageError(f"stabilise {self.stabilise!r}, wanted in-out, level or none")
-        run = _Run(self, split_form(form, blocks), context, valid, improve)
+        options = self if self.solver else evolve(self, solver=context.solver)
+        run = _Run(options, split_form(form, blocks), context, valid, improve)
         return run.solve(form, start)
 
 
@@ -157,7 +159,7 @@ class _Run:
 
     # --- the run ------------------------------------------------------------------------------------
 
-    def solve(self, form: StandardForm, start: Start | None) -> BendersResult:
+    def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
         """All of it."""
         status = "feasible"
         try:
@@ -353,12 +355,12 @@ class _Run:
         self.state = found
         return True
 
-    def result(self, form: StandardForm, status: str) -> BendersResult:
+    def result(self, form: StandardForm, status: str) -> Decomposed:
         """In the user's units."""
         state = self.state
         assert state.x is not None
         bound = self.shown(state.lower) if np.isfinite(state.lower) else None
-        return BendersResult(
+        return Decomposed(
             status=status,
             x=state.x,
             objective=float(form.c @ state.x) + form.c0,

@@ -9,12 +9,13 @@ declares it and what a mechanism works on (:meth:`Mechanism.load`).
 
 from privopt.interfaces.claims import AGAIN, Certificate, Evidence, Guarantee, Objective
 from privopt.interfaces.mechanism import Mechanism
-from privopt.interfaces.seams import Decomposer, PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, UtilityLoss
 from privopt.interfaces.work import Outcome, Progress, SolveContext
 
 __all__ = [
     "AGAIN",
     "Certificate",
+    "Decomposed",
     "Decomposer",
     "Evidence",
     "Guarantee",

@@ -126,7 +126,7 @@ def test_the_master_is_in_components_until_a_cut_joins_them(monkeypatch):
         return answer
 
     monkeypatch.setattr(Master, "solve", watched)
-    result = Benders(rounds=50).solve(form, blocks, SolveContext(method="benders", gap=1e-9))
+    result = Benders(rounds=50).solve(form, blocks, SolveContext(method="benders", solver="highs", gap=1e-9))
     assert result.objective == pytest.approx(get("highs").solve(form).objective)
     assert seen
     assert min(seen) >= 2

@@ -20,7 +20,7 @@ NEAR = 1e-6
 
 
 def context(**options):
-    return SolveContext(method="benders", gap=options.pop("gap", 1e-7), **options)
+    return SolveContext(method="benders", solver="highs", gap=options.pop("gap", 1e-7), **options)
 
 
 def agrees(form, blocks, **options):

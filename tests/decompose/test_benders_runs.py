@@ -26,7 +26,7 @@ def solve(model, executor, **options):
     form, blocks = model
     hook = options.pop("improve", None)
     start = options.pop("start", None)
-    found = SolveContext(method="benders", gap=GAP, executor=executor, **options)
+    found = SolveContext(method="benders", solver="highs", gap=GAP, executor=executor, **options)
     return Benders(checkpoint_every=0.0).solve(form, blocks, found, improve=hook, start=start)
 
 
@@ -197,7 +197,7 @@ def slow(duals, x):
     time.sleep(0.1)
 
 form, blocks = chain(3, 8)
-context = SolveContext(method="benders", gap=1e-7, checkpoint=Path(sys.argv[2]))
+context = SolveContext(method="benders", solver="highs", gap=1e-7, checkpoint=Path(sys.argv[2]))
 Benders(checkpoint_every=0.0).solve(form, blocks, context, improve=slow)
 """
 

@@ -1,10 +1,12 @@
-"""The distance, the loss, the notion and the solver, each under mechanisms that are not of this distribution."""
+"""The distance, the loss, the notion, the solver and the decomposer, each under mechanisms that others made."""
 
 import itertools
 import json
 
 import pytest
+from click.testing import CliRunner
 
+from privopt.command.cli import cli
 from privopt.errors import InputError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
@@ -38,6 +40,17 @@ def test_the_solver_finds_what_highs_finds(tmp_path):
     ours, theirs = (solved(tmp_path, "optimal-lp", method="full", solver=name) for name in ("clarabel", "highs"))
     assert ours["objective"]["value"] == pytest.approx(theirs["objective"]["value"], rel=1e-5)
     assert ours["objective"]["gap"] < 1e-5
+
+
+def test_the_decomposer_is_a_method_of_a_mechanism_that_decomposes(tmp_path):
+    """With a certificate and a bound of its own, and the optimum that the mechanism's own methods find."""
+    ours, theirs = (solved(tmp_path, "bd-mdp", method=name, solver="highs") for name in ("lazy-rows", "full"))
+    assert ours["solver"]["name"] == "lazy-rows, highs"
+    assert ours["objective"]["value"] == pytest.approx(theirs["objective"]["value"], rel=1e-5)
+    assert ours["objective"]["gap"] < 1e-4
+    [part] = ours["details"]["told"]["parts"]
+    assert part["rows"] < part["rows_of_the_whole"]
+    assert "lazy-rows" in CliRunner().invoke(cli, ["describe", "bd-mdp"]).output
 
 
 def test_the_notion_brings_its_own_certificate_and_costs_less(tmp_path):

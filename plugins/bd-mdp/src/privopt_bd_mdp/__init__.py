@@ -15,6 +15,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             name="bd-mdp",
             target="privopt_bd_mdp.mechanism:BDmDP",
             guarantee="metric-dp",
+            decomposes=True,
             summary="the least expected loss that metric DP allows, by partition and Benders decomposition",
             source="Qiu, Enhancing Scalability of Metric Differential Privacy via Secret Dataset Partitioning and "
             "Benders Decomposition, IJCAI 2024",

@@ -1,4 +1,4 @@
-"""BD-mDP as a mechanism: method benders, and those of optimal-lp."""
+"""BD-mDP as a mechanism: method benders, those of optimal-lp, and every registered decomposer."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ class BDmDP(MetricMechanism):
     kit = "privopt_bd_mdp.kit:PROFILE"
 
     def matrix(self, problem: Any, context: SolveContext) -> Matrix:
-        """By Benders decomposition, or by a method of optimal-lp."""
+        """By decomposition, or by a method of optimal-lp."""
+        from privopt.metric.optimal.auto import METHODS
+
         if context.method == "full":
             return solve_full(problem, self.privacy(problem, "full"), self.utility(problem, "full"), context)
-        if context.method != "benders":
+        if context.method in METHODS:
             return solve_structured(problem, context)
-        return _benders(problem, context)
+        return _by_decomposition(problem, context)
 
 
-def _benders(problem: BDmDPProblem, context: SolveContext) -> Matrix:
+def _by_decomposition(problem: BDmDPProblem, context: SolveContext) -> Matrix:
     from privopt_bd_mdp.solver import decompose
 
     data = problem.data
@@ -47,7 +49,11 @@ def _benders(problem: BDmDPProblem, context: SolveContext) -> Matrix:
         z=solution.z,
         multipliers=None if solution.multipliers is None else solution.multipliers.blocks(),
         over=data.needed,
-        solver={"name": f"benders, {context.solver}", "version": __version__, "iterations": solution.iterations},
+        solver={
+            "name": f"{context.method}, {context.solver}",
+            "version": __version__,
+            "iterations": solution.iterations,
+        },
         details={
             "partition": problem.bd_mdp.partition,
             "parts": found.parts,

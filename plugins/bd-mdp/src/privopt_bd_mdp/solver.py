@@ -12,20 +12,24 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
-from privopt.errors import SolverError, StoppedError
-from privopt.interfaces import SolveContext
+from privopt.errors import RegistryError, SolverError, StoppedError
+from privopt.interfaces import Decomposed, Decomposer, SolveContext
 from privopt.metric.optimal.auto import interior_point_fits
 from privopt.metric.optimal.instance import Instance, Solution
 from privopt.metric.optimal.interior_point import solve_interior_point
 from privopt.metric.optimal.reduce import solve_by_component
+from privopt.registry import registry
 from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
 
-__all__ = ["Decomposed", "decompose", "partition_of"]
+__all__ = ["OWN", "Found", "decompose", "partition_of"]
 
 Floats = NDArray[np.float64]
+
+OWN: Final = "benders"
+"""The cross decomposition of this module; every other method is a registered decomposer's name."""
 
 WINDOW: Final = 5
 SHRINK: Final = 0.9
@@ -36,7 +40,7 @@ HALF: Final = 0.5
 
 
 @frozen(kw_only=True)
-class Decomposed:
+class Found:
     """A solution and how it was found, part by part.
 
     Attributes:
@@ -65,7 +69,7 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
     return make_partition(partition(options.partition, records, subsets), instance.pairs)
 
 
-def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Decomposed:
+def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Found:
     """Solve an instance to ``context.gap``.
 
     Records at distance 0 are merged, implied pairs dropped, components solved one by one (Property 3.1).
@@ -93,7 +97,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         return solution
 
     whole = solve_by_component(instance, part)
-    return Decomposed(solution=whole, parts=tuple(parts), trajectories=tuple(trajectories))
+    return Found(solution=whole, parts=tuple(parts), trajectories=tuple(trajectories))
 
 
 @define(eq=False)
@@ -115,6 +119,8 @@ class _Part:
     def solve(self) -> Solution:
         """Lagrangian steps, then the interior point: they need no partition; then Benders with steps between rounds."""
         partition = partition_of(self.instance, self.options, self.subsets)
+        if self.context.method != OWN:
+            return self.by_decomposer(partition)
         try:
             star = self.options.start == "star"
             context = self.context
@@ -241,19 +247,38 @@ class _Part:
         except SolverError as error:  # numbers that no solver bears: what is known already stands, with its bound
             solution = self.by_lagrangian(found, partition, "feasible")
             return evolve(solution, details={**solution.details, "benders_failed": str(error)})
+        solution = self.solution(pmo, result, partition)
+        if found.lower <= solution.lower_bound:
+            return solution
+        # a proof evaluated on the whole form may lose a little, or a lot at large eps d
+        return evolve(solution, lower_bound=found.lower, multipliers=found.proof())
+
+    def by_decomposer(self, partition: Partition) -> Solution:
+        """The answer of the registered decomposer that the method names.
+
+        Raises:
+            RegistryError: it returned something else than a decomposition's answer.
+        """
+        name = self.context.method
+        decomposer: Decomposer = registry().kind("decomposer", name).load()()
+        pmo = PMO.of(self.instance)
+        blocks = [pmo.columns(members) for members in partition.members()]
+        result = decomposer.solve(pmo.form, blocks, self.context.using(checkpoint=self.folder))
+        if not isinstance(result, Decomposed):
+            raise RegistryError(f"decomposer {name}: solve() returned {type(result).__name__}, wanted Decomposed")
+        return self.solution(pmo, result, partition)
+
+    def solution(self, pmo: PMO, result: Decomposed, partition: Partition) -> Solution:
+        """A decomposition's answer as the instance's."""
         z = pmo.matrix(result.x)
         offset = time.monotonic() - self.began - (result.trajectory[-1][0] if result.trajectory else 0.0)
         self.trajectory += [(offset + t, low, high) for t, low, high in result.trajectory]
-        bound = -np.inf if result.bound is None else result.bound
-        multipliers = found.proof() if result.duals is None else pmo.multipliers(result.duals)
-        if found.lower > bound:  # a proof evaluated on the whole form may lose a little, or a lot at large eps d
-            bound, multipliers = found.lower, found.proof()
         return Solution(
             z=z,
             objective=self.instance.loss(z),
-            lower_bound=bound,
-            multipliers=multipliers,
-            method="benders",
+            lower_bound=-np.inf if result.bound is None else result.bound,
+            multipliers=None if result.duals is None else pmo.multipliers(result.duals),
+            method=self.context.method,
             iterations=result.rounds,
             trajectory=tuple(self.trajectory),
             status=result.status,

@@ -25,12 +25,13 @@ def privopt_mechanisms():
 
 @hookimpl
 def privopt_kinds():
-    """A distance, a loss, a notion of privacy and a solver: none needs a line of privopt changed."""
+    """A distance, a loss, a notion of privacy, a solver and a decomposer: none needs a line of privopt changed."""
     rows = [
         ("distance", "hamming", "distances:Hamming", "places in which two words of one length differ"),
         ("loss", "squared-distance", "losses:SquaredDistance", "the squared distance from record to output"),
         ("notion", "approximate-metric-dp", "notions:ApproximateMetricDP", "metric DP but for a probability delta"),
         ("solver", "clarabel", "solvers:Clarabel", "the interior-point solver Clarabel"),
+        ("decomposer", "lazy-rows", "decomposers:LazyRows", "rows of each block brought in as they are missed"),
     ]
     return [
         KindSpec(role=role, name=name, target=f"ranked_response.{where}", summary=summary)

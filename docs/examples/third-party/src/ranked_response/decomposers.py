@@ -1,0 +1,79 @@
+"""Delayed rows: most rows of a private mechanism bind nowhere, so a block's rows come in when they are missed."""
+
+import numpy as np
+from attrs import evolve
+
+from privopt.backends import Outcome, get
+from privopt.decompose.split import restrict
+from privopt.errors import InfeasibleError, StoppedError, UnboundedError
+from privopt.interfaces import Decomposed, Decomposer
+
+MISSED = 1e-7
+"""A row missed by more than this, relative to its size, comes in."""
+
+
+class LazyRows(Decomposer):
+    """`--method lazy-rows`: the rows outside all blocks and every equation first, then what each block misses.
+
+    Each round's optimum bounds that of the whole, as it has fewer rows; where none is missed it is the whole's.
+    """
+
+    def solve(self, form, blocks, context):
+        """The form's columns stay together; its rows come block by block."""
+        backend, every = get(context.solver), np.arange(form.shape[1])
+        block_of_row = self.block_of_row(form, blocks)
+        taken = (block_of_row < 0) | (form.row_lower == form.row_upper)
+        size = abs(form.A).max(axis=1).toarray().ravel() + 1.0
+        for rounds in range(1, form.shape[0] + 2):
+            if context.remaining == 0.0:
+                raise StoppedError(f"stopped after {rounds - 1} rounds with nothing feasible")
+            part, rows = restrict(form, np.flatnonzero(taken), every)
+            part = evolve(part, sense=form.sense, c0=form.c0)
+            answer = backend.solve(part, time_limit=context.remaining, gap=context.gap)
+            if answer.outcome is Outcome.INFEASIBLE:
+                raise InfeasibleError("the model has no solution: some of its rows have none")
+            if answer.outcome is Outcome.UNBOUNDED:
+                if taken.all():
+                    raise UnboundedError("the model has no bound")
+                taken[:] = True
+                continue
+            if answer.outcome is not Outcome.OPTIMAL:
+                raise StoppedError(f"stopped in round {rounds} with nothing feasible")
+            activity = form.A @ answer.x
+            missed = np.maximum(form.row_lower - activity, activity - form.row_upper) / size
+            new = self.worst(missed * ~taken, block_of_row, len(blocks))
+            context.report("delayed rows", rounds, answer.bound)
+            if not len(new):
+                duals = np.zeros(form.shape[0])
+                duals[rows] = 0.0 if answer.duals is None else answer.duals
+                return Decomposed(
+                    status="optimal",
+                    x=answer.x,
+                    objective=float(form.c @ answer.x) + form.c0,
+                    bound=answer.bound,
+                    duals=None if answer.duals is None else duals,
+                    rounds=rounds,
+                    details={"rows": int(taken.sum()), "rows_of_the_whole": form.shape[0]},
+                )
+            taken[new] = True
+        raise AssertionError("every round brings a row in")
+
+    @staticmethod
+    def block_of_row(form, blocks):
+        """(m,) the block that a row belongs to, -1 for rows over complicating columns alone."""
+        block_of_column = np.full(form.shape[1], -1)
+        for number, columns in enumerate(blocks):
+            block_of_column[np.asarray(columns)] = number
+        entries = form.A.tocoo()
+        found = np.full(form.shape[0], -1)
+        np.maximum.at(found, entries.row, block_of_column[entries.col])
+        return found
+
+    @staticmethod
+    def worst(missed, block_of_row, blocks):
+        """Rows to take in: those that each block misses most, as many as half of what it misses."""
+        new = []
+        for block in range(blocks):
+            rows = np.flatnonzero((block_of_row == block) & (missed > MISSED))
+            new.append(rows[np.argsort(-missed[rows], kind="stable")][: (len(rows) + 1) // 2])
+        return np.concatenate(new) if new else np.zeros(0, dtype=int)
