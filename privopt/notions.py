@@ -10,6 +10,7 @@ from attrs import frozen
 
 from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint
+from privopt.specs import NOTHING
 
 __all__ = ["LocalDP", "NoGuarantee", "PureDP", "factor"]
 
@@ -88,7 +89,7 @@ class NoGuarantee(PrivacyConstraint[object]):
         reason: why there is no guarantee, in words.
     """
 
-    kind: ClassVar[str] = "none"
+    kind: ClassVar[str] = NOTHING
     reason: str
 
     @classmethod
@@ -104,14 +105,14 @@ class NoGuarantee(PrivacyConstraint[object]):
     @property
     def guarantee(self) -> Guarantee:
         """Kind ``"none"``, with the reason."""
-        return Guarantee(kind="none", statement=f"No privacy guarantee: {self.reason}.")
+        return Guarantee(kind=self.kind, statement=f"No privacy guarantee: {self.reason}.")
 
     def measure(self, release: object, *, executor: Executor | None = None) -> Certificate:
         """Nothing to measure: ``holds`` is None."""
         return Certificate(
             holds=None,
             evidence="none",
-            kind="none",
+            kind=self.kind,
             worst=None,
             allowed=None,
             checked=0,

@@ -31,10 +31,13 @@ from attrs import Attribute, field, frozen
 if TYPE_CHECKING:
     from privopt.interfaces import Release
 
-__all__ = ["GROUP", "ROLES", "Hooks", "KindSpec", "MechanismSpec", "MethodSpec", "hookimpl", "hookspec"]
+__all__ = ["GROUP", "NOTHING", "ROLES", "Hooks", "KindSpec", "MechanismSpec", "MethodSpec", "hookimpl", "hookspec"]
 
 GROUP: Final = "privopt"
 """Entry-point group, and pluggy's project name."""
+
+NOTHING: Final = "none"
+"""The notion of methods without a guarantee: they need ``--allow-unsafe``."""
 
 ROLES: Final = {
     "distance": "privopt.metric.kinds:DistanceKind",
@@ -132,6 +135,10 @@ class MechanismSpec:
     def kind_of(self, method: MethodSpec) -> str:
         """Guarantee kind of one of the methods."""
         return method.guarantee or self.guarantee
+
+    def promises(self, method: MethodSpec) -> bool:
+        """Whether one of the methods claims any privacy."""
+        return self.kind_of(method) != NOTHING
 
 
 @frozen(kw_only=True)

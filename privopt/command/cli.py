@@ -152,7 +152,7 @@ def describe(mechanism: str) -> None:
             note
             for note in (
                 "default" if method is spec.default else "",
-                "guarantee none: needs --allow-unsafe" if spec.kind_of(method) == "none" else "",
+                "" if spec.promises(method) else "guarantee none: needs --allow-unsafe",
             )
             if note
         ]

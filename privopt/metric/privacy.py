@@ -77,7 +77,8 @@ class MetricDP(MatrixConstraint):
         data: the problem's, from which distances are computed again; left out, the release's own stand.
     """
 
-    kind: ClassVar[str] = "metric-dp"
+    kind: ClassVar[str] = MetricPrivacy.kind
+    checks: ClassVar[frozenset[str]] = frozenset({"matrix", "odds"})
     along_paths: ClassVar[bool] = True
 
     epsilon: Fraction
@@ -130,7 +131,7 @@ class MetricDP(MatrixConstraint):
         )
         extra = dict(self.extra) if self.within is None else {"neighbours_within": self.within, **self.extra}
         return Guarantee(
-            kind="metric-dp", epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=statement, extra=extra
+            kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=statement, extra=extra
         )
 
     def emit(self, model: Model, **symbols: Any) -> None:
@@ -178,7 +179,7 @@ class MetricDP(MatrixConstraint):
         return Certificate(
             holds=measured.holds,
             evidence="proved",
-            kind="metric-dp",
+            kind=self.kind,
             worst=min(measured.worst, allowed) if measured.holds else measured.worst,
             allowed=allowed,
             checked=measured.checked,

@@ -37,7 +37,7 @@ from privopt.run.inputs import ProblemCopy
 from privopt.run.publish import check_target, discard_partial, new_folder
 from privopt.run.result import LP, NEAR, TOLD, Claim
 from privopt.run.verify import read_problem, verify
-from privopt.specs import MethodSpec
+from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Options", "Solved", "solve"]
 
@@ -126,8 +126,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
     options = options or Options()
     registered = registry().get(name)
     method = registered.method(options.method)
-    kind = registered.spec.kind_of(method)
-    if kind == "none" and not options.allow_unsafe:
+    if not registered.spec.promises(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
     registry().kind("solver", options.solver)
     check_target(out.absolute(), force=options.force)
@@ -184,7 +183,7 @@ def _conclude(
     with context.timed("verify"):
         certificate = privacy.measure(outcome.release, executor=context.executor)
     registered.expect("privacy().measure", certificate, Certificate)
-    if certificate.holds is None and guarantee.kind != "none":
+    if certificate.holds is None and guarantee.kind != NOTHING:
         raise CertificationError(f"{guarantee.kind} is claimed but was not measured, so nothing was written")
     if certificate.holds is False:
         lines = "; ".join(certificate.failures[:5]) or f"worst {certificate.worst} against {certificate.allowed}"

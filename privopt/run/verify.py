@@ -23,7 +23,7 @@ from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, 
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
 from privopt.run.result import LP, TOLD, Claim, claim_faults, differences
-from privopt.specs import MethodSpec
+from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Opened", "Verdict", "load_release", "open_verified", "read_problem", "verify"]
 
@@ -215,7 +215,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:
     if certificate.holds is False:
         complaints.append(f"certificate: worst {certificate.worst}, allowed {certificate.allowed}")
         complaints.extend(certificate.failures)
-    elif certificate.holds is None and privacy.guarantee.kind != "none":
+    elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
     utility = opened.mechanism.utility(problem, method)
     stated, details = result["objective"], result["details"]

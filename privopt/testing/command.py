@@ -42,7 +42,7 @@ def check(
     from privopt.testing.checks import CHECKS
 
     registered = registry().get(mechanism)
-    guaranteed = [one.name for one in registered.spec.methods if registered.spec.kind_of(one) != "none"]
+    guaranteed = [one.name for one in registered.spec.methods if registered.spec.promises(one)]
     names = guaranteed if method is None else [registered.method(method).name]
     workers = max(1, min(len(names), jobs or os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}

@@ -57,7 +57,7 @@ def conformance(
     if unknown:
         raise UsageError(f"no check is called {unknown[0]!r}; there are {', '.join(CHECKS)}")
     known = _spec(mechanism, spec, guarantee)
-    names = [m.name for m in known.methods if known.kind_of(m) != "none"] if methods is None else list(methods)
+    names = [m.name for m in known.methods if known.promises(m)] if methods is None else list(methods)
     kept: dict[str, Any] = {}
 
     @pytest.mark.parametrize("check", chosen)

@@ -86,6 +86,7 @@ class Profile:
             ``result`` is result.json. Nothing where all is well.
         claims: method -> guarantee kind that its paper claims, for methods of kind ``"none"``: what they are held
             against when named.
+        notion: registered notion that the problems name in ``[privacy] kind``, where it is not the mechanism's own.
         epsilon: ``(problem) -> epsilon`` where it is not ``privacy.epsilon``.
         room: relative difference that two losses which ought to be equal may have beyond the gap asked for, for
             methods that find no optimum and say so.
@@ -104,6 +105,7 @@ class Profile:
     best_known: Callable[[Any, str], float | None] | None = None
     oracle: Callable[[Any, Any, Mapping[str, Any]], Iterable[str]] | None = None
     claims: Mapping[str, str] = field(factory=dict)
+    notion: str = ""
     epsilon: Callable[[Any], Fraction] = _epsilon
     room: float = 0.0
     skip: Mapping[str, str] = field(factory=dict)

@@ -159,7 +159,8 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     except CheckFailedError as error:
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
-        status, reason = "skipped", "no generated problem was solved"
+        status = "failed" if check.must_solve else "skipped"
+        reason = "no generated problem was solved" + ("" if check.must_solve else ": see the check solves")
     except (Flaky, ExceptionGroup) as error:
         status = "failed"
         reason = str(state.failure) if state.failure is not None else f"differs from run to run: {told(error)}"

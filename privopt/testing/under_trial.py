@@ -23,7 +23,7 @@ from privopt.interfaces import Mechanism, Outcome, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
-from privopt.specs import MechanismSpec, MethodSpec
+from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
@@ -180,7 +180,17 @@ class Subject:
     @property
     def noisy(self) -> bool:
         """Whether the guarantee is kept by noise in the release, so that its loss is random."""
-        return self.kind in ("pure-dp", "local-dp")
+        return "noise" in self.families
+
+    @property
+    def promises(self) -> bool:
+        """Whether anything is claimed, be it in the paper alone."""
+        return self.kind != NOTHING
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Families of checks that the notion declares."""
+        return frozenset(registry().kind("notion", self.kind).load().checks)
 
     @property
     def mechanism(self) -> Mechanism[Any, Any]:
@@ -319,15 +329,15 @@ def subject(
     chosen = registered.method(method)
     profile = profile or profile_of(cls())
     kind = spec.kind_of(chosen)
-    private = kind != "none"
-    guaranteed = sum(spec.kind_of(m) != "none" for m in spec.methods)
+    private = spec.promises(chosen)
+    guaranteed = sum(map(spec.promises, spec.methods))
     return Subject(
         siblings=max(1, guaranteed),
         spec=spec,
         mechanism_class=cls,
         method=chosen,
         profile=profile,
-        kind=kind if private else profile.claims.get(chosen.name, "none"),
+        kind=(profile.notion or kind) if private else profile.claims.get(chosen.name, NOTHING),
         private=private,
         plugin=plugin,
         version=version,
@@ -345,7 +355,7 @@ def subjects(mechanism: str, method: str | None = None) -> list[Subject]:
         alone.siblings = 1
         return [alone]
     spec = registry().get(mechanism).spec
-    named = [m.name for m in spec.methods if spec.kind_of(m) != "none"]
+    named = [m.name for m in spec.methods if spec.promises(m)]
     return [subject(mechanism, name) for name in named]
 
 

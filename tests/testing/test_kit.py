@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare import key, load_problem
-from privopt.errors import UnknownNameError, UsageError
+from privopt.errors import InfeasibleError, UnknownNameError, UsageError
+from privopt.metric.losses import ExpectedLoss
 from privopt.metric.problem import MetricProblem
 from privopt.noise import discrete_laplace
 from privopt.registry import registry
@@ -141,7 +142,6 @@ class TestTelling:
         for name, check in CHECKS.items():
             assert check.summary, name
             assert check.version >= 1
-            assert check.kinds
 
     def test_profiles(self, monkeypatch):
         monkeypatch.setenv("PRIVOPT_PROFILE", "nightly")
@@ -367,3 +367,29 @@ def test_what_the_kit_finds_to_hold_is_remembered_for_nobody_else(monkeypatch, t
     assert run_check("round-trip", tried, how="dev").status == "passed"
     tried.close()
     assert not (tmp_path / "mine").exists()
+
+
+def test_problems_that_nobody_can_solve_are_no_skip(quick):
+    """Were nothing solved, everything would be skipped and nothing fail."""
+
+    class Refuses(matrix.RightMatrix):
+        def solve(self, problem, context):
+            raise InfeasibleError("there is none")
+
+    tried = subject(Refuses, guarantee="metric-dp")
+    solves, other = run_checks(tried, ["solves", "sampler"], how=quick)
+    tried.close()
+    assert (solves.status, solves.reason) == ("failed", "no generated problem was solved")
+    assert (other.status, other.reason) == ("skipped", "no generated problem was solved: see the check solves")
+
+
+def test_a_loss_of_ones_own_in_a_unit_of_its_own_passes(quick):
+    class Minutes(matrix.RightMatrix):
+        def utility(self, problem, method):
+            data = problem.data
+            return ExpectedLoss(weighted=3.0 * data.weighted, unit="minutes")
+
+    tried = subject(Minutes, guarantee="metric-dp")
+    results = run_checks(tried, ["objective-reported", "lower-bound"], how=quick)
+    tried.close()
+    assert [result.status for result in results] == ["passed", "passed"], results

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from privopt.registry import registry
+from privopt.specs import NOTHING
 
 __all__ = ["claim", "limits"]
 
@@ -13,7 +14,7 @@ __all__ = ["claim", "limits"]
 def claim(result: Mapping[str, Any]) -> str:
     """The promise in one sentence, in the words of its notion of privacy."""
     guarantee = result["guarantee"]
-    if guarantee.get("seeded") and guarantee["kind"] != "none":
+    if guarantee.get("seeded") and guarantee["kind"] != NOTHING:
         return "This result is not private: its noise came from --seed, so whoever knows the seed can take it off."
     words: str = registry().kind("notion", guarantee["kind"]).load().promise(result)
     return words

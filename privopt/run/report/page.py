@@ -14,6 +14,7 @@ from attrs import frozen
 from privopt.run.report.claim import claim, limits
 from privopt.run.report.theme import svg
 from privopt.run.result import mark
+from privopt.specs import NOTHING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,7 +175,7 @@ def _tiles(result: Mapping[str, Any]) -> str:
 
 def _provenance(result: Mapping[str, Any], absent: Sequence[str]) -> Section:
     seed = "" if result["seed"] is None else f" --seed {result['seed']}"
-    unsafe = " --allow-unsafe" if result["guarantee"]["kind"] == "none" else ""
+    unsafe = " --allow-unsafe" if result["guarantee"]["kind"] == NOTHING else ""
     command = (
         f"privopt solve {result['mechanism']} problem/{result['problem']['file']} --method {result['method']}{seed}"
         f"{unsafe} --out again\nprivopt verify ."

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.metric.attack import epsilon_lower
-from privopt.testing.checks.base import NOISE, Trial, check
-from privopt.testing.checks.matrix import CONFIDENCE, METRIC, plausible, required
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
 from privopt.testing.noise import recorded, same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
@@ -51,7 +51,7 @@ def queries_of(subject: Subject, problem: Any) -> Sequence[Query]:
     return calls
 
 
-@check("sensitivity", version=2, kinds=NOISE, needs=_has_neighbours, least=10)
+@check("sensitivity", version=2, families={"noise"}, needs=_has_neighbours, least=10)
 def sensitivity(trial: Trial) -> None:
     """Between neighbours, what noise is added to changes by no more than the noise is scaled for.
 
@@ -161,7 +161,7 @@ def _news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
 
 
 def _can_attack(subject: Subject) -> str | None:
-    if subject.kind in METRIC:
+    if "odds" in subject.families:
         return None
     if subject.profile.neighbours is None:
         return "the profile has no `neighbours`"
@@ -170,11 +170,11 @@ def _can_attack(subject: Subject) -> str | None:
     return None
 
 
-@check("epsilon-attack", kinds=METRIC | NOISE, needs=_can_attack, share=0.3, least=2)
+@check("epsilon-attack", families={"odds", "noise"}, needs=_can_attack, share=0.3, least=2)
 def epsilon_attack(trial: Trial) -> None:
     """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()
-    if trial.subject.kind in METRIC:
+    if "odds" in trial.subject.families:
         _attack_matrix(trial, problem)
     else:
         _attack_noise(trial, problem)

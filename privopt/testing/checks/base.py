@@ -17,15 +17,9 @@ from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["ANY_CLAIM", "CHECKS", "INSIDE", "LITTLE", "NOISE", "SEED", "Check", "CheckFailedError", "Trial", "check"]
+__all__ = ["CHECKS", "INSIDE", "LITTLE", "SEED", "Check", "CheckFailedError", "Trial", "check"]
 
 T = TypeVar("T")
-
-NOISE: Final = frozenset({"pure-dp", "local-dp"})
-"""Guarantees kept by noise on numbers."""
-
-ANY_CLAIM: Final = frozenset({"metric-dp", "pure-dp", "local-dp", "top-k"})
-"""Every kind that claims something."""
 
 LITTLE: Final = Decimal("0.015625")
 """An epsilon with so much noise that a true number comes out of it once in a hundred draws."""
@@ -35,8 +29,6 @@ SEED: Final = 20_240_501
 
 INSIDE: Final = "PRIVOPT_KIT_INSIDE"
 """Environment variable of the process that imports a mechanism's module to solve once more: the module's name."""
-
-EVERY: Final = ANY_CLAIM | {"none"}
 
 
 class CheckFailedError(AssertionError):
@@ -61,8 +53,10 @@ class Check:
         name: what reports, expected failures and ``Profile.skip`` call it.
         version: raised where the check becomes stricter.
         summary: what holds where it passes, one line.
-        kinds: guarantee kinds that it applies to.
+        families: it applies to notions that declare one of them (``PrivacyConstraint.checks``); empty: to all.
+        claimed: True where it makes sense only of what promises something, be it in a paper alone.
         private: True where it makes sense only of what a release itself claims, not of a paper's claim.
+        must_solve: True where it fails if no generated problem was solved; the others are skipped then.
         function: one example; fails through :meth:`Trial.fail`.
         needs: why it cannot be done for a subject, or None.
         share: of the profile's examples, for checks that cost more than a solve each.
@@ -72,8 +66,10 @@ class Check:
     name: str
     version: int
     summary: str
-    kinds: frozenset[str]
+    families: frozenset[str]
+    claimed: bool
     private: bool
+    must_solve: bool
     function: Callable[[Trial], None]
     needs: Callable[[Subject], str | None]
     share: float
@@ -83,7 +79,7 @@ class Check:
         """Why it is not done for a subject; None where it is."""
         if self.name in subject.profile.skip:
             return subject.profile.skip[self.name]
-        if subject.kind not in self.kinds:
+        if (self.families and not self.families & subject.families) or (self.claimed and not subject.promises):
             return f"not for guarantee kind {subject.kind}"
         if self.private and not subject.private:
             return "the method itself claims nothing"
@@ -102,8 +98,10 @@ def check(
     name: str,
     *,
     version: int = 1,
-    kinds: Iterable[str] = EVERY,
+    families: Iterable[str] = (),
+    claimed: bool = False,
     private: bool = False,
+    must_solve: bool = False,
     needs: Callable[[Subject], str | None] = _nothing,
     share: float = 1.0,
     least: int = 5,
@@ -115,8 +113,10 @@ def check(
             name=name,
             version=version,
             summary=(function.__doc__ or "").strip().splitlines()[0].rstrip("."),
-            kinds=frozenset(kinds),
+            families=frozenset(families),
+            claimed=claimed,
             private=private,
+            must_solve=must_solve,
             function=function,
             needs=needs,
             share=share,

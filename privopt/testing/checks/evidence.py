@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from privopt.errors import PrivoptError
 from privopt.metric.data import MetricData
-from privopt.testing.checks.base import ANY_CLAIM, LITTLE, Trial, check
+from privopt.testing.checks.base import LITTLE, Trial, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
@@ -28,7 +28,7 @@ def _evidence(run: Run) -> Any:
     return run.result["certificate"].get("evidence")
 
 
-@check("evidence", kinds=ANY_CLAIM, private=True, share=0.3, least=3)
+@check("evidence", private=True, share=0.3, least=3)
 def evidence(trial: Trial) -> None:
     """Nothing is called proved that noise keeps: one draw shows nothing of the noise, nor that there was any."""
     problem = trial.problem()
@@ -69,7 +69,7 @@ def _always(trial: Trial, problem: GeneratedProblem) -> dict[str, bytes] | None:
     return first if all(other == first for other in again) else None
 
 
-@check("vacuous-guarantee", kinds=ANY_CLAIM, private=True)
+@check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
     """A certificate holds only where some condition keeps inputs alike, or there is nothing to keep apart."""
     problem = trial.problem()

@@ -17,7 +17,7 @@ from privopt.run.audit import audit
 from privopt.run.folder import PROBLEM, RESULT, SUMS, sums_text
 from privopt.run.report.make import write_report
 from privopt.run.verify import open_verified, verify
-from privopt.testing.checks.base import ANY_CLAIM, Trial, check
+from privopt.testing.checks.base import Trial, check
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
 
@@ -29,7 +29,7 @@ FORGED = "forged"
 Change = Callable[[Path], None]
 
 
-@check("use-verifies", kinds=ANY_CLAIM, private=True, share=0.3, least=3)
+@check("use-verifies", private=True, share=0.3, least=3)
 def use_verifies(trial: Trial) -> None:
     """A folder that was forged, sums and all, does not verify, and is neither opened, audited nor reported on."""
     problem = trial.problem()

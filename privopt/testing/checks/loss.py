@@ -34,29 +34,31 @@ def objective_reported(trial: Trial) -> None:
     run = trial.run(problem)
     stated = _objective(run)
     value = stated["value"]
-    found, how = _own_loss(run), "prior, cost and weights give"
+    utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
+    found, how = _expected_loss(run, utility.unit), "prior, cost and weights give"
     if found is None:
-        utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
         found, how = utility.evaluate(run.release), "the mechanism's utility gives"
     if found is not None and not _near(value, found):
         trial.fail(f"objective.value is {value!r}; for the release {how} {found!r}", problem)
-    data = getattr(run.problem, "data", None)
-    if data is not None and trial.subject.kind == "metric-dp" and stated["unit"] != data.loss_unit:
-        trial.fail(f"objective.unit is {stated['unit']!r}; the loss is in {data.loss_unit!r}", problem)
+    if not stated["unit"] or stated["unit"] != utility.unit:
+        trial.fail(f"objective.unit is {stated['unit']!r}; the mechanism's utility is in {utility.unit!r}", problem)
     bound, gap = stated["lower_bound"], stated["gap"]
     if bound is None and gap is not None:
         trial.fail(f"objective.gap is {gap!r} without a bound", problem)
-    if bound is not None and not trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise:
+    if bound is not None and not utility.maximise:
         wanted = max(0.0, (value - bound) / max(abs(value), 1e-12))
         if not _near(gap, wanted):
             trial.fail(f"objective.gap is {gap!r}; value and bound give {wanted!r}", problem)
 
 
-def _own_loss(run: Run) -> float | None:
-    """Expected loss of an obfuscation matrix over all its problem's records, in exact rationals; None for others."""
+def _expected_loss(run: Run, unit: str) -> float | None:
+    """Expected loss of an obfuscation matrix over all its problem's records, in exact rationals; None for others.
+
+    A mechanism whose loss is in another unit than the problem's is judged by a loss of its own.
+    """
     data, weights = getattr(run.problem, "data", None), getattr(run.release, "weights", None)
     cost = getattr(data, "cost", None)
-    if data is None or weights is None or cost is None or np.shape(weights) != np.shape(cost):
+    if data is None or weights is None or cost is None or np.shape(weights) != np.shape(cost) or data.loss_unit != unit:
         return None
     total = Fraction(0)
     for i, row in enumerate(np.asarray(weights).tolist()):
@@ -88,7 +90,8 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
         found = subject.profile.best_known(run.problem, subject.method.name)
         return found, "a release that the profile found"
     data = getattr(run.problem, "data", None)
-    if data is None or subject.kind != "metric-dp" or not hasattr(data, "weighted"):
+    utility = subject.mechanism.utility(run.problem, subject.method.name)
+    if "odds" not in subject.families or utility.unit != getattr(data, "loss_unit", None):
         return None, ""
     return best_loss(data), "a certified release that the kit found by its own linear program"
 

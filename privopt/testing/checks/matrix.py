@@ -15,7 +15,6 @@ from privopt.testing.under_trial import Run
 
 __all__ = ["CONFIDENCE", "greatest_log_ratio", "plausible", "required"]
 
-METRIC: Final = frozenset({"metric-dp"})
 UNIT: Final = 2**63
 CONFIDENCE: Final = 1 - 1e-7
 """Of one statistical verdict: a right mechanism is blamed once in ten million tries, or less."""
@@ -53,7 +52,7 @@ def greatest_log_ratio(one: int, two: int, allowed: Fraction) -> tuple[float, bo
         return ratio, bool(exact <= mpmath.mpf(allowed.numerator) / allowed.denominator + mpmath.mpf(10) ** -50)
 
 
-@check("rows-sum-to-one", kinds=METRIC)
+@check("rows-sum-to-one", families={"matrix"})
 def rows_sum_to_one(trial: Trial) -> None:
     """Every row of weights sums to exactly 2**63."""
     problem = trial.problem()
@@ -68,7 +67,7 @@ def rows_sum_to_one(trial: Trial) -> None:
             )
 
 
-@check("zeros-on-both-sides", kinds=METRIC)
+@check("zeros-on-both-sides", families={"odds"})
 def zeros_on_both_sides(trial: Trial) -> None:
     """An output that one record never gives is never given by any that must be like it."""
     problem = trial.problem()
@@ -85,7 +84,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
                 )
 
 
-@check("epsilon-achieved", kinds=METRIC)
+@check("epsilon-achieved", families={"odds"})
 def epsilon_achieved(trial: Trial) -> None:
     """No ratio of probabilities is above exp(epsilon d), reckoned by the kit and not by the mechanism's certificate."""
     problem = trial.problem()
@@ -112,7 +111,7 @@ def epsilon_achieved(trial: Trial) -> None:
         trial.fail(worst[1], problem)
 
 
-@check("sampler", kinds=METRIC, share=0.3)
+@check("sampler", families={"matrix"}, share=0.3)
 def sampler(trial: Trial) -> None:
     """Samples follow the certified weights, and tell nothing by their order."""
     problem = trial.problem()
@@ -158,7 +157,7 @@ def plausible(hits: int, count: int, probability: float) -> bool:
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))
 
 
-@check("input-order", kinds=METRIC)
+@check("input-order", families={"matrix"})
 def input_order(trial: Trial) -> None:
     """Rows and columns of the artefact keep the order of the input."""
     problem = trial.problem()

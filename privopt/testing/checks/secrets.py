@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from privopt.run.folder import PRIVATE
-from privopt.testing.checks.base import ANY_CLAIM, LITTLE, NOISE, SEED, Trial, check
+from privopt.testing.checks.base import LITTLE, SEED, Trial, check
 from privopt.testing.exports import exports, secret_files
 from privopt.testing.noise import answered
 from privopt.testing.problems import GeneratedProblem
@@ -59,7 +59,7 @@ def _is_secretive(subject: Subject) -> str | None:
     return None if subject.noisy or subject.profile.neighbours is not None else "the problem holds no secret"
 
 
-@check("no-secret-leak", kinds=ANY_CLAIM, needs=_is_secretive, least=10)
+@check("no-secret-leak", claimed=True, needs=_is_secretive, least=10)
 def no_secret_leak(trial: Trial) -> None:
     """No planted secret stands in a file outside private/."""
     problem = trial.problem()
@@ -84,7 +84,7 @@ def no_secret_leak(trial: Trial) -> None:
 # --- what the order and the form of the secret tell ------------------------------------------------------
 
 
-@check("order-leak", version=2, kinds=NOISE, needs=_is_secretive, share=0.6, least=6)
+@check("order-leak", version=2, families={"noise"}, needs=_is_secretive, share=0.6, least=6)
 def order_leak(trial: Trial) -> None:
     """Public files are the same however the secret is written down, and for neighbours wherever the noise is the same.
 
