@@ -305,3 +305,13 @@ def test_what_nobody_checks_may_be_of_any_form(example, forge, told):
 def test_details_told_is_an_object(example, forge):
     assert refused(forge(example("words"), lambda r: r["details"].update(told=True)))
     assert refused(forge(example("words"), lambda r: r["details"].pop("told")))
+
+
+def test_a_problem_of_fewer_records_than_the_release_does_not_verify(example, tmp_path):
+    folder = shutil.copytree(example("optimal-lp"), tmp_path / "forged")
+    path = folder / "problem" / "problem.toml"
+    path.write_text(path.read_text().replace("rows = 7, cols = 8", "rows = 1, cols = 1"))
+    (folder / "problem" / "prior.csv").write_text("id,p\n0-0,1.0\n")
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    lines = verify(folder).complaints
+    assert any("records: not those of the problem" in line for line in lines)

@@ -18,6 +18,7 @@ from privopt.metric.matrix import MatrixRelease
 from privopt.run import publish
 from privopt.run.inputs import ProblemCopy
 from privopt.run.publish import discard_partial, new_folder
+from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -55,10 +56,12 @@ def test_secrets_stay_private_in_what_solve_writes(example, tmp_path):
     assert {mode(path) for path in owned.rglob("*") if path.is_file()} == {0o600}
 
 
-def test_the_folder_of_photos_is_its_owners_own(example):
+def test_the_folder_of_photos_is_its_owners_own(example, tmp_path):
     folder = example("photo-censor")
     assert mode(folder) == 0o700
     assert {mode(path) for path in folder.rglob("*") if path.is_file()} == {0o600}
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    assert mode(write_report(copy)) == 0o600
 
 
 # --- leftovers -----------------------------------------------------------------------------------------

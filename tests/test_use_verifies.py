@@ -1,6 +1,7 @@
 """Using a folder checks it first: what does not hold is refused, what was checked is remembered."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -70,6 +71,31 @@ def test_another_version_checks_again(solved_toy, count, monkeypatch):
     open_verified(solved_toy)
     monkeypatch.setattr(remembered, "__version__", "0.0.1")
     open_verified(solved_toy)
+    assert len(count) == 2
+
+
+def test_another_version_of_a_plugin_that_brings_a_distance_checks_again(solved_toy, count, monkeypatch):
+    from attrs import evolve
+
+    from privopt.registry import registry
+
+    open_verified(solved_toy)
+    known = registry()
+    newer = {name: evolve(kind, version="9.9") if name[0] == "distance" else kind for name, kind in known.kinds.items()}
+    monkeypatch.setattr(remembered, "registry", lambda: evolve(known, kinds=newer))
+    open_verified(solved_toy)
+    assert len(count) == 2
+
+
+def test_a_memory_of_somebody_elses_or_that_is_a_pipe_is_not_believed(solved_toy, tmp_path, count, monkeypatch):
+    assert open_verified(solved_toy).verdict == "proved"
+    (place,) = (tmp_path / "memory" / "held").iterdir()
+    with monkeypatch.context() as other:
+        other.setattr(remembered.os, "geteuid", lambda: 12345)
+        assert remembered.recall(solved_toy) is None
+    place.unlink()
+    os.mkfifo(place)
+    assert open_verified(solved_toy).verdict == "proved"
     assert len(count) == 2
 
 

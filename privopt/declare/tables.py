@@ -9,6 +9,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -82,11 +83,12 @@ def _frame(file: File, raw: bytes) -> pl.DataFrame:
 
 
 def _ragged(file: File, raw: bytes, reason: str) -> Fault:
-    rows = csv.reader(io.StringIO(raw.decode("utf-8")))
-    width = len(next(rows))
-    for number, row in enumerate(rows, start=2):
-        if row and len(row) != width:
-            return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
+    rows = csv.reader(io.StringIO(raw.decode("utf-8"), newline=""))
+    with suppress(csv.Error):  # a cell longer than it takes: then Polars says what is wrong
+        width = len(next(rows))
+        for number, row in enumerate(rows, start=2):
+            if row and len(row) != width:
+                return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
     return Fault(file.name, "", f"text that is no table ({reason.splitlines()[0]})", "comma-separated values")
 
 

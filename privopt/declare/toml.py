@@ -217,7 +217,7 @@ def _of_a_kind(declared: Key, value: Any) -> Any:
     rest = dict(value)
     name = rest.pop("kind", declared.kind)
     chosen = declared.chosen()
-    if name not in chosen:
+    if not isinstance(name, str) or name not in chosen:
         found = "nothing" if name is None else show(name)
         raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(chosen))])
     return _converter().structure(rest, chosen[name])

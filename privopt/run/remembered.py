@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args
 
 from privopt import __version__
 from privopt.errors import UsageError
-from privopt.files import private_folder
+from privopt.files import private_folder, read_bytes
 from privopt.registry import registry
 from privopt.run.folder import PRIVATE, SUMS
 
@@ -29,7 +29,10 @@ CACHE: Final = "PRIVOPT_CACHE"
 def recall(folder: Path) -> Word | None:
     """The verdict on a DIR whose sums hold, where it is known."""
     try:
-        text = _place(folder).read_text("utf-8")
+        place = _place(folder)
+        if place.parent.lstat().st_uid != os.geteuid():  # anybody could have written it there
+            return None
+        text = read_bytes(place, largest=16, links=False).decode()
     except (OSError, ValueError):
         return None
     return next((word for word in get_args(Word) if word == text), None)
@@ -51,7 +54,9 @@ def _place(folder: Path) -> Path:
     digest = hashlib.sha256()
     for path in (folder / SUMS, folder / PRIVATE / SUMS):
         digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"none").digest())
-    plugins = {f"{found.plugin} {found.version}" for found in registry().mechanisms.values()}
+    known = registry()
+    plugins = {f"{found.plugin} {found.version}" for found in known.mechanisms.values()}
+    plugins |= {f"{kind.plugin} {kind.version}" for kind in known.kinds.values()}
     digest.update("\n".join([f"privopt {__version__}", *sorted(plugins)]).encode())
     return _cache() / "held" / digest.hexdigest()
 

@@ -219,7 +219,11 @@ def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
     utility = opened.mechanism.utility(problem, method)
     stated, details = result["objective"], result["details"]
-    value, bound = utility.evaluate(release), stated["lower_bound"]
+    value, bound = None, stated["lower_bound"]
+    try:
+        value = utility.evaluate(release)
+    except Exception as error:  # a release that does not fit its problem
+        complaints.append(f"objective: cannot be evaluated ({type(error).__name__}: {error})")
     value = _number(stated["value"]) if value is None else value
     lp = details.get(LP)
     if lp is not None:

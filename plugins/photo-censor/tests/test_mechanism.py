@@ -136,6 +136,7 @@ def test_bad_probabilities(problem, tmp_path, spoil, words):
         ("a,b\n", "no rows below a header"),
         ("-1,-2\n-1,-2\n", "row 1: found numbers, wanted a header"),
         ("photo,a,b\nx,-1,-2\nx,-1,-2\n", "'x' again"),
+        ("photo,a,b\n" + "x" * 200_000 + ",-1,-2\n", "no table"),
     ],
 )
 def test_bad_tables(problem, tmp_path, text, words):

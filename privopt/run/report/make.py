@@ -95,7 +95,7 @@ def _replace(target: Path, text: str) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
         if target.parent.name != PRIVATE:
-            Path(name).chmod(0o644)
+            Path(name).chmod(0o600 | target.parent.stat().st_mode & 0o044)  # for whoever may read the folder
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)  # a file that no sum covers would be refused

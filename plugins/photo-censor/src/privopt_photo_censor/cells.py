@@ -14,6 +14,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
+from privopt.files import Unreadable, read_bytes
 from privopt_photo_censor import s2
 from privopt_photo_censor.scores import Floats, locked
 
@@ -189,9 +190,12 @@ def read_cells(path: Path) -> Cells:
         InputError: every fault found.
     """
     try:
-        rows = [row for row in csv.reader(io.StringIO(path.read_text("utf-8-sig"))) if row]
-    except (OSError, UnicodeDecodeError):
-        raise InputError([Fault(path.name, "", "no readable file", "a table of cells")]) from None
+        text = read_bytes(path).decode("utf-8-sig")
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except Unreadable as error:
+        raise InputError([Fault(path.name, "", error.found, "a table of cells")]) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise InputError([Fault(path.name, "", "no table in UTF-8", "a table of cells")]) from None
     header = [name.strip().lower() for name in rows[0]] if rows else []
     if header == ["s2"]:
         return S2Cells(ids=tuple(_parsed(path, rows[1:], 1, _s2_row)))

@@ -217,7 +217,10 @@ def _read_csv(file: File) -> tuple[Floats, list[str]]:
         text = file.contents.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError([Fault(file.name, "", "bytes that are not UTF-8", "text in UTF-8")]) from None
-    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error as error:
+        raise InputError([Fault(file.name, "", f"text that is no table ({error})", "comma-separated values")]) from None
     if len(rows) < 2:
         raise InputError([Fault(file.name, "", "no rows below a header", "a header, and a row for each photo")])
     header = [name.strip() for name in rows[0]]
