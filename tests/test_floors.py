@@ -1,8 +1,10 @@
 """Imports run one way: a module imports only from floors above its own."""
 
 import ast
+import re
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 import privopt
@@ -88,3 +90,65 @@ def test_plugins_import_no_other_plugin():
             root = name.split(".")[0]
             assert not root.startswith("privopt_") or root == own, f"{path} imports {name}"
             assert "._" not in name or not name.startswith("privopt."), f"{path} imports the private {name}"
+
+
+# --- circles ------------------------------------------------------------------------------------------
+
+NAMED = re.compile(r"(privopt\w*(?:\.\w+)+)(?::\w+)?")
+TARGETS = ("privopt_mechanisms", "privopt_kinds")
+"""Functions whose strings name code that stands above them on purpose: the targets of specs."""
+
+
+def all_modules():
+    """Every module of privopt and its plugins, by dotted name."""
+    roots = [PACKAGE, *(PACKAGE.parent / "plugins").glob("*/src/*")]
+    found = {}
+    for root in roots:
+        for path in root.rglob("*.py"):
+            parts = path.relative_to(root.parent).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def reached(tree, known):
+    """Modules that a file's code imports, now or later, or names in strings; type checking blocks left out."""
+    found = set()
+
+    def visit(node):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.FunctionDef) and node.name in TARGETS:
+            return
+        if isinstance(node, ast.Assign | ast.AnnAssign) and "ROLES" in ast.unparse(node).split("=")[0]:
+            return  # base classes of kinds: beside the targets in specs
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found.update((inner & known) or {node.module})
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMED.fullmatch(node.value):
+            found.add(NAMED.fullmatch(node.value)[1])
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return found & known
+
+
+def circles(graph):
+    """Sets of files that import one another."""
+    return [sorted(part) for part in nx.strongly_connected_components(nx.DiGraph(graph)) if len(part) > 1]
+
+
+def test_no_circle_between_files():
+    modules = all_modules()
+    graph = {name: reached(ast.parse(path.read_text()), set(modules)) - {name} for name, path in modules.items()}
+    assert len(graph) > 200
+    assert circles(graph) == []
+
+
+def test_a_circle_through_a_lazy_import_or_a_string_is_found():
+    known = {"privopt.a", "privopt.b"}
+    lazy = reached(ast.parse("def f():\n    from privopt.b import g"), known)
+    named = reached(ast.parse('kit = "privopt.a:PROFILE"'), known)
+    assert circles({"privopt.a": lazy, "privopt.b": named}) == [["privopt.a", "privopt.b"]]

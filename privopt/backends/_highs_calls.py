@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from privopt.backends.base import Outcome
+from privopt.backends.outcome import Outcome
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 from privopt.dsl.form import FloatArray
@@ -230,7 +230,11 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
     if not arrays["integrality"].any():
         return _solve_here(arrays, settings)
     limit = settings["time_limit"]
-    reply = ask("highs", {**arrays, **{f"set_{k}": v for k, v in settings.items()}}, limit if limit < np.inf else None)
+    reply = ask(
+        "highs",
+        {"solver": __name__, **arrays, **{f"set_{k}": v for k, v in settings.items()}},
+        limit if limit < np.inf else None,
+    )
     if reply.answer is None:
         best = reply.latest or {}
         return Said(

@@ -1,6 +1,7 @@
 """The process in which a solver lives and dies: ``python -m privopt.backends._worker``.
 
-Standard input: problems (npz), each behind its length in 8 bytes and with the module that solves it under ``solver``.
+Standard input: problems (npz), each behind its length in 8 bytes and with the module that solves it under ``solver``:
+its ``answer(problem, say)`` solves a problem of arrays, and may ``say`` arrays meanwhile.
 Standard output: what that module's ``answer`` has to say while it works, and its answer, which alone is marked
 ``last``; nothing else, for whatever a C library prints goes to the null device: standard output is handed to this
 module alone before a solver is loaded. Ends when its input ends, or with the process that started it.
@@ -15,14 +16,11 @@ import sys
 import threading
 import time
 from importlib import import_module
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["SOLVERS", "main", "pack", "read_frame", "unpack", "write_frame"]
-
-SOLVERS: Final = {"cbc": "privopt.backends._cbc_library", "highs": "privopt.backends._highs_calls"}
-"""Modules with ``answer(problem, say)``: solves a problem of arrays, and may ``say`` arrays meanwhile."""
+__all__ = ["main", "pack", "read_frame", "unpack", "write_frame"]
 
 
 def read_frame(stream: IO[bytes]) -> bytes | None:
@@ -86,7 +84,7 @@ def main() -> None:
 
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         problem = unpack(frame)
-        library = import_module(SOLVERS[str(problem.pop("solver"))])
+        library = import_module(str(problem.pop("solver")))
         say({**library.answer(problem, say), "last": True})
     # CBC's own tear-down may crash after the last answer is out
     os._exit(0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from enum import Enum
 from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
 
+from privopt.backends.outcome import Outcome
 from privopt.backends.session import ColdSession, Session
 from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
 from privopt.dsl.form import FloatArray, StandardForm
@@ -46,16 +46,6 @@ class Options:
     method: str = "auto"
     threads: int = 1
     seed: int = 0
-
-
-class Outcome(Enum):
-    """How a solve ended. A solver that dies or lies is none of these: it raises ``SolverError``."""
-
-    OPTIMAL = "optimal"
-    FEASIBLE = "feasible"
-    INFEASIBLE = "infeasible"
-    UNBOUNDED = "unbounded"
-    STOPPED = "stopped"
 
 
 @frozen(kw_only=True)

@@ -15,6 +15,9 @@ from privopt.dsl.condition import Bearing, Conditioned
 
 __all__ = ["BEARING", "Cbc", "problem_arrays", "solve_mps"]
 
+LIBRARY = "privopt.backends._cbc_library"
+"""What the worker process loads."""
+
 BEARING = Bearing(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
 ENDLESS = 1e18
@@ -74,7 +77,9 @@ class Cbc(Backend):
             return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0))
         problem = problem_arrays(conditioned) | solver_options(conditioned, options, attempt)
         raw = read_answer(
-            ask("cbc", problem, options.time_limit).answer, time.monotonic() - started, options.time_limit
+            ask("cbc", {**problem, "solver": LIBRARY}, options.time_limit).answer,
+            time.monotonic() - started,
+            options.time_limit,
         )
         runaway = raw.x is not None and bool((np.abs(raw.x) >= ENDLESS).any())
         # CBC may call a point far out on an unbounded ray optimal
@@ -119,7 +124,9 @@ def solve_mps(path: Path, *, time_limit: float | None = None) -> Raw:
         "seed": 0,
         "time_limit": _limit_told(time_limit),
     }
-    return read_answer(ask("cbc", problem, time_limit).answer, time.monotonic() - started, time_limit)
+    return read_answer(
+        ask("cbc", {**problem, "solver": LIBRARY}, time_limit).answer, time.monotonic() - started, time_limit
+    )
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:

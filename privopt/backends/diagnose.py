@@ -19,7 +19,7 @@ from privopt.backends._highs_calls import (
     settings_of,
     solve_arrays,
 )
-from privopt.backends.base import Outcome
+from privopt.backends.outcome import Outcome
 from privopt.dsl.condition import Conditioned, condition
 from privopt.dsl.form import StandardForm
 

@@ -9,11 +9,12 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from privopt.backends.outcome import Outcome
 from privopt.dsl.form import FloatArray, StandardForm
 from privopt.errors import SolverError
 
 if TYPE_CHECKING:
-    from privopt.backends.base import Backend, Outcome
+    from privopt.backends.base import Backend
 
 __all__ = ["Answer", "Basis", "ColdSession", "Session", "elastic_ray"]
 
@@ -192,7 +193,6 @@ class ColdSession(Session):
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """See :class:`Session`."""
-        from privopt.backends.base import Outcome
 
         result = self._solver.solve(self.form, time_limit=_positive(time_limit))
         ray = None
@@ -215,8 +215,6 @@ class ColdSession(Session):
 def elastic_ray(form: StandardForm, solver: Backend, time_limit: float | None) -> FloatArray | None:
     """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
     from scipy import sparse
-
-    from privopt.backends.base import Outcome
 
     m, n = form.shape
     eye = sparse.identity(m, format="csr")

@@ -174,8 +174,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     """Solve in a worker process.
 
     Args:
-        solver: "cbc" or "highs"; workers are kept apart, for the two do not share a process.
-        problem: arrays, as the solver's ``answer`` reads them.
+        solver: in words; each has workers of its own, for solvers do not share a process.
+        problem: arrays, and under ``solver`` the module whose ``answer`` reads them.
         limit: seconds of wall time that the solver was given; GRACE_SECONDS later the worker is killed.
 
     Returns:
@@ -190,7 +190,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     started = time.monotonic()
     reply = Reply()
     try:
-        reply = worker.ask(pack({**problem, "solver": solver}), allowed)
+        reply = worker.ask(pack(problem), allowed)
         late = allowed is not None and time.monotonic() - started >= allowed
         if reply.answer is None and not (late or reply.interrupted):
             raise SolverError(f"{solver} died {worker.death()}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from importlib import import_module
 from typing import Any, Final
 
 import attrs
@@ -14,13 +15,15 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from privopt.errors import RegistryError
+from privopt.interfaces import Mechanism
 from privopt.metric.problem import MetricProblem
 from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
 from privopt.testing.profile import Profile
 from privopt.testing.spaces import MetricSpace, from_edges, from_points
 from privopt.testing.strategies import SHAPES, costs, epsilons, metric_spaces, priors
 
-__all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile"]
+__all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile", "profile_of"]
 
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
 SCALE: Final = 4
@@ -319,3 +322,27 @@ def default_profile(problem_class: type) -> Profile | None:
     if any(a.default is attrs.NOTHING and a.init and a.name not in own for a in attrs.fields(problem_class)):
         return None
     return metric_profile()
+
+
+def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
+    """The profile that a mechanism names, or the default of its problem class.
+
+    Raises:
+        RegistryError: it names none and its problem class has no default, or what it names is no profile.
+    """
+    if not mechanism.kit:
+        made = default_profile(mechanism.problem_class)
+        if made is None:
+            raise RegistryError(
+                f"{type(mechanism).__name__} names no profile for the conformance kit; wanted "
+                'kit = "package.module:PROFILE", a privopt.testing.Profile'
+            )
+        return made
+    module, _, name = mechanism.kit.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RegistryError(f"{type(mechanism).__name__}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Profile):
+        raise RegistryError(f"{type(mechanism).__name__}: kit {mechanism.kit!r} is no privopt.testing.Profile")
+    return found

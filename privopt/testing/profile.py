@@ -10,21 +10,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import ArrayLike, NDArray
 
-from privopt.errors import RegistryError
-from privopt.interfaces import Mechanism
 from privopt.testing.problems import GeneratedProblem, Variant
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Profile", "Query", "profile_of"]
+__all__ = ["Profile", "Query"]
 
 
 def _flat(values: ArrayLike) -> NDArray[Any]:
@@ -110,29 +107,3 @@ class Profile:
     room: float = 0.0
     skip: Mapping[str, str] = field(factory=dict)
     expected_failures: Mapping[str, str] = field(factory=dict)
-
-
-def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """The profile that a mechanism names, or the default of its problem class.
-
-    Raises:
-        RegistryError: it names none and its problem class has no default, or what it names is no profile.
-    """
-    from privopt.testing.metric import default_profile
-
-    if not mechanism.kit:
-        made = default_profile(mechanism.problem_class)
-        if made is None:
-            raise RegistryError(
-                f"{type(mechanism).__name__} names no profile for the conformance kit; wanted "
-                'kit = "package.module:PROFILE", a privopt.testing.Profile'
-            )
-        return made
-    module, _, name = mechanism.kit.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RegistryError(f"{type(mechanism).__name__}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
-    if not isinstance(found, Profile):
-        raise RegistryError(f"{type(mechanism).__name__}: kit {mechanism.kit!r} is no privopt.testing.Profile")
-    return found

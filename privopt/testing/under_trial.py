@@ -24,8 +24,9 @@ from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
+from privopt.testing.metric import profile_of
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.profile import Profile, profile_of
+from privopt.testing.profile import Profile
 
 __all__ = ["Run", "Seen", "Subject", "fingerprint", "spec_of", "subject", "subjects", "told"]
 

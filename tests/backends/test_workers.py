@@ -20,7 +20,7 @@ from solver_forms import hard, tiny
 
 from privopt.backends import Outcome, get
 from privopt.backends._worker import unpack
-from privopt.backends.cbc import Cbc
+from privopt.backends.cbc import LIBRARY, Cbc
 from privopt.backends.highs import Highs
 from privopt.backends.workers import ask, idle
 from privopt.dsl.solution import Interrupted, solve_form
@@ -50,6 +50,7 @@ def test_raw_huge_coefficients_kill_only_the_worker() -> None:
         "threads": 1,
         "seed": 0,
         "time_limit": 5.0,
+        "solver": LIBRARY,
     }
     try:
         ask("cbc", problem, 10.0)

@@ -231,7 +231,7 @@ def page(
     note = '<p class="bad">This page compares with the secrets: keep it in private/.</p>' if truth else ""
     note += "".join(f'<p class="bad">Warning: {escape(line)}</p>' for line in warnings)
     statement = escape(result["guarantee"].get("statement") or "No statement.")
-    style = files("privopt.run.report").joinpath("report.css").read_text("utf-8")
+    style = files(__package__).joinpath("report.css").read_text("utf-8")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

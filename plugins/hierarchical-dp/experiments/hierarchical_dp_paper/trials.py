@@ -12,8 +12,7 @@ from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
 from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights
-from privopt_hierarchical_dp.mechanism import draw
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.release import violations
 from privopt_hierarchical_dp.tree import Ints
 

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.half_prices import objective
-from privopt_hierarchical_dp.mechanism import draw
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.tables import tree_tables
 from privopt_hierarchical_dp.tree import add_up

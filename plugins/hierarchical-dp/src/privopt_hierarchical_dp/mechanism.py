@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from attrs import frozen
 
-from privopt import noise
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_variance, objective_weights, refuse_size
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, measured, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.loss import PostProcessing
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.release import HierarchyRelease, violations
@@ -27,81 +26,7 @@ if TYPE_CHECKING:
 
     from privopt.run.report import Section
 
-__all__ = ["HierarchicalDP", "PostProcessing", "draw"]
-
-
-@frozen(kw_only=True)
-class PostProcessing(UtilityLoss[HierarchyRelease]):
-    """The post-processing objective: weighted squared distance of the release from the noisy values.
-
-    sum over levels of w_l |x - noisy|^2, on what the method measured (counts, cumulative counts or
-    the published chain); the largest weight is 1. It says how far the noise had to be bent, not how
-    far the release is from the truth: that stands in ``private/truth.json``.
-
-    Attributes:
-        problem: what was asked.
-        method: whose objective.
-    """
-
-    problem: HierarchyProblem
-    method: str
-    unit: str = "groups squared"
-
-    def evaluate(self, release: HierarchyRelease) -> float:
-        """The objective, exact up to one rounding."""
-        return float(self.exactly(release))
-
-    def exactly(self, release: HierarchyRelease) -> Fraction:
-        """The objective as a rational."""
-        depth = release.tree.depth
-        settings = self.problem.settings
-        weights = objective_weights(settings.level_weights, depth)
-        if self.method == "cumulative-chain-as-published":
-            weights = (Fraction(1),) * depth
-        totals = release.noisy[0].shape[1] < release.counts[0].shape[1]
-        values = measured(self.method, release.counts, totals=totals)
-        top = max(weights)
-        total = Fraction(0)
-        for weight, value, target in zip(weights, values, release.noisy, strict=True):
-            total += weight / top * _square(value - target)
-        return total
-
-
-def _square(difference: Ints) -> int:
-    """Sum of squares as an exact integer."""
-    largest = int(np.abs(difference).max(initial=0))
-    if largest * largest * max(1, difference.size) < 2**62:
-        return int(np.sum(difference * difference))
-    return sum(int(d) * int(d) for d in difference.ravel())
-
-
-def draw(
-    method: str,
-    counts: Sequence[Ints],
-    budgets: Sequence[Fraction],
-    *,
-    totals: bool,
-    most: int,
-    seed: int | None,
-) -> tuple[list[Ints], list[noise.NoiseRecord]]:
-    """Measure every level with noise: the only step that reads true counts.
-
-    Args:
-        method: which measurement.
-        counts: for each level (R_l, N) true counts.
-        budgets: for each level its part of epsilon.
-        totals: whether region totals are published exactly.
-        most: Q.
-        seed: for experiments only.
-    """
-    delta = sensitivity(method, most)
-    noisy, records = [], []
-    for level, (values, budget) in enumerate(zip(measured(method, counts, totals=totals), budgets, strict=True)):
-        own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
-        drawn, record = noise.discrete_laplace(values, budget / delta, seed=own)
-        noisy.append(drawn)
-        records.append(record)
-    return noisy, records
+__all__ = ["HierarchicalDP"]
 
 
 LARGEST_SCALE = 1 << 40

@@ -15,10 +15,20 @@ from typing import Literal
 import numpy as np
 from attrs import frozen
 
+from privopt import noise
 from privopt_hierarchical_dp.as_published import chain_query
 from privopt_hierarchical_dp.tree import Ints, Tree
 
-__all__ = ["METHODS", "Method", "default_shares", "level_budgets", "measured", "sensitivity", "true_sensitivity"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "default_shares",
+    "draw",
+    "level_budgets",
+    "measured",
+    "sensitivity",
+    "true_sensitivity",
+]
 
 Query = Literal["counts", "cumulative", "chain"]
 
@@ -113,3 +123,32 @@ def spent_on_a_neighbour(method: str, tree: Tree, budgets: Sequence[Fraction], m
         ),
         Fraction(0),
     )
+
+
+def draw(
+    method: str,
+    counts: Sequence[Ints],
+    budgets: Sequence[Fraction],
+    *,
+    totals: bool,
+    most: int,
+    seed: int | None,
+) -> tuple[list[Ints], list[noise.NoiseRecord]]:
+    """Measure every level with noise: the only step that reads true counts.
+
+    Args:
+        method: which measurement.
+        counts: for each level (R_l, N) true counts.
+        budgets: for each level its part of epsilon.
+        totals: whether region totals are published exactly.
+        most: Q.
+        seed: for experiments only.
+    """
+    delta = sensitivity(method, most)
+    noisy, records = [], []
+    for level, (values, budget) in enumerate(zip(measured(method, counts, totals=totals), budgets, strict=True)):
+        own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
+        drawn, record = noise.discrete_laplace(values, budget / delta, seed=own)
+        noisy.append(drawn)
+        records.append(record)
+    return noisy, records

@@ -17,8 +17,7 @@ from attrs import frozen
 from privopt.run.report import Section, drawing, figure_section, pair_section, table, table_section, themed
 from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
 from privopt_hierarchical_dp.fitting import Floats, Task, fit, noise_variance, objective_weights
-from privopt_hierarchical_dp.mechanism import draw
-from privopt_hierarchical_dp.methods import level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.release import read_table
 from privopt_hierarchical_dp.smoothing import like_leaves

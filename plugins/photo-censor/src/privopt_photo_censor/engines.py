@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt_photo_censor import search, subsets
-from privopt_photo_censor.optimal import Shared
+from privopt_photo_censor.incumbent import Shared
 
 __all__ = ["AlternateSearch", "Enumeration", "PhotoSearch"]
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import InfeasibleError, StoppedError
-from privopt_photo_censor.optimal import Plan, Shared, clash
+from privopt_photo_censor.incumbent import Shared
+from privopt_photo_censor.optimal import Plan, clash
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.scores import Album, Task
 

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from privopt.backends import Outcome, get
 from privopt.dsl.solution import Interrupted
-from privopt_photo_censor.optimal import Shared
+from privopt_photo_censor.incumbent import Shared
 from privopt_photo_censor.scores import Mask
 
 __all__ = ["MilpSearch", "build"]

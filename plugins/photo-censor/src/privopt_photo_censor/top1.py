@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from privopt.errors import InfeasibleError
-from privopt_photo_censor.optimal import Plan, Shared, clash, easy
+from privopt_photo_censor.incumbent import Shared
+from privopt_photo_censor.optimal import Plan, clash, easy
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.scores import Album, Task
 from privopt_photo_censor.single import best_for

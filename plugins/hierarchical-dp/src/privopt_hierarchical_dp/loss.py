@@ -1,0 +1,62 @@
+"""The loss: how far the noise had to be bent."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from attrs import frozen
+
+from privopt.interfaces import UtilityLoss
+from privopt_hierarchical_dp.fitting import objective_weights
+from privopt_hierarchical_dp.methods import measured
+from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.tree import Ints
+
+__all__ = ["PostProcessing"]
+
+
+@frozen(kw_only=True)
+class PostProcessing(UtilityLoss[HierarchyRelease]):
+    """The post-processing objective: weighted squared distance of the release from the noisy values.
+
+    sum over levels of w_l |x - noisy|^2, on what the method measured (counts, cumulative counts or
+    the published chain); the largest weight is 1. It says how far the noise had to be bent, not how
+    far the release is from the truth: that stands in ``private/truth.json``.
+
+    Attributes:
+        problem: what was asked.
+        method: whose objective.
+    """
+
+    problem: HierarchyProblem
+    method: str
+    unit: str = "groups squared"
+
+    def evaluate(self, release: HierarchyRelease) -> float:
+        """The objective, exact up to one rounding."""
+        return float(self.exactly(release))
+
+    def exactly(self, release: HierarchyRelease) -> Fraction:
+        """The objective as a rational."""
+        depth = release.tree.depth
+        settings = self.problem.settings
+        weights = objective_weights(settings.level_weights, depth)
+        if self.method == "cumulative-chain-as-published":
+            weights = (Fraction(1),) * depth
+        totals = release.noisy[0].shape[1] < release.counts[0].shape[1]
+        values = measured(self.method, release.counts, totals=totals)
+        top = max(weights)
+        total = Fraction(0)
+        for weight, value, target in zip(weights, values, release.noisy, strict=True):
+            total += weight / top * _square(value - target)
+        return total
+
+
+def _square(difference: Ints) -> int:
+    """Sum of squares as an exact integer."""
+    largest = int(np.abs(difference).max(initial=0))
+    if largest * largest * max(1, difference.size) < 2**62:
+        return int(np.sum(difference * difference))
+    return sum(int(d) * int(d) for d in difference.ravel())
