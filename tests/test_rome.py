@@ -8,7 +8,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array
 
 from privopt.declare import load_problem
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
@@ -97,7 +97,7 @@ def test_travel_costs_over_the_published_cell_graph_equal_scipys(tmp_path):
         '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
         '[privacy]\nepsilon = 1.0\n[utility]\nkind = "travel-cost"\n'
     )
-    data = load_problem(MetricProblem, tmp_path / "problem.toml").data
+    data = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml")).data
     tc = lengths[np.ix_(reached, reached)]
     expected = np.abs(tc[:, None, :] - tc[None, :, :]).mean(axis=2)
     assert data.cost == pytest.approx(expected, rel=1e-9, abs=1e-12)

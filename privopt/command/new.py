@@ -99,7 +99,7 @@ class $cls(MetricMechanism):
         i, j, k = Index("i", X), Index("j", X), Index("k", Y)
         z = m.variable("z", X, Y, lower=0)
         dear = data.cost > data.cost.min(axis=1, keepdims=True)
-        c = m.param("c", data.weighted + problem.options.penalty * data.prior[:, None] * dear)
+        c = m.param("c", data.weighted + problem.declared.options.penalty * data.prior[:, None] * dear)
         d = m.param("d", data.metric.between)
         m.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)

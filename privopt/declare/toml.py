@@ -307,8 +307,7 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
     """Read a problem file and, once, every file that it names: :attr:`File.contents` are the bytes found then.
 
     Args:
-        cls: attrs class declared with :func:`key`. Where it has a method ``prepare(self, file: str)`` that is
-            called last, to load and check what the files hold.
+        cls: attrs class declared with :func:`key`.
         source: the TOML file.
         public: read a published copy, from which secret files may be absent, and which names no file outside
             its own folder.
@@ -326,7 +325,4 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
             problem: T = _converter().structure(data, cls)
         except (ClassValidationError, InputError, Wanted) as error:
             raise InputError(_faults(error, cls, "", source.name)) from None
-    prepare = getattr(problem, "prepare", None)
-    if prepare is not None:
-        prepare(source.name)
     return problem

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
 import numpy as np
 from attrs import field, frozen
@@ -28,7 +28,7 @@ from privopt.interfaces import Mechanism, Outcome, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MatrixConstraint, MetricDP
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import D, MetricInstance, MetricProblem
 from privopt.metric.space.pairs import not_implied
 from privopt.metric.worth import Worth, worth_of
 
@@ -127,8 +127,12 @@ def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind"
     return Multipliers(forward=forward, backward=backward)
 
 
-class MetricMechanism(Mechanism[Any, Any]):
-    """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`."""
+class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
+    """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
+
+    Where it declares keys of its own in a subclass ``AcmeProblem``, it is a ``MetricMechanism[AcmeProblem]``, and finds
+    them in ``problem.declared``.
+    """
 
     problem_class = MetricProblem
     release_class = MatrixRelease
@@ -141,8 +145,12 @@ class MetricMechanism(Mechanism[Any, Any]):
     any_notion: ClassVar[frozenset[str]] = frozenset()
     """Methods that solve for whatever notion the problem names, through its rows; the others take metric DP alone."""
 
+    def load(self, declared: D, file: str) -> MetricInstance[D]:
+        """The problem, and its records, distances, costs and prior as arrays."""
+        return MetricInstance.of(declared, file)
+
     @abstractmethod
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+    def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
         """Find a matrix; it is repaired and certified by the caller.
 
         Raises:
@@ -150,20 +158,20 @@ class MetricMechanism(Mechanism[Any, Any]):
             StoppedError: a limit came first.
         """
 
-    def privacy(self, problem: Any, method: str) -> MatrixConstraint:
+    def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
         """The notion that the problem names, over its required pairs."""
-        made: MatrixConstraint = problem.privacy.constraint(problem.data)
+        made: MatrixConstraint = problem.declared.privacy.constraint(problem.data)
         return made
 
-    def notion(self, problem: Any, method: str) -> str | None:
+    def notion(self, problem: MetricInstance[D], method: str) -> str | None:
         """That of ``[privacy] kind``, for methods that take any."""
-        return problem.privacy.kind if method in self.any_notion else None
+        return problem.declared.privacy.kind if method in self.any_notion else None
 
-    def utility(self, problem: Any, method: str) -> UtilityLoss[MatrixRelease]:
+    def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
         """Expected loss under the prior."""
         return ExpectedLoss.of(problem.data)
 
-    def solve(self, problem: Any, context: SolveContext) -> Outcome[MatrixRelease]:
+    def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
         """Find a matrix, repair it into integers, bound what any other could reach.
 
         Raises:
@@ -205,7 +213,7 @@ class MetricMechanism(Mechanism[Any, Any]):
             stopped=found.stopped,
         )
 
-    def verify(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
         """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
         data = problem.data
         lines = []
@@ -217,36 +225,40 @@ class MetricMechanism(Mechanism[Any, Any]):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         return lines or _pairs_cover(release, data)
 
-    def meaning(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
+    def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""
         return self._worth(problem, release, result).sentences()
 
-    def warnings(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
+    def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
         """Where the promise hides next to nothing, or leaves records out."""
         return self._worth(problem, release, result).warnings()
 
-    def _worth(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Worth:
+    def _worth(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Worth:
         by_distance = isinstance(self.privacy(problem, result["method"]), MetricDP)
         return worth_of(release, problem.data, by_distance=by_distance)
 
-    def audit(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
         return audit_matrix(release, problem.data, self.utility(problem, result["method"]))
 
-    def report(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(
+        self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]
+    ) -> Sequence[Section]:
         """A map to explore, losses, worst pairs, baselines, convergence."""
         from privopt.metric.pages import meaning_section, metric_sections
 
         sections = metric_sections(release, problem.data, result, self.utility(problem, result["method"]))
         return [meaning_section(self.meaning(problem, release, result)), *sections]
 
-    def figures(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(
+        self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]
+    ) -> Mapping[str, Figure]:
         """Loss over the map, privacy spent, one record's spread, convergence."""
         from privopt.metric.pages import metric_figures
 
         return metric_figures(release, problem.data, result, self.utility(problem, result["method"]))
 
-    def geo(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Layer | None:
         """Records with their losses, and outputs with how often they are released."""
         from privopt.metric.pages import metric_layer
 
@@ -323,7 +335,7 @@ def _repair_details(release: MatrixRelease) -> dict[str, Any]:
     }
 
 
-def _pairs_cover(release: MatrixRelease, data: Any) -> list[str]:
+def _pairs_cover(release: MatrixRelease, data: MetricData) -> list[str]:
     """The stored pairs must be at their true distances, and be, or imply, every required pair.
 
     Where the two distances of a pair differ, the smaller counts, as it does in the certificate.

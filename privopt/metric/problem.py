@@ -1,22 +1,23 @@
 """The problem of metric DP, shared by every mechanism that releases an obfuscation matrix.
 
-:class:`MetricProblem` mirrors the problem file; what the files hold is loaded once, checked, and offered
-as :class:`MetricData`: records, outputs, distances, required pairs, cost and prior, as read-only arrays.
+:class:`MetricProblem` mirrors the problem file; :class:`MetricInstance` joins it with what its files hold, read once
+and checked, :class:`MetricData`: records, outputs, distances, required pairs, cost and prior, as read-only arrays.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Generic, Self, TypeVar
 
-from attrs import field, frozen
+from attrs import frozen
 
 from privopt.declare.schema import File, key, positive
 from privopt.declare.show import problem_html
-from privopt.errors import Fault, InputError
 from privopt.metric.data import MetricData, load
 from privopt.metric.kinds import DistanceKind, LossKind, MetricNotion
 
-__all__ = ["Grid", "MetricProblem", "Places"]
+__all__ = ["Grid", "MetricInstance", "MetricProblem", "Places"]
+
+D = TypeVar("D", bound="MetricProblem")
 
 
 def _corner(value: tuple[float, ...]) -> str | None:
@@ -81,33 +82,43 @@ class ConstOpt:
 
 @frozen(kw_only=True)
 class MetricProblem:
-    """A problem of metric DP; see :attr:`data` for its arrays."""
+    """A problem of metric DP as its file declares it; :meth:`MetricInstance.of` reads its files."""
 
     records: Places = key(help="the secrets", check=_whole)
     outputs: Places | None = key(None, help="what may be released; left out: the records themselves", check=_whole)
     distance: DistanceKind = key(help="the metric", kinds="distance")
     privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")
     utility: LossKind = key(help="the loss", kinds="loss")
-    _loaded: MetricData | None = field(init=False, default=None, eq=False, repr=False)
 
-    def prepare(self, file: str) -> None:
-        """Load and check what the problem's files hold.
+    def _repr_html_(self) -> str:
+        return problem_html(self)
+
+
+@frozen(kw_only=True, eq=False)
+class MetricInstance(Generic[D]):
+    """A metric problem that metric mechanisms work on.
+
+    Attributes:
+        declared: what the problem file says; a :class:`MetricProblem`, or a mechanism's own subclass with further keys.
+        data: what its files hold, as arrays.
+    """
+
+    declared: D
+    data: MetricData
+
+    @classmethod
+    def of(cls, declared: D, file: str = "problem") -> Self:
+        """Load and check what a problem's files hold.
+
+        Args:
+            declared: the problem.
+            file: its name, for faults.
 
         Raises:
             InputError: every fault found.
         """
-        object.__setattr__(self, "_loaded", load(self, file))
-
-    @property
-    def data(self) -> MetricData:
-        """Records, distances, pairs, costs and prior as arrays."""
-        if self._loaded is None:
-            self.prepare("problem")
-        if self._loaded is None:
-            raise InputError([Fault("problem", "", "nothing loaded", "files that can be read")])
-        return self._loaded
+        return cls(declared=declared, data=load(declared, file))
 
     def _repr_html_(self) -> str:
-        loaded = self._loaded
-        facts = {} if loaded is None else {"number of records": loaded.shape[0], "number of outputs": loaded.shape[1]}
-        return problem_html(self, facts)
+        records, outputs = self.data.shape
+        return problem_html(self.declared, {"number of records": records, "number of outputs": outputs})

@@ -49,13 +49,13 @@ class ProblemCopy:
     files: Mapping[str, File]
 
     @classmethod
-    def of(cls, source: File, problem: Any) -> ProblemCopy:
+    def of(cls, source: File, declared: Any) -> ProblemCopy:
         """Plan the copy of a problem that was read from ``source``.
 
         Raises:
             InputError: one file is named both as a secret and as a public one, or a path cannot be renamed.
         """
-        files = [file for file in files_of(problem) if file.path is not None]
+        files = [file for file in files_of(declared) if file.path is not None]
         secret = {_same(file) for file in files if file.secret}
         faults = [
             Fault(source.name, "", f"{file.name!r} named as a public file and as a secret one", "two files")
@@ -154,8 +154,8 @@ def _values(value: Any, moved: Mapping[str, str]) -> Any:
     return moved.get(value, value) if isinstance(value, str) else value
 
 
-def stray_files(folder: Path, problem: Any, file: str) -> list[str]:
+def stray_files(folder: Path, declared: Any, file: str) -> list[str]:
     """A line for each file below ``problem/`` that neither is the problem file ``file`` nor is named by it."""
-    named = {file, *(str(PurePosixPath(each.name)) for each in files_of(problem))}
+    named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
     found, _ = files_in(folder / PROBLEM)
     return [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]

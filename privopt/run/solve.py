@@ -148,8 +148,9 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
             resume=options.resume,
         )
         with context.timed("build"):
-            problem = read_problem(mechanism, source)
-            copy = ProblemCopy.of(source, problem)
+            declared = read_problem(mechanism, source)
+            copy = ProblemCopy.of(source, declared)
+            problem = mechanism.load(declared, source.name)
         context.check()
         registered.expect("privacy", mechanism.privacy(problem, method.name), PrivacyConstraint)
         try:
@@ -158,7 +159,7 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
             raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
         registered.expect("solve", outcome, Outcome)
         claim = _conclude(registered, method, mechanism, problem, outcome, context, options)
-        return _write(registered, mechanism, problem, copy, out, options, context, outcome, claim, start)
+        return _write(registered, mechanism, declared, problem, copy, out, options, context, outcome, claim, start)
 
 
 def _conclude(
@@ -232,17 +233,18 @@ def _bound(bound: float, value: float, *, maximise: bool) -> float:
     return max(bound, value) if maximise else min(bound, value)
 
 
-def _times(problem: Any, context: SolveContext, start: float) -> dict[str, float]:
+def _times(declared: Any, context: SolveContext, start: float) -> dict[str, float]:
     """Seconds by phase; whole ones, rounded up, where a secret was read, for how long that took tells of it."""
     times = {phase: context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
     times["total"] = time.monotonic() - start
-    secret = any(file.secret for file in files_of(problem))
+    secret = any(file.secret for file in files_of(declared))
     return {phase: math.ceil(seconds) if secret else round(seconds, 6) for phase, seconds in times.items()}
 
 
 def _write(
     registered: Registered,
     mechanism: Mechanism[Any, Any],
+    declared: Any,
     problem: Any,
     copy: ProblemCopy,
     out: Path,
@@ -282,7 +284,7 @@ def _write(
             "guarantee": stated["guarantee"],
             "objective": stated["objective"],
             "certificate": stated["certificate"],
-            "time": _times(problem, context, start),
+            "time": _times(declared, context, start),
             "solver": dict(outcome.solver),
             "details": stated["details"] | {TOLD: _told(outcome)},
         }

@@ -37,7 +37,8 @@ class Opened:
         registered: the mechanism as its plugin registered it.
         method: the method that made the release.
         mechanism: what knows the problem and the release.
-        problem: read from ``problem/``.
+        declared: the problem file in ``problem/``.
+        problem: what the mechanism loads from it.
         release: read from the artefact.
         result: result.json.
         verdict: what ``verify`` found, where it was asked.
@@ -47,6 +48,7 @@ class Opened:
     registered: Registered
     method: MethodSpec
     mechanism: Mechanism[Any, Any]
+    declared: Any
     problem: Any
     release: Any
     result: Mapping[str, Any]
@@ -130,9 +132,11 @@ def load_release(folder: Path) -> Opened:
     registered = registry().get(result["mechanism"])
     method = registered.method(result["method"])
     mechanism = registered.load()
-    problem = read_problem(mechanism, folder / PROBLEM / file, public=True)
+    declared = read_problem(mechanism, folder / PROBLEM / file, public=True)
+    problem = mechanism.load(declared, file)
     try:
         release: Release = mechanism.release_class.read(folder, problem)
+        problem = mechanism.completed(problem, release)
     except PrivoptError:
         raise
     except Exception as error:  # bytes that solve did not write may make any reader raise anything
@@ -143,6 +147,7 @@ def load_release(folder: Path) -> Opened:
         registered=registered,
         method=method,
         mechanism=mechanism,
+        declared=declared,
         problem=problem,
         release=release,
         result={**result, "method": method.name},
@@ -165,7 +170,7 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     opened = load_release(folder)
     with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
         claim, complaints = _again(opened, workers)
-    complaints += stray_files(folder, opened.problem, opened.result["problem"]["file"])
+    complaints += stray_files(folder, opened.declared, opened.result["problem"]["file"])
     complaints += _unlike(opened, claim)
     complaints += _bookkeeping(opened, claim)
     try:

@@ -138,13 +138,13 @@ def _privacy(backend: Backend, data: Any) -> None:
     from privopt.metric.baselines.lp import multipliers_of, optimal_model
     from privopt.metric.losses import ExpectedLoss
     from privopt.metric.privacy import MetricDP
-    from privopt.metric.problem import MetricProblem
+    from privopt.metric.problem import MetricInstance, MetricProblem
     from privopt.testing.metric import metric_problems
     from privopt.testing.reference import best_loss
 
     problem = data.draw(metric_problems(budgets=("1.0", "0.5", "2.0"), shapes=("grid", "points", "clique", "clusters")))
     with tempfile.TemporaryDirectory() as folder:
-        loaded = load_problem(MetricProblem, problem.write(Path(folder))).data
+        loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder)))).data
     model = optimal_model(loaded, MetricDP.of(loaded), ExpectedLoss.of(loaded))
     solution = model.solve(backend.name, gap=1e-9)
     reached = best_loss(loaded)

@@ -17,9 +17,9 @@ __all__ = ["exports", "secret_files"]
 Rows = list[list[str]]
 
 
-def secret_files(problem: Any) -> list[str]:
-    """Names of the secret files of a loaded problem."""
-    return [file.name for file in files_of(problem) if file.secret]
+def secret_files(declared: Any) -> list[str]:
+    """Names of the secret files of a problem."""
+    return [file.name for file in files_of(declared) if file.secret]
 
 
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:

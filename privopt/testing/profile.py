@@ -47,8 +47,8 @@ class Query:
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """The ``privacy.epsilon`` of a problem."""
-    return Fraction(problem.privacy.epsilon)
+    """The ``privacy.epsilon`` of a problem, which stands beside what was loaded where that is another object."""
+    return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
 @frozen(kw_only=True, eq=False)

@@ -203,14 +203,22 @@ class Subject:
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
-    def load(self, problem: GeneratedProblem) -> Any:
-        """The problem, read by the mechanism's own problem class.
+    def declared(self, problem: GeneratedProblem) -> Any:
+        """The problem file, read by the mechanism's own problem class.
 
         Raises:
             InputError: as the pipeline would.
         """
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
+
+    def load(self, problem: GeneratedProblem) -> Any:
+        """What the mechanism's methods work on.
+
+        Raises:
+            InputError: as the pipeline would.
+        """
+        return self.mechanism.load(self.declared(problem), "problem.toml")
 
     def new_folder(self) -> Path:
         """An empty folder that :meth:`close` removes."""

@@ -10,7 +10,7 @@ from privopt.exact import Multipliers
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt.metric.baselines.mechanisms import Exponential
 from privopt.metric.losses import ExpectedLoss
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 
 PROBLEM = """
 [records]
@@ -69,7 +69,7 @@ class Boastful(Squared):
 @pytest.fixture
 def problem(tmp_path):
     (tmp_path / "problem.toml").write_text(PROBLEM)
-    return load_problem(MetricProblem, tmp_path / "problem.toml")
+    return MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml"))
 
 
 def judged(mechanism, problem):

@@ -17,7 +17,7 @@ from privopt.metric.optimal import Instance, dual_bound, solve
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.star import make_star
 from privopt.metric.optimal.symmetry import find_symmetry
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 
 METHODS = ("auto", "column-generation", "interior-point")
 GRID = """
@@ -61,11 +61,11 @@ def test_a_limit_never_leaves_more_loss_than_the_exponential_mechanism(tmp_path,
     from privopt.declare import load_problem
 
     (tmp_path / "problem.toml").write_text(GRID)
-    problem = load_problem(MetricProblem, tmp_path / "problem.toml")
+    problem = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml"))
     data = problem.data
     cost, z = data.weighted, exponential(data.to_outputs, float(data.epsilon))
     context = SolveContext(method=method, gap=1e-12, deadline=time.monotonic() + seconds)
-    found = solve_structured(problem, context)
+    found = solve_structured(problem.data, context)
     assert found.stopped
     assert float((cost * found.z).sum()) <= float((cost * z).sum())
     assert found.multipliers is not None

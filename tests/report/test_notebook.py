@@ -74,9 +74,10 @@ def test_secrets_are_named_and_not_shown(name, example, tmp_path):
 
     found = SECRETIVE[name]
     mechanism = registry().get(found.mechanism).load()
-    owned = load_problem(mechanism.problem_class, found.write(tmp_path), public=False)
+    declared = load_problem(mechanism.problem_class, found.write(tmp_path), public=False)
+    owned = mechanism.load(declared, "problem.toml")
     release = load_release(example(name, secretive=True)).release
-    for value in (owned, release):
+    for value in (declared, owned, release):
         markup = value._repr_html_()
         assert not [secret for secret in found.secrets if secret in re.sub(r"(?<=\d),(?=\d)", "", markup)]
     assert "(secret)" in owned._repr_html_()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from privopt.declare import key, load_problem
 from privopt.errors import InfeasibleError, UnknownNameError, UsageError
 from privopt.metric.losses import ExpectedLoss
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.noise import discrete_laplace
 from privopt.registry import registry
 from privopt.specs import MechanismSpec, MethodSpec
@@ -209,7 +209,7 @@ class TestProblems:
             if made is not None:
                 folder = tmp_path / str(abs(hash(problem.identity)))
                 files = problem.write(folder / "1"), made.problem.write(folder / "2")
-                one, two = (load_problem(MetricProblem, file) for file in files)
+                one, two = (MetricInstance.of(load_problem(MetricProblem, file)) for file in files)
                 assert np.isclose(one.data.weighted.sum() * made.factor, two.data.weighted.sum())
                 assert np.allclose(
                     np.sort(one.data.distances * float(one.data.epsilon)),

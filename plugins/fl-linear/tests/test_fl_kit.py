@@ -40,7 +40,7 @@ def test_half_the_noise_is_caught(check):
 
     def draws(problem, method, count):
         clients = np.tile(problem.data.clients, (count, 1))
-        return noisy_counts(clients, 2 * problem.privacy.epsilon, noise=problem.noise)[0]
+        return noisy_counts(clients, 2 * problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
     profile = PROFILE if check == "sensitivity" else evolve(PROFILE, draws=draws)
     tried = subject(HalfTheNoise, "laplace", spec=evolve(spec, name="half-the-noise"), profile=profile)

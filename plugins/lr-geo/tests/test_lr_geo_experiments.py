@@ -13,7 +13,7 @@ from lr_geo_paper.trials import METHODS
 from privopt.declare import load_problem
 from privopt.interfaces import SolveContext
 from privopt_lr_geo.mechanism import LRGeo
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 
 def rows_of(path):
@@ -72,8 +72,10 @@ def test_rome_by_air_is_stricter_than_by_road(tmp_path):
     from privopt.testing.data import data_path
 
     path = rome(data_path("lrgeo_rome"), tmp_path, 60, Settings())
-    by_road = load_problem(LRGeoProblem, path, ignore=["const-opt"]).data.metric.rows(np.arange(60))
-    by_air = load_problem(LRGeoProblem, path.parent / AIR, ignore=["const-opt"]).data.metric.rows(np.arange(60))
+    by_road, by_air = (
+        LRGeoInstance.of(load_problem(LRGeoProblem, file, ignore=["const-opt"])).data.metric.rows(np.arange(60))
+        for file in (path, path.parent / AIR)
+    )
     assert (by_air <= by_road * (1 + 1e-3)).all()
 
 
@@ -91,7 +93,7 @@ def test_exponent_one_beside_one_half(tmp_path):
                 'neighbours_within = 0.9\n[utility]\nkind = "distance"\n[lr-geo]\nusers = { random = 3 }\n'
                 f"radius = 1.5\nobfuscation_radius = 2.5\nexponential_beyond = 0.6\nexponent = {exponent}\n"
             )
-            problem = load_problem(LRGeoProblem, tmp_path / "problem.toml")
+            problem = LRGeoInstance.of(load_problem(LRGeoProblem, tmp_path / "problem.toml"))
             outcome = LRGeo().solve(problem, SolveContext(method="benders", solver="highs", gap=1e-3, seed=0))
             losses[exponent] += outcome.details["lp"]["value"]
     assert losses[1.0] < 0.8 * losses[0.5]  # measured: 3.587 and 4.902 km

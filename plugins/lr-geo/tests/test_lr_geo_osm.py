@@ -12,7 +12,7 @@ from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_lr_geo.osm import Network, largest_part, main, read_network, through, write
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 STREETS = """<osm version="0.6">
  <node id="1" lat="60.0" lon="25.0" version="1"/><node id="2" lat="60.001" lon="25.0" version="1"/>
@@ -109,7 +109,7 @@ def test_helsinki(tmp_path, capsys):
         obfuscation_radius=0.2,
     )
     path = write(largest_part(read_network(file)), tmp_path / "cars", settings.tables())
-    assert len(load_problem(LRGeoProblem, path, ignore=["const-opt"]).data.records) >= 500
+    assert len(LRGeoInstance.of(load_problem(LRGeoProblem, path, ignore=["const-opt"])).data.records) >= 500
     result = solve("lr-geo", path, tmp_path / "out", Options(method="benders")).result
     assert result["certificate"]["holds"]
     assert verify(tmp_path / "out").complaints == ()

@@ -15,7 +15,7 @@ from privopt.run.solve import Options, solve
 from privopt_lr_geo import reference
 from privopt_lr_geo.estimate import Exchange, circle_of, estimates, member_of
 from privopt_lr_geo.local import Ways, surroundings
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
 
 TABLES = """
@@ -73,7 +73,7 @@ def city(tmp_path):
 @pytest.mark.parametrize(("directed", "geographic"), [(False, False), (True, False), (False, True)])
 def test_estimates_enclose_the_cost(city, cell, directed, geographic):
     path = city(directed=directed, geographic=geographic)
-    problem = load_problem(LRGeoProblem, path)
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
     exchange, exact = Exchange(problem, cell), problem.data.cost
     everyone = np.arange(36)
     whole = Extract.from_bytes(exchange.table.rows(np.arange(len(exchange.cells.coordinates))).to_bytes())
@@ -90,7 +90,7 @@ def test_estimates_enclose_the_cost(city, cell, directed, geographic):
 
 def test_straight_shifts_do_not_enclose_the_cost(city):
     """With straight-line shifts in Equations (27) and (33) Lemmas B.1 and B.2 fail against road costs."""
-    problem = load_problem(LRGeoProblem, city(cell=""))
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(cell="")))
     places, exact = Places.of(problem), problem.data.cost
     cells = Cells.over(places, 2.0)
     table = ReferenceTable(problem, places, cells).rows(np.arange(len(cells.coordinates)))
@@ -102,8 +102,8 @@ def test_straight_shifts_do_not_enclose_the_cost(city):
 
 
 def test_a_circle_covers_what_matters(city):
-    problem = load_problem(LRGeoProblem, city(cell=""))
-    data, options, ways = problem.data, problem.lr_geo, Ways(problem.data)
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(cell="")))
+    data, options, ways = problem.data, problem.declared.lr_geo, Ways(problem.data)
     for user in range(36):
         around = surroundings(problem, ways, user)
         for seed in range(4):
@@ -116,7 +116,7 @@ def test_a_circle_covers_what_matters(city):
 
 
 def test_beyond_the_circle_travel_bounds_the_cost(city):
-    problem = load_problem(LRGeoProblem, city())
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, city()))
     exchange, exact = Exchange(problem, 0.3), problem.data.cost
     records = np.array([0, 1, 6])
     part = exchange.table.circle(Request(centre=0, radius=2.5))
@@ -127,7 +127,7 @@ def test_beyond_the_circle_travel_bounds_the_cost(city):
 
 
 def test_searches_in_parallel_give_the_same_table(city):
-    problem = load_problem(LRGeoProblem, city(directed=True))
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(directed=True)))
     places = Places.of(problem)
     cells = Cells.over(places, 0.3)
     chosen = np.arange(len(cells.coordinates))
@@ -137,7 +137,7 @@ def test_searches_in_parallel_give_the_same_table(city):
 
 
 def test_a_table_too_large_is_refused_with_its_size(city, monkeypatch):
-    problem = load_problem(LRGeoProblem, city())
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, city()))
     exchange = Exchange(problem, 0.3)
     monkeypatch.setattr(reference, "LARGEST", 1000.0)
     with pytest.raises(InputError, match=r"reference_cell_km: .*table of \d+ cells in the circle.* GB"):
@@ -155,7 +155,7 @@ def test_no_table_without_travel_or_coordinates(city, found, wanted):
     for file in (path, path.parent / "points.csv"):
         file.write_text(file.read_text().replace(found, wanted))
     with pytest.raises(InputError, match="reference_cell_km") as caught:
-        load_problem(LRGeoProblem, path)
+        LRGeoInstance.of(load_problem(LRGeoProblem, path))
     assert len(caught.value.faults) == 1
 
 

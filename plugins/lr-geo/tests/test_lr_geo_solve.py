@@ -18,7 +18,7 @@ from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_lr_geo import server
 from privopt_lr_geo.package import Package, Terms
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 
 def run(path, method, name="out", **options):
@@ -177,7 +177,7 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
     assert result["details"]["told"]["published"] == "weights"
     with np.load(out / "public.npz") as archive:
         weights = archive["weights"]
-    data = load_problem(LRGeoProblem, tmp_path / "problem.toml").data
+    data = LRGeoInstance.of(load_problem(LRGeoProblem, tmp_path / "problem.toml")).data
     assert certify(weights, data.pairs, data.distances, data.epsilon).holds
     assert result["details"]["population"]["value"] <= result["details"]["population"]["exponential"]
     assert verify(out).complaints == ()
@@ -218,7 +218,7 @@ def test_a_lone_user_certifies_whole(write):
     _, out = run(write(users='["2-2"]', radius=10.0), "full")
     with np.load(out / "private" / "matrices" / "2-2.npz") as archive:
         assert archive["weights"].shape == (25, 25)  # the radius takes in the whole map
-        problem = load_problem(LRGeoProblem, out.parent / "problem.toml")
+        problem = LRGeoInstance.of(load_problem(LRGeoProblem, out.parent / "problem.toml"))
         data = problem.data
         assert certify(archive["weights"], data.pairs, data.distances, data.epsilon).holds
 
@@ -276,7 +276,7 @@ WRONG = [
 @pytest.mark.parametrize(("changes", "words"), WRONG)
 def test_wrong_input_is_one_line(write, changes, words):
     with pytest.raises(InputError) as caught:
-        load_problem(LRGeoProblem, write(**changes))
+        LRGeoInstance.of(load_problem(LRGeoProblem, write(**changes)))
     assert len(caught.value.faults) == 1
     for word in words:
         assert word in str(caught.value)
@@ -288,7 +288,7 @@ def test_a_prior_of_zero_on_a_users_cell(write):
     (path.parent / "prior.csv").write_text("id,p\n" + "".join(rows))
     path.write_text(path.read_text().replace('kind = "distance"', 'kind = "distance"\nprior = "prior.csv"'))
     with pytest.raises(InputError, match="prior of 0 on the user's cell '1-1'"):
-        load_problem(LRGeoProblem, path)
+        LRGeoInstance.of(load_problem(LRGeoProblem, path))
 
 
 def test_disconnected_roads(tmp_path):
@@ -300,7 +300,7 @@ def test_disconnected_roads(tmp_path):
         "exponential_beyond = 1\n"
     )
     with pytest.raises(InputError, match="connected roads"):
-        load_problem(LRGeoProblem, tmp_path / "problem.toml")
+        LRGeoInstance.of(load_problem(LRGeoProblem, tmp_path / "problem.toml"))
 
 
 def test_audit_attacks_the_server(write):

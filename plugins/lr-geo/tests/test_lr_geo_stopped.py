@@ -16,7 +16,7 @@ from privopt_lr_geo import server
 from privopt_lr_geo.alone import exponential_answers, program_value
 from privopt_lr_geo.draws import NAME, draw_or_resume
 from privopt_lr_geo.mechanism import LRGeo, clients_of
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 
 def interrupted(phase, iteration, lower, upper):
@@ -101,7 +101,7 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     assert made.result["solver"] == {"name": "exponential", "path": f"{method}, exponential"}
     assert made.result["details"]["lp"]["lower_bound"] is None
     assert verify(path.parent / "out").complaints == ()
-    problem = load_problem(LRGeoProblem, path)
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
     plain = solve("exponential", _without_users(path), path.parent / "plain").result["objective"]["value"]
     assert made.result["objective"]["value"] < 2 * plain
     assert made.result["details"]["gv"]["ratio"] == 0.0
@@ -119,7 +119,7 @@ def _without_users(path):
 
 
 def test_the_value_of_a_program_is_that_of_its_answers(write):
-    problem = load_problem(LRGeoProblem, write())
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
     kept = []
     context = SolveContext(method="full", solver="highs", seed=1)
     found = server.solve
@@ -135,7 +135,7 @@ def test_the_value_of_a_program_is_that_of_its_answers(write):
 
 
 def test_a_limit_that_has_come_already_leaves_the_exponential_mechanism(write):
-    problem = load_problem(LRGeoProblem, write())
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
     outcome = LRGeo().solve(problem, SolveContext(method="benders", deadline=time.monotonic()))
     assert outcome.stopped
     assert outcome.solver["path"] == "benders, exponential"

@@ -14,7 +14,7 @@ then, and a free entry needs two: all its tied neighbours together bound it from
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,9 @@ from attrs import frozen
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from privopt.dsl import Model
     from privopt.interfaces import SolveContext
+    from privopt.metric.data import MetricData
     from privopt.metric.mechanism import Matrix
 
 __all__ = ["FORMS", "TiedForm", "const_opt_model", "solve_const_opt", "tied_form"]
@@ -109,7 +111,7 @@ def tied_form(
     return TiedForm(free=free, exponents=exponents, above=above, below=below, rows=rows.astype(np.int64))
 
 
-def const_opt_model(form: TiedForm, data: Any) -> Any:
+def const_opt_model(form: TiedForm, data: MetricData) -> Model:
     """The program in the modelling language, over `privopt.metric.data.MetricData`."""
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
@@ -137,7 +139,7 @@ def const_opt_model(form: TiedForm, data: Any) -> Any:
     return m
 
 
-def solve_const_opt(problem: Any, context: SolveContext) -> Matrix:
+def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
     """Const-opt's program by CBC or HiGHS.
 
     Raises:
@@ -146,9 +148,8 @@ def solve_const_opt(problem: Any, context: SolveContext) -> Matrix:
     """
     from privopt.metric.mechanism import Matrix
 
-    data = problem.data
     pairs, lengths = data.pairs[data.needed], data.distances[data.needed]
-    form = tied_form(data.to_outputs, float(data.epsilon), problem.const_opt.radius, pairs, lengths)
+    form = tied_form(data.to_outputs, float(data.epsilon), radius, pairs, lengths)
     model = const_opt_model(form, data)
     context.report(f"{int(form.free.sum()):,} of {form.free.size:,} entries free, {context.solver}")
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt.metric.mechanism import Matrix, multipliers_of
@@ -46,7 +46,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def solve_full(
-    problem: Any, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
+    data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
     """The whole LP by CBC or HiGHS.
 
@@ -54,7 +54,6 @@ def solve_full(
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
-    data = problem.data
     model = optimal_model(data, privacy, utility)
     context.check()
     context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
@@ -62,7 +61,7 @@ def solve_full(
     return Matrix.of(solution, data, context)
 
 
-def solve_structured(problem: Any, context: SolveContext) -> Matrix:
+def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     """One of the structured solvers, or the fastest for the problem at hand (``auto``).
 
     Raises:
@@ -71,7 +70,6 @@ def solve_structured(problem: Any, context: SolveContext) -> Matrix:
     from privopt import __version__
     from privopt.metric.optimal.auto import solve
 
-    data = problem.data
     found = solve(
         instance_of(data),
         method=context.method,

@@ -13,30 +13,32 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import NEAR, Matrix, MetricMechanism
-from privopt.metric.problem import ConstOpt, MetricProblem
+from privopt.metric.problem import ConstOpt, MetricInstance, MetricProblem
 from privopt.metric.space.kinds import Euclidean, Haversine
 
 __all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "OptimalLP", "PlanarLaplace"]
 
 
-class OptimalLP(MetricMechanism):
+class OptimalLP(MetricMechanism[MetricProblem]):
     """The least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
 
     any_notion = frozenset({"full"})
 
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+    def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """By the whole LP, or by one of the structured solvers."""
         from privopt.metric.baselines.lp import solve_full, solve_structured
 
         if context.method == "full":
-            return solve_full(problem, self.privacy(problem, "full"), self.utility(problem, "full"), context)
-        return solve_structured(problem, context)
+            return solve_full(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+        return solve_structured(problem.data, context)
 
 
-class _ClosedForm(MetricMechanism):
+class _ClosedForm(MetricMechanism[MetricProblem]):
     """One whose matrix follows from the problem alone, so that ``verify`` makes it again."""
 
-    def verify(self, problem: Any, release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(
+        self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Mapping[str, Any]
+    ) -> list[str]:
         """Also: the weights are those of the formula."""
         lines = super().verify(problem, release, result)
         if lines:
@@ -52,7 +54,7 @@ class Exponential(_ClosedForm):
 
     kit = "privopt.testing.baselines:EXPONENTIAL"
 
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+    def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Closed form."""
         from privopt.metric.baselines.exponential import exponential
 
@@ -65,14 +67,16 @@ class PlanarLaplace(_ClosedForm):
 
     kit = "privopt.testing.baselines:PLANAR"
 
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+    def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Integrated over the outputs' Voronoi cells."""
         from privopt.metric.baselines.planar_laplace import planar_laplace
 
         data = problem.data
-        straight = isinstance(problem.distance, (Euclidean, Haversine))
+        straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
         if data.records.kind not in ("planar", "geographic") or not straight:
-            fault = Fault(data.file, "distance.kind", problem.distance.kind, "euclidean or haversine over points")
+            fault = Fault(
+                data.file, "distance.kind", problem.declared.distance.kind, "euclidean or haversine over points"
+            )
             raise InputError([fault])
         return Matrix(z=planar_laplace(data.records, data.outputs, float(data.epsilon)), solver={"name": "integration"})
 
@@ -84,14 +88,14 @@ class ConstOptProblem(MetricProblem):
     const_opt: ConstOpt = key(help="options of const-opt", name="const-opt")
 
 
-class ConstOptimal(MetricMechanism):
+class ConstOptimal(MetricMechanism[ConstOptProblem]):
     """LP near the record, exponential form beyond a radius (Imola et al., UAI 2022)."""
 
     problem_class = ConstOptProblem
     kit = "privopt.testing.baselines:CONST_OPT"
 
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+    def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
         """The LP through the modelling language."""
         from privopt.metric.baselines.const_opt import solve_const_opt
 
-        return solve_const_opt(problem, context)
+        return solve_const_opt(problem.data, problem.declared.const_opt.radius, context)

@@ -39,7 +39,7 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
     sections = [*compared, *mechanism.report(problem, release, result)]
-    absent = sorted({file.name for file in files_of(problem) if file.secret})
+    absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warned = tuple(mechanism.warnings(problem, release, result))
     _replace(target, page(jsonable(result), sections, truth=truth, absent=absent, warnings=warned))
     return target

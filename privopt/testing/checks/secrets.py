@@ -115,7 +115,7 @@ def _with_little(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _secret(trial: Trial, problem: GeneratedProblem) -> list[str]:
-    return secret_files(trial.load(problem))
+    return secret_files(trial.subject.declared(problem))
 
 
 def _both_written_anew(

@@ -59,7 +59,7 @@ class RightChoice(RightCounts):
         return Places()
 
     def chosen(self, problem: Any, chance: Any) -> int:
-        share = shares(problem.loaded, self.factor * float(problem.privacy.epsilon))
+        share = shares(problem.loaded, self.factor * float(problem.declared.privacy.epsilon))
         return int(chance.choice(len(share), p=share))
 
     def solve(self, problem: Any, context: Any) -> Outcome:
@@ -88,9 +88,9 @@ class AlwaysTheGreatest(RightChoice):
 CHOICE = evolve(
     COUNTS,
     observed=lambda release: release.number,
-    probabilities=lambda problem, method: shares(problem.loaded, 0.5 * float(problem.privacy.epsilon)),
+    probabilities=lambda problem, method: shares(problem.loaded, 0.5 * float(problem.declared.privacy.epsilon)),
     skip={"verify-catches": "any place may be what was chosen"},
 )
 SHARP = evolve(
-    CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.privacy.epsilon))
+    CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.declared.privacy.epsilon))
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from hypothesis import strategies as st
 
 from privopt.declare import File, key
@@ -45,29 +45,34 @@ class CountProblem:
 
     counts: Counts = key(help="how many people are where")
     privacy: Budget = key(help="how much may leak")
-    loaded: Any = field(init=False, default=None, eq=False, repr=False)
-    names: Any = field(init=False, default=None, eq=False, repr=False)
-    listed: Any = field(init=False, default=None, eq=False, repr=False)
 
-    def prepare(self, file: str) -> None:
-        names = read_table(self.counts.ids, [Column(name="id", kind="id")])["id"]
-        again = duplicate_faults(self.counts.ids.name, names)
+
+@frozen(kw_only=True, eq=False)
+class CountInstance:
+    """People at places, counted; in a published copy only the places are known."""
+
+    declared: CountProblem
+    names: Any
+    listed: Any = None
+    loaded: Any = None
+
+    @classmethod
+    def of(cls, declared: CountProblem) -> CountInstance:
+        source = declared.counts
+        names = read_table(source.ids, [Column(name="id", kind="id")])["id"]
+        again = duplicate_faults(source.ids.name, names)
         if again:
             raise InputError(again)
-        object.__setattr__(self, "names", names)
-        if self.counts.table.path is None:
-            return
+        if source.table.path is None:
+            return cls(declared=declared, names=names)
         columns = [Column(name="id", kind="id"), Column(name="count", kind="count", least=0)]
-        table = read_table(self.counts.table, columns)
+        table = read_table(source.table, columns)
         if sorted(table["id"].tolist()) != sorted(names.tolist()):
-            raise InputError(
-                [Fault(self.counts.table.name, "column id", "other ids", f"those of {self.counts.ids.name}")]
-            )
-        object.__setattr__(self, "listed", table["id"])
-        place = check_ids(self.counts.table, table["id"], names, "id", "an id")
+            raise InputError([Fault(source.table.name, "column id", "other ids", f"those of {source.ids.name}")])
+        place = check_ids(source.table, table["id"], names, "id", "an id")
         counts = np.empty_like(table["count"])
         counts[place] = table["count"]
-        object.__setattr__(self, "loaded", counts)
+        return cls(declared=declared, names=names, listed=table["id"], loaded=counts)
 
 
 @frozen(kw_only=True, eq=False)
@@ -133,14 +138,17 @@ class RightCounts(Mechanism):
     release_class: Any = CountRelease
     kit = "faults.counts:COUNTS"
 
+    def load(self, declared: CountProblem, file: str) -> CountInstance:
+        return CountInstance.of(declared)
+
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        return Additive(epsilon=problem.privacy.epsilon)
+        return Additive(epsilon=problem.declared.privacy.epsilon)
 
     def utility(self, problem: Any, method: str) -> UtilityLoss:
         return TotalNoisy()
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return discrete_laplace(problem.loaded, problem.privacy.epsilon, seed=context.seed)[0]
+        return discrete_laplace(problem.loaded, problem.declared.privacy.epsilon, seed=context.seed)[0]
 
     def solve(self, problem: Any, context: Any) -> Outcome:
         noisy = self.noisy(problem, context)
@@ -209,11 +217,11 @@ class RightRegions(RightCounts):
     sensitivity = 1
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        half = problem.privacy.epsilon / 2
-        return Additive(epsilon=problem.privacy.epsilon, kind="pure-dp", parts=((1, 1 / half), (1, 1 / half)))
+        half = problem.declared.privacy.epsilon / 2
+        return Additive(epsilon=problem.declared.privacy.epsilon, kind="pure-dp", parts=((1, 1 / half), (1, 1 / half)))
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        half = problem.privacy.epsilon / 2
+        half = problem.declared.privacy.epsilon / 2
         sizes = _sizes(problem)
         groups = problem.loaded.reshape(-1, sizes)
         leaves = discrete_laplace(self.levels(groups), half, seed=context.seed)[0]

@@ -19,7 +19,7 @@ from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.optimal import Instance, solve
 from privopt.metric.privacy import MetricDP
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.testing.reference import optimum
 
 UNIT = 2**63
@@ -325,7 +325,7 @@ class SolversDiffer(RightMatrix):
     """Right by CBC; by HiGHS it takes an answer that is far from optimal."""
 
     def matrix(self, problem: Any, context: Any) -> Matrix:
-        made = solve_full(problem, self.privacy(problem, ""), self.utility(problem, ""), context)
+        made = solve_full(problem.data, self.privacy(problem, ""), self.utility(problem, ""), context)
         if context.solver == "highs":
             return Matrix(z=np.full(problem.data.shape, 1 / problem.data.shape[1]), solver=made.solver)
         return evolve(made, multipliers=None)
@@ -357,17 +357,10 @@ class _FirstSeen(ExpectedLoss):
         return None if release.repaired is None else ExpectedLoss.evaluate(self, release)
 
 
-@frozen(kw_only=True)
-class CarelessProblem(MetricProblem):
+class InputUnchecked(RightMatrix):
     """Looks at a file before it is known to be one."""
 
-    def prepare(self, file: str) -> None:
-        if self.utility.cost is not None:
-            np.load(self.utility.cost.here).sum()
-        super().prepare(file)
-
-
-class InputUnchecked(RightMatrix):
-    """Trusts its input."""
-
-    problem_class = CarelessProblem
+    def load(self, declared: MetricProblem, file: str) -> MetricInstance:
+        if declared.utility.cost is not None:
+            np.load(declared.utility.cost.here).sum()
+        return super().load(declared, file)

@@ -19,12 +19,12 @@ class HalfTheNoise(RightCounts):
 
     def noisy(self, problem: Any, context: Any) -> Any:
         own = np.random.default_rng(context.seed)
-        scale = float(0.5 / problem.privacy.epsilon)
+        scale = float(0.5 / problem.declared.privacy.epsilon)
         return problem.loaded + np.round(own.laplace(0, scale, len(problem.loaded))).astype(int)
 
 
 def _as_claimed(problem: Any, method: str) -> list[Query]:
-    return [Query(name="counts", values=problem.loaded, scale=1 / problem.privacy.epsilon, sensitivity=1)]
+    return [Query(name="counts", values=problem.loaded, scale=1 / problem.declared.privacy.epsilon, sensitivity=1)]
 
 
 HALF = evolve(COUNTS, queries=_as_claimed)
@@ -34,7 +34,7 @@ class HalfTheScale(RightCounts):
     """The same through privopt.noise, where the kit sees it."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return discrete_laplace(problem.loaded, 2 * problem.privacy.epsilon, seed=context.seed)[0]
+        return discrete_laplace(problem.loaded, 2 * problem.declared.privacy.epsilon, seed=context.seed)[0]
 
 
 class ChainAsPublished(RightRegions):
@@ -122,7 +122,7 @@ class CalledProved(RightCounts):
     """Adds its noise, and calls that proved."""
 
     def privacy(self, problem: Any, method: str) -> Any:
-        return _Proved(epsilon=problem.privacy.epsilon)
+        return _Proved(epsilon=problem.declared.privacy.epsilon)
 
 
 class TrueCountsCalledProved(CalledProved):
@@ -158,7 +158,7 @@ class OwnNoiseFirstAppearance(FirstAppearance):
     def noisy(self, problem: Any, context: Any) -> Any:
         own = np.random.default_rng(context.seed)
         return problem.loaded + np.round(
-            own.laplace(0, float(1 / problem.privacy.epsilon), len(problem.loaded))
+            own.laplace(0, float(1 / problem.declared.privacy.epsilon), len(problem.loaded))
         ).astype(int)
 
 
@@ -167,14 +167,14 @@ class HowItWasWritten(RightCounts):
 
     def solve(self, problem: Any, context: Any) -> Outcome:
         outcome = super().solve(problem, context)
-        return evolve(outcome, details={"told": {"bytes": len(problem.counts.table.here.read_bytes())}})
+        return evolve(outcome, details={"told": {"bytes": len(problem.declared.counts.table.here.read_bytes())}})
 
 
 class AlwaysTheSameNoise(RightCounts):
     """A seed of its own: the noise is the same every time."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return discrete_laplace(problem.loaded, problem.privacy.epsilon, seed=context.seed or 1)[0]
+        return discrete_laplace(problem.loaded, problem.declared.privacy.epsilon, seed=context.seed or 1)[0]
 
 
 @frozen(kw_only=True, eq=False)
@@ -203,7 +203,7 @@ class SecretInPublicFile(RightCounts):
 
     def public_files(self, problem: Any, release: Any) -> dict[str, bytes]:
         rows = list(zip(problem.names.tolist(), problem.loaded.tolist(), strict=True))
-        return {problem.counts.table.name: csv_bytes(["id", "count"], rows)}
+        return {problem.declared.counts.table.name: csv_bytes(["id", "count"], rows)}
 
 
 __all__ = ["HALF", "REGIONS"]

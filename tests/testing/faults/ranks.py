@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from hypothesis import strategies as st
 
 from privopt.declare import File, key
@@ -29,15 +29,23 @@ class RankProblem:
     scores: File = key(help=".npy (photos, places)")
     place: int = key(help="column", check=at_least(0))
     k: int = key(help="places that must rank as high", check=at_least(1))
-    table: Any = field(init=False, default=None, eq=False, repr=False)
 
-    def prepare(self, file: str) -> None:
-        table = read_array(self.scores, (None, None), what="scores")
-        if not self.place < table.shape[1]:
-            raise InputError([Fault(file, "place", str(self.place), f"a column below {table.shape[1]}")])
-        if not self.k < table.shape[1]:
-            raise InputError([Fault(file, "k", str(self.k), f"a number below {table.shape[1]}")])
-        object.__setattr__(self, "table", table)
+
+@frozen(kw_only=True, eq=False)
+class RankInstance:
+    """The photos' scores, and what is asked of them."""
+
+    declared: RankProblem
+    table: Any
+
+    @classmethod
+    def of(cls, declared: RankProblem, file: str) -> RankInstance:
+        table = read_array(declared.scores, (None, None), what="scores")
+        if not declared.place < table.shape[1]:
+            raise InputError([Fault(file, "place", str(declared.place), f"a column below {table.shape[1]}")])
+        if not declared.k < table.shape[1]:
+            raise InputError([Fault(file, "k", str(declared.k), f"a number below {table.shape[1]}")])
+        return cls(declared=declared, table=table)
 
 
 @frozen(kw_only=True, eq=False)
@@ -69,18 +77,18 @@ class TopK(PrivacyConstraint):
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee(kind="top-k", scope="top-k", statement=f"{self.problem.k} other places rank as high.")
+        return Guarantee(kind="top-k", scope="top-k", statement=f"{self.problem.declared.k} other places rank as high.")
 
     def measure(self, release: Deletions, *, executor: Any = None) -> Certificate:
         whole = len(release.deleted) == len(self.problem.table) and set(release.deleted) <= {0, 1}
         kept = [n for n, gone in enumerate(release.deleted) if not gone] if whole else []
-        rank = protected(self.problem.table, self.problem.place, kept) if kept else 0
+        rank = protected(self.problem.table, self.problem.declared.place, kept) if kept else 0
         return Certificate(
-            holds=rank >= self.problem.k,
+            holds=rank >= self.problem.declared.k,
             evidence="proved",
             kind="top-k",
             worst=rank,
-            allowed=self.problem.k,
+            allowed=self.problem.declared.k,
             checked=self.problem.table.shape[1],
             arithmetic="rationals",
         )
@@ -102,6 +110,9 @@ class RightRanks(Mechanism):
     problem_class = RankProblem
     release_class = Deletions
     kit = "faults.ranks:RANKS"
+
+    def load(self, declared: RankProblem, file: str) -> RankInstance:
+        return RankInstance.of(declared, file)
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
         return TopK(problem=problem)
@@ -153,22 +164,22 @@ class _OneTooMany(TopK):
         whole = len(release.deleted) == len(self.problem.table) and not all(release.deleted)
         assert honest.worst is not None
         return Certificate(
-            holds=whole and honest.worst + 1 >= self.problem.k,
+            holds=whole and honest.worst + 1 >= self.problem.declared.k,
             evidence="proved",
             kind="top-k",
             worst=honest.worst + 1,
-            allowed=self.problem.k,
+            allowed=self.problem.declared.k,
             checked=honest.checked,
             arithmetic=honest.arithmetic,
         )
 
 
 def fewest_deletions(problem: Any, spare: int = 0) -> tuple[int, ...] | None:
-    photos = range(len(problem.table))
+    photos, place = range(len(problem.table)), problem.declared.place
     found = None
     for size in range(len(problem.table)):
         for gone in combinations(photos, size):
-            if protected(problem.table, problem.place, [n for n in photos if n not in gone]) >= problem.k:
+            if protected(problem.table, place, [n for n in photos if n not in gone]) >= problem.declared.k:
                 found = gone
                 if spare == 0 or size + 1 == len(problem.table):
                     return gone
@@ -205,9 +216,10 @@ def photos_in_another_order(problem: GeneratedProblem, chance: Any) -> Variant:
 
 def rank_again(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
     kept = [n for n, gone in enumerate(release.deleted) if not gone]
-    rank = protected(np.asarray(problem.table), problem.place, kept)
-    if rank < problem.k:
-        yield f"{rank} other places rank as high as the true one over the kept photos; {problem.k} were asked for"
+    rank = protected(np.asarray(problem.table), problem.declared.place, kept)
+    if rank < problem.declared.k:
+        asked = f"{problem.declared.k} were asked for"
+        yield f"{rank} other places rank as high as the true one over the kept photos; {asked}"
 
 
 def fewest_number(problem: Any, method: str) -> float | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Final
 
 from privopt import __version__
 from privopt.interfaces import SolveContext
 from privopt.metric.baselines.lp import instance_of, solve_full, solve_structured
 from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.problem import MetricInstance
 from privopt_bd_mdp.problem import BDmDPProblem
 
 __all__ = ["BDmDP"]
@@ -17,24 +18,24 @@ RESERVE: Final = 0.06
 """Share of the time left that is kept for repair and certificate."""
 
 
-class BDmDP(MetricMechanism):
+class BDmDP(MetricMechanism[BDmDPProblem]):
     """The optimal mechanism by partition and decomposition (Qiu, IJCAI 2024)."""
 
     problem_class = BDmDPProblem
     kit = "privopt_bd_mdp.kit:PROFILE"
 
-    def matrix(self, problem: Any, context: SolveContext) -> Matrix:
+    def matrix(self, problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
         """By decomposition, or by a method of optimal-lp."""
         from privopt.metric.optimal.auto import METHODS
 
         if context.method == "full":
-            return solve_full(problem, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+            return solve_full(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
         if context.method in METHODS:
-            return solve_structured(problem, context)
+            return solve_structured(problem.data, context)
         return _by_decomposition(problem, context)
 
 
-def _by_decomposition(problem: BDmDPProblem, context: SolveContext) -> Matrix:
+def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
     from privopt_bd_mdp.solver import decompose
 
     data = problem.data
@@ -43,7 +44,7 @@ def _by_decomposition(problem: BDmDPProblem, context: SolveContext) -> Matrix:
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )
-    found = decompose(instance_of(data), problem.bd_mdp, within)
+    found = decompose(instance_of(data), problem.declared.bd_mdp, within)
     solution = found.solution
     return Matrix(
         z=solution.z,
@@ -55,7 +56,7 @@ def _by_decomposition(problem: BDmDPProblem, context: SolveContext) -> Matrix:
             "iterations": solution.iterations,
         },
         details={
-            "partition": problem.bd_mdp.partition,
+            "partition": problem.declared.bd_mdp.partition,
             "parts": found.parts,
             "trajectory": solution.trajectory,
         },

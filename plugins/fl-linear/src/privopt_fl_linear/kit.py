@@ -131,7 +131,7 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
 def _draws(problem: Any, method: str, count: int) -> Any:
     """Reports of the location's side: the only way from a count to what is published."""
     clients = problem.data.clients
-    return noisy_counts(np.tile(clients, (count, 1)), problem.privacy.epsilon, noise=problem.noise)[0]
+    return noisy_counts(np.tile(clients, (count, 1)), problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
 
 def _reach(epsilon: float, k: int) -> Any:
@@ -158,7 +158,7 @@ def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[s
         if release.capacities[place] <= 0.0:
             continue
         if rule.kind == "exact" and rule.noise == "discrete" and rule.split == "size":
-            law = _reach(float(spent(problem.privacy.epsilon)), len(members))
+            law = _reach(float(spent(problem.declared.privacy.epsilon)), len(members))
             tail = float(law[len(law) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"

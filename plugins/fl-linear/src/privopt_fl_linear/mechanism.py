@@ -17,7 +17,7 @@ from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_as
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location
 from privopt_fl_linear.privacy import COVERED, CostAtCounts, LocalLaplace
-from privopt_fl_linear.problem import FLProblem
+from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.server import Plan, Site, capacities, serve
 from privopt_fl_linear.theory import assumption_5, bounds, values
@@ -35,7 +35,7 @@ RERUN = 100_000
 """Locations up to which ``verify`` also lets ``auto`` choose again."""
 
 
-class FLLinear(Mechanism[FLProblem, FLRelease]):
+class FLLinear(Mechanism[FLInstance, FLRelease]):
     """Facility location with linear facility costs under local differential privacy."""
 
     problem_class = FLProblem
@@ -43,17 +43,23 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
     scope = COVERED
     kit = "privopt_fl_linear.kit:PROFILE"
 
-    def privacy(self, problem: FLProblem, method: str) -> PrivacyConstraint[FLRelease]:
+    def load(self, declared: FLProblem, file: str) -> FLInstance:
+        """The problem and its locations."""
+        return FLInstance.of(declared)
+
+    def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
         """Local DP by the noise of each location, or nothing."""
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
-        return LocalLaplace(epsilon=problem.privacy.epsilon, locations=problem.data.site.size, noise=problem.noise)
+        return LocalLaplace(
+            epsilon=problem.declared.privacy.epsilon, locations=problem.data.site.size, noise=problem.noise
+        )
 
-    def utility(self, problem: FLProblem, method: str) -> CostAtCounts:
+    def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
         """Capacity cost plus connection cost at the noisy counts."""
         return CostAtCounts(site=problem.data.site)
 
-    def solve(self, problem: FLProblem, context: SolveContext) -> Outcome[FLRelease]:
+    def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Run one of the three algorithms."""
         if context.method == "optimal":
             return _solve_openly(problem, context)
@@ -64,7 +70,7 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
                 raise InputError([_no_counts(problem, "clients or noisy_clients")])
             with context.timed("build"):
                 noisy, record = noisy_counts(
-                    data.clients, problem.privacy.epsilon, noise=problem.noise, seed=context.seed
+                    data.clients, problem.declared.privacy.epsilon, noise=problem.noise, seed=context.seed
                 )
             drawn, seeded = record.engine, record.seeded
         with context.timed("solve"):
@@ -82,15 +88,15 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
             truth=truth,
         )
 
-    def public_files(self, problem: FLProblem, release: FLRelease) -> Mapping[str, bytes]:
+    def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
         """The locations, with what they sent in place of how many clients they have, and the matrix: both by id."""
         published = release.counts if release.drawn is not None or problem.data.noisy is not None else None
-        files = {problem.locations.points.name: problem.data.csv(published)}
-        table, matrix = problem.locations.matrix, problem.data.matrix()
+        files = {problem.declared.locations.points.name: problem.data.csv(published)}
+        table, matrix = problem.declared.locations.matrix, problem.data.matrix()
         return files if table is None or matrix is None else {**files, table.name: matrix}
 
     def details(
-        self, problem: FLProblem, release: FLRelease, method: str, told: Mapping[str, Any]
+        self, problem: FLInstance, release: FLRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Functions of the noisy counts and of public data: the plan, what it costs, and what is known of it."""
         if method == "optimal":
@@ -98,7 +104,7 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
         plan = release.plan or _plan_again(problem, method, told)
         return _details(problem, method, plan, release.counts)
 
-    def verify(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> list[str]:
         """Run the server's side again from the noisy counts and compare."""
         method, details = str(result["method"]), result["details"]
         noisy = problem.data.noisy
@@ -117,7 +123,7 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
             return ["capacities.csv: not noisy counts plus margins"]
         return []
 
-    def audit(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
 
         ``statistical`` attacks fresh reports of this location side at counts 0 and 1; there is none where the noise was
@@ -127,48 +133,48 @@ class FLLinear(Mechanism[FLProblem, FLRelease]):
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
         certificate = self.privacy(problem, str(result["method"])).measure(release)
         found: dict[str, Any] = {
-            "epsilon": {"claimed": float(problem.privacy.epsilon), "achieved": certificate.worst},
+            "epsilon": {"claimed": float(problem.declared.privacy.epsilon), "achieved": certificate.worst},
             "statistical": None,
         }
         if result["details"]["told"].get("noise_drawn_by") is not None:
             from privopt.metric.attack import epsilon_lower
 
+            epsilon = problem.declared.privacy.epsilon
             none, one = (
-                np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), problem.privacy.epsilon, noise=problem.noise)[0])
-                for b in (0, 1)
+                np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), epsilon, noise=problem.noise)[0]) for b in (0, 1)
             )
             lower = epsilon_lower(none, one, CONFIDENCE)
             found["statistical"] = {"epsilon_lower": lower, "confidence": CONFIDENCE, "draws": AUDIT_DRAWS}
         return found
 
-    def report(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Sequence[Section]:
         """Map, capacities against demand, cost over delta."""
         from privopt_fl_linear.report import sections
 
         return sections(problem, release, result)
 
     def report_truth(
-        self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any], private: Path
+        self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any], private: Path
     ) -> Sequence[Section]:
         """True clients against capacities, and true costs."""
         from privopt_fl_linear.report import truth_sections
 
         return truth_sections(problem, release, private)
 
-    def figures(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Map, capacities, costs."""
         from privopt_fl_linear.report import figures
 
         return figures(problem, release, result)
 
-    def geo(self, problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Layer | None:
         """Locations with what they reported, facilities with their capacity, and connections as lines."""
         from privopt_fl_linear.report import map_layer
 
         return map_layer(problem, release)
 
 
-def _plan_at(problem: FLProblem, method: str, delta: float, level: float) -> Plan:
+def _plan_at(problem: FLInstance, method: str, delta: float, level: float) -> Plan:
     """The plan at a radius and a failure level that are known."""
     site, noisy = problem.data.site, problem.data.noisy
     base = _base(problem, None)[0]
@@ -178,7 +184,7 @@ def _plan_at(problem: FLProblem, method: str, delta: float, level: float) -> Pla
     return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
 
 
-def _plan_again(problem: FLProblem, method: str, told: Mapping[str, Any]) -> Plan:
+def _plan_again(problem: FLInstance, method: str, told: Mapping[str, Any]) -> Plan:
     """The plan that the published noisy counts give; where choosing a radius takes too long, at the one stated.
 
     Raises:
@@ -186,7 +192,7 @@ def _plan_again(problem: FLProblem, method: str, told: Mapping[str, Any]) -> Pla
     """
     if problem.data.noisy is None:
         raise InputError([_no_counts(problem, "noisy_clients")])
-    chosen, asked = told.get("auto") or {}, problem.settings.delta
+    chosen, asked = told.get("auto") or {}, problem.declared.settings.delta
     quick = problem.data.site.size <= RERUN and not chosen.get("radii_cut_short")
     if quick or asked != "auto" or method == "laplace":
         return _serve(problem, problem.data.noisy, SolveContext(method=method))[0]
@@ -197,7 +203,7 @@ def _plan_again(problem: FLProblem, method: str, told: Mapping[str, Any]) -> Pla
     return _plan_at(problem, method, delta, level)
 
 
-def _verify_openly(problem: FLProblem, release: FLRelease) -> list[str]:
+def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
     """Connections need no counts unless opening costs something; capacities are not determined by what is public."""
     if problem.data.site.opening is not None:
         return []
@@ -206,15 +212,21 @@ def _verify_openly(problem: FLProblem, release: FLRelease) -> list[str]:
     return [] if same else ["connections.csv: not the cheapest facility of each location"]
 
 
-def _alpha(problem: FLProblem) -> float:
-    return problem.privacy.failure_probability
+def _alpha(problem: FLInstance) -> float:
+    return problem.declared.privacy.failure_probability
 
 
-def _no_counts(problem: FLProblem, wanted: str) -> Fault:
-    return Fault(problem.locations.points.name, "header", "no such column", f"a column {wanted}")
+def _mean(problem: FLInstance) -> float:
+    """Clients at a location, as the public knows it; 1 where it does not."""
+    mean = problem.declared.settings.mean_clients
+    return 1.0 if mean is None else mean
 
 
-def _base(problem: FLProblem, context: SolveContext | None) -> tuple[Assignment, Location | None]:
+def _no_counts(problem: FLInstance, wanted: str) -> Fault:
+    return Fault(problem.declared.locations.points.name, "header", "no such column", f"a column {wanted}")
+
+
+def _base(problem: FLInstance, context: SolveContext | None) -> tuple[Assignment, Location | None]:
     """Return the connection that private methods start from: public, so that it cannot break the promise.
 
     With opening costs it is the integer program's at the public mean count (one client where that is not given).
@@ -222,16 +234,17 @@ def _base(problem: FLProblem, context: SolveContext | None) -> tuple[Assignment,
     site = problem.data.site
     if site.opening is None:
         return optimal_assignment(site.metric, site.cost, site.rank), None
-    mean = 1.0 if problem.settings.mean_clients is None else problem.settings.mean_clients
-    found = _program(site, np.full(site.size, mean), problem, context)
+    found = _program(site, np.full(site.size, _mean(problem)), problem, context)
     return Assignment.of(found.facility), found
 
 
-def _program(site: Site, counts: Any, problem: FLProblem, context: SolveContext | None) -> Location:
+def _program(site: Site, counts: Any, problem: FLInstance, context: SolveContext | None) -> Location:
     n = site.size
     if n * n > MOST_PAIRS:
         wanted = f"at most {math.isqrt(MOST_PAIRS)} locations, for opening costs need an integer program"
-        raise InputError([Fault(problem.locations.points.name, "column opening_cost", f"{n} locations", wanted)])
+        raise InputError(
+            [Fault(problem.declared.locations.points.name, "column opening_cost", f"{n} locations", wanted)]
+        )
     u, v = (index.ravel() for index in np.indices((n, n)))
     distances = site.metric.between(u, v).reshape(n, n)
     options: dict[str, Any] = {}
@@ -242,7 +255,7 @@ def _program(site: Site, counts: Any, problem: FLProblem, context: SolveContext 
     return solve_facility_location(site.cost, counts, distances, site.opening, **options)
 
 
-def _serve(problem: FLProblem, noisy: Any, context: SolveContext) -> tuple[Plan, bool, dict[str, Any]]:
+def _serve(problem: FLInstance, noisy: Any, context: SolveContext) -> tuple[Plan, bool, dict[str, Any]]:
     base, program = _base(problem, context)
     cut: list[str] = []
 
@@ -258,8 +271,8 @@ def _serve(problem: FLProblem, noisy: Any, context: SolveContext) -> tuple[Plan,
         problem.rule,
         _alpha(problem),
         method="laplace" if context.method == "laplace" else "reconnection",
-        delta=problem.settings.delta,
-        mean_clients=problem.settings.mean_clients,
+        delta=problem.declared.settings.delta,
+        mean_clients=problem.declared.settings.mean_clients,
         base=base,
         go_on=go_on,
     )
@@ -267,7 +280,7 @@ def _serve(problem: FLProblem, noisy: Any, context: SolveContext) -> tuple[Plan,
     stopped = bool(cut)
     if program is not None:
         extra["opening"] = {
-            "clients_assumed": 1.0 if problem.settings.mean_clients is None else problem.settings.mean_clients,
+            "clients_assumed": _mean(problem),
             "objective": program.objective,
             "bound": program.bound,
         }
@@ -285,7 +298,7 @@ def _serve(problem: FLProblem, noisy: Any, context: SolveContext) -> tuple[Plan,
     return plan, stopped, extra
 
 
-def _details(problem: FLProblem, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
+def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
     """Return what may be told: functions of the noisy counts and of public data."""
     site, n = problem.data.site, problem.data.site.size
     details: dict[str, Any] = {
@@ -298,9 +311,9 @@ def _details(problem: FLProblem, method: str, plan: Plan, noisy: Any) -> dict[st
         },
         "cost": plan.cost(site, noisy),
         "margin": {
-            "kind": problem.settings.margin,
+            "kind": problem.declared.settings.margin,
             "noise": problem.noise,
-            "split": problem.settings.split,
+            "split": problem.declared.settings.split,
             "total": math.fsum(plan.margins),
             "cost": math.fsum(plan.margins * site.cost[plan.assignment.opened]),
         },
@@ -322,7 +335,7 @@ def _details(problem: FLProblem, method: str, plan: Plan, noisy: Any) -> dict[st
     return details
 
 
-def _truth(problem: FLProblem, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
+def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
     """Return what the owner may know: true cost, optimum, overflow, the bounds' values."""
     site = problem.data.site
     counts = served(plan.assignment, clients)
@@ -357,7 +370,7 @@ def _truth(problem: FLProblem, method: str, plan: Plan, clients: Any) -> dict[st
     return truth
 
 
-def _solve_openly(problem: FLProblem, context: SolveContext) -> Outcome[FLRelease]:
+def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
     """Algorithm 1, or the integer program where opening costs something."""
     data = problem.data
     if data.clients is None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.declare import File, key, non_negative, problem_html
@@ -18,7 +18,7 @@ from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.server import Site
 
-__all__ = ["FLProblem", "Locations"]
+__all__ = ["FLInstance", "FLProblem", "Locations"]
 
 MOST_CLIENTS = 10**12
 LEAST_EPSILON = Fraction(1, 10**10)
@@ -133,29 +133,45 @@ class Locations:
 
 @frozen(kw_only=True)
 class FLProblem:
-    """Locations, what may leak, and how the server works."""
+    """What the problem file says: where the locations are, what may leak, and how the server works."""
 
     locations: LocationTable = key(help="where clients are and facilities may be")
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="fl-linear", factory=Settings, help="the server's choices")
-    data: Locations = field(init=False, default=None, eq=False, repr=False)
 
-    def prepare(self, file: str) -> None:
+    def _repr_html_(self) -> str:
+        return problem_html(self)
+
+
+@frozen(kw_only=True, eq=False)
+class FLInstance:
+    """A problem and its locations.
+
+    Attributes:
+        declared: what the problem file says.
+        data: the locations that it names.
+    """
+
+    declared: FLProblem
+    data: Locations
+
+    @classmethod
+    def of(cls, declared: FLProblem) -> FLInstance:
         """Read the locations.
 
         Raises:
             InputError: every fault of the files.
         """
-        object.__setattr__(self, "data", _load(self.locations, whole=self.settings.noise == "discrete"))
+        return cls(declared=declared, data=_load(declared.locations, whole=declared.settings.noise == "discrete"))
 
     def _repr_html_(self) -> str:
-        return problem_html(self, {} if self.data is None else {"number of locations": self.data.site.size})
+        return problem_html(self.declared, {"number of locations": self.data.site.size})
 
     @property
     def noise(self) -> Noise:
         """Which noise the counts carry: as the file says; reals where ``noisy_clients`` are no integers."""
-        if self.settings.noise is not None:
-            return self.settings.noise
+        if self.declared.settings.noise is not None:
+            return self.declared.settings.noise
         noisy = self.data.noisy
         return "discrete" if noisy is None or bool((noisy == np.rint(noisy)).all()) else "continuous"
 
@@ -166,10 +182,10 @@ class FLProblem:
 
         return MarginRule(
             n=self.data.site.size,
-            epsilon=float(spent(self.privacy.epsilon)),
-            kind=self.settings.margin,
+            epsilon=float(spent(self.declared.privacy.epsilon)),
+            kind=self.declared.settings.margin,
             noise=self.noise,
-            split=self.settings.split,
+            split=self.declared.settings.split,
         )
 
 

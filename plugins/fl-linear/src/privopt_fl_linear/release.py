@@ -15,7 +15,7 @@ from privopt.errors import InputError
 from privopt.interfaces import Release
 from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.metric import Floats
-from privopt_fl_linear.problem import FLProblem
+from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.server import Plan
 
 __all__ = ["FLRelease"]
@@ -63,7 +63,7 @@ class FLRelease(Release):
         }
 
     @classmethod
-    def read(cls, folder: Path, problem: FLProblem) -> FLRelease:
+    def read(cls, folder: Path, problem: FLInstance) -> FLRelease:
         """Read both tables back and match them with the problem's locations.
 
         Raises:

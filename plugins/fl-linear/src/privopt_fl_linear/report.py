@@ -22,7 +22,7 @@ from privopt_fl_linear.server import Plan, capacities
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt_fl_linear.problem import FLProblem
+    from privopt_fl_linear.problem import FLInstance
     from privopt_fl_linear.release import FLRelease
 
 __all__ = ["capacity_figure", "cost_over_delta", "figures", "plan_map", "sections", "truth_sections"]
@@ -36,7 +36,7 @@ PLACED: Final = 1_500
 """Locations of a matrix metric up to which a map is made from the distances."""
 
 
-def _places(problem: FLProblem) -> tuple[Floats, tuple[str, str]] | None:
+def _places(problem: FLInstance) -> tuple[Floats, tuple[str, str]] | None:
     """Positions to draw at, and the axes' names; distances alone are laid out by classical scaling."""
     known, site = problem.data.coordinates, problem.data.site
     if known is not None:
@@ -60,7 +60,7 @@ def _parallel(latitudes: Floats) -> float:
 
 
 @themed
-def plan_map(release: FLRelease, problem: FLProblem) -> Figure:
+def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     """Locations by what they reported, facilities by their capacity, and who is served by whom.
 
     Raises:
@@ -100,7 +100,7 @@ def plan_map(release: FLRelease, problem: FLProblem) -> Figure:
 
 
 @themed
-def capacity_figure(release: FLRelease, problem: FLProblem, demand: Floats | None = None) -> Figure:
+def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | None = None) -> Figure:
     """Capacity of each facility against what its locations reported; ``demand`` instead are the true numbers."""
     order = np.argsort(-release.capacities, kind="stable")[:BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
@@ -119,7 +119,7 @@ def capacity_figure(release: FLRelease, problem: FLProblem, demand: Floats | Non
     return figure
 
 
-def costs_by_radius(problem: FLProblem, noisy: Floats) -> list[tuple[float, float, float, int]]:
+def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, float, float, int]]:
     """(radius, capacity cost, connection cost, facilities) at the noisy counts, over the public grid of radii."""
     site, rule = problem.data.site, problem.rule
     base = optimal_assignment(site.metric, site.cost, site.rank)
@@ -130,7 +130,7 @@ def costs_by_radius(problem: FLProblem, noisy: Floats) -> list[tuple[float, floa
         if before is not None and np.array_equal(before.facility, chosen.facility):
             continue
         before = chosen
-        added = rule.of(chosen, site.cost, problem.privacy.failure_probability)
+        added = rule.of(chosen, site.cost, problem.declared.privacy.failure_probability)
         sizes = capacities(served(chosen, noisy), added)
         plan = Plan(assignment=chosen, margins=added, capacities=sizes, delta=delta, level=0.0)
         cost = plan.cost(site, noisy)
@@ -139,7 +139,7 @@ def costs_by_radius(problem: FLProblem, noisy: Floats) -> list[tuple[float, floa
 
 
 @themed
-def cost_over_delta(release: FLRelease, problem: FLProblem, delta: float | None = None) -> Figure:
+def cost_over_delta(release: FLRelease, problem: FLInstance, delta: float | None = None) -> Figure:
     """Cost at the noisy counts over the reconnection radius; ``delta``, where given, is marked.
 
     Raises:
@@ -169,14 +169,14 @@ def _cost_curve(rows: Sequence[tuple[float, float, float, int]], delta: float | 
     return figure
 
 
-def _baselines(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _baselines(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> list[tuple[str, float]]:
     """This release beside the plan without reconnection, and without margins: what privacy costs."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
     if noisy is None or site.opening is not None:
         return rows
     base = optimal_assignment(site.metric, site.cost, site.rank)
-    added = problem.rule.of(base, site.cost, problem.privacy.failure_probability)
+    added = problem.rule.of(base, site.cost, problem.declared.privacy.failure_probability)
     for name, margins in (("without reconnection", added), ("without margins (not safe)", np.zeros(len(added)))):
         sizes = capacities(served(base, noisy), margins)
         plan = Plan(assignment=base, margins=margins, capacities=sizes, delta=0.0, level=0.0)
@@ -189,7 +189,7 @@ def _delta(result: Mapping[str, Any]) -> float | None:
     return float(found) if isinstance(found, (int, float)) else None
 
 
-def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
     """The report's figures by file name."""
     made = {}
     if _places(problem) is not None:
@@ -203,7 +203,7 @@ def figures(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -
     return made
 
 
-def sections(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> list[Section]:
     """Map, capacities, costs: from public data and the noisy counts alone."""
     drawn = figures(problem, release, result)
     site, opened = problem.data.site, release.assignment.opened
@@ -215,7 +215,7 @@ def sections(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) 
         )
         made.append(figure_section("Who is served where", drawn["map"], lead))
     noisy = None if release.counts is None else served(release.assignment, release.counts)
-    alpha = problem.privacy.failure_probability
+    alpha = problem.declared.privacy.failure_probability
     lead = (
         "Capacities by facility."
         if noisy is None
@@ -240,7 +240,7 @@ def sections(problem: FLProblem, release: FLRelease, result: Mapping[str, Any]) 
     return made
 
 
-def _facility_table(problem: FLProblem, release: FLRelease, noisy: Floats | None) -> Section:
+def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
     opened, sizes = release.assignment.opened, release.assignment.sizes
     order = np.argsort(-release.capacities, kind="stable")[:ROWS].tolist()
     header = ["facility", "locations", "capacity", "cost of one client"]
@@ -261,7 +261,7 @@ def _facility_table(problem: FLProblem, release: FLRelease, noisy: Floats | None
     return table_section("Facilities", header, rows, lead)
 
 
-def map_layer(problem: FLProblem, release: FLRelease) -> Layer | None:
+def map_layer(problem: FLInstance, release: FLRelease) -> Layer | None:
     """Locations as points, connections as lines, from what is published; None without coordinates."""
     known, site = problem.data.coordinates, problem.data.site
     if known is None:
@@ -299,11 +299,11 @@ def map_layer(problem: FLProblem, release: FLRelease) -> Layer | None:
     return Layer(kind="planar" if planar else "geographic", features=features, unit="unit of x and y" if planar else "")
 
 
-def truth_sections(problem: FLProblem, release: FLRelease, private: Path) -> list[Section]:
+def truth_sections(problem: FLInstance, release: FLRelease, private: Path) -> list[Section]:
     """True clients against what was reported and built; nothing where ``private`` holds no true counts."""
     import polars as pl
 
-    path = private / "problem" / problem.locations.points.name
+    path = private / "problem" / problem.declared.locations.points.name
     if not path.is_file():
         return []
     source = pl.read_csv(path, schema_overrides={"id": pl.String})

@@ -19,6 +19,8 @@ from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.half_prices import objective
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.problem import HierarchyInstance
+from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tables import tree_tables
 from privopt_hierarchical_dp.tree import add_up
 
@@ -83,13 +85,13 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
             yield problem.with_file(COUNTS, csv_bytes(header, moved))
 
 
-def _queries(problem: Any, method: str) -> Sequence[Query]:
+def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
     """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
-    most = problem.settings.max_quantity
+    most = problem.declared.settings.max_quantity
     tree = problem.groups.tree
     counts = add_up(tree, problem.groups.leaves)
-    budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, problem.settings.budget)
-    totals = with_totals(problem, method)
+    budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, problem.declared.settings.budget)
+    totals = with_totals(problem.declared, method)
     with recorded() as calls:
         draw(method, counts, budgets, totals=totals, most=most, seed=None)
     delta = sensitivity(method, most)
@@ -99,7 +101,7 @@ def _queries(problem: Any, method: str) -> Sequence[Query]:
     ]
 
 
-def _draws(problem: Any, method: str, count: int) -> NDArray[Any]:
+def _draws(problem: HierarchyInstance, method: str, count: int) -> NDArray[Any]:
     """Noisy values of all levels, ``count`` times: everything that a release is made of."""
     return _noisy(tuple((tuple(map(int, q.values)), q.scale) for q in _queries(problem, method)), count)
 
@@ -138,7 +140,7 @@ def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | No
     return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, rows)), change="rows were shuffled")
 
 
-def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]) -> Iterator[str]:
     """Valid releases are consistent with the true total; Model 1 is solved again by the paper's cost tables."""
     method = str(result["method"])
     if not METHODS[method].valid:
@@ -147,7 +149,11 @@ def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[s
     total = int(problem.groups.leaves.sum())
     if int(release.counts[0].sum()) != total:
         yield f"the root's groups add up to {int(release.counts[0].sum())}, the input's to {total}"
-    if method in ("hierarchical-dp", "hierarchical") and total <= _SMALL and not problem.settings.region_totals:
+    if (
+        method in ("hierarchical-dp", "hierarchical")
+        and total <= _SMALL
+        and not problem.declared.settings.region_totals
+    ):
         best = tree_tables(release.tree, release.noisy, total=total)
         found, least = (objective(values, release.noisy) for values in (release.counts, best))
         if found != least:

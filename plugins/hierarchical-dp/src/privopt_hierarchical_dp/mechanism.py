@@ -17,7 +17,7 @@ from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_varian
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
-from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem
 from privopt_hierarchical_dp.release import HierarchyRelease, violations
 from privopt_hierarchical_dp.tree import Ints, Tree, add_up
 
@@ -34,7 +34,7 @@ PROGRAM_SCALE = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
-class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
+class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
     """Counts of groups by size in a hierarchy of regions, under pure differential privacy."""
 
     problem_class: ClassVar[type] = HierarchyProblem
@@ -42,17 +42,21 @@ class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
     scope: ClassVar[str] = statement(totals=False, most=1)
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
 
-    def privacy(self, problem: HierarchyProblem, method: str) -> PrivacyConstraint[HierarchyRelease]:
+    def load(self, declared: HierarchyProblem, file: str) -> HierarchyInstance:
+        """The problem and its groups."""
+        return HierarchyInstance.of(declared, file)
+
+    def privacy(self, problem: HierarchyInstance, method: str) -> PrivacyConstraint[HierarchyRelease]:
         """Noise on every level; the published chain claims nothing."""
         if method == "cumulative-chain-as-published":
-            return PublishedChain(problem=problem)
-        return LevelNoise(problem=problem, method=method)
+            return PublishedChain(problem=problem.declared)
+        return LevelNoise(problem=problem.declared, method=method)
 
-    def utility(self, problem: HierarchyProblem, method: str) -> UtilityLoss[HierarchyRelease]:
+    def utility(self, problem: HierarchyInstance, method: str) -> UtilityLoss[HierarchyRelease]:
         """The post-processing objective at the noisy values."""
-        return PostProcessing(problem=problem, method=method)
+        return PostProcessing(problem=problem.declared, method=method)
 
-    def solve(self, problem: HierarchyProblem, context: SolveContext) -> Outcome[HierarchyRelease]:
+    def solve(self, problem: HierarchyInstance, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Measure with noise, fit, publish.
 
         Raises:
@@ -60,19 +64,19 @@ class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
             InputError: region totals are asked of a method that cannot publish them, or refused to one that must.
         """
         method = context.method
-        tree, sizes = problem.groups.tree, problem.hierarchy.sizes
-        _check_totals_asked(problem, method)
+        tree, sizes = problem.groups.tree, problem.declared.hierarchy.sizes
+        _check_totals_asked(problem.declared, method)
         refuse_size(method, tree, sizes)
-        budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, problem.settings.budget)
-        most = problem.settings.max_quantity
+        budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, problem.declared.settings.budget)
+        most = problem.declared.settings.max_quantity
         _check_scales(method, budgets, sensitivity(method, most))
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
-            totals = with_totals(problem, method)
+            totals = with_totals(problem.declared, method)
             noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed)
         delta = sensitivity(method, most)
         region_totals = [level.sum(axis=1) for level in counts]
-        weights = objective_weights(problem.settings.level_weights, tree.depth)
+        weights = objective_weights(problem.declared.settings.level_weights, tree.depth)
         task = Task(
             method=method,
             tree=tree,
@@ -99,7 +103,7 @@ class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
         )
         bound = found.lower_bound
         if bound is not None:
-            value = PostProcessing(problem=problem, method=method).exactly(release)
+            value = PostProcessing(problem=problem.declared, method=method).exactly(release)
             reached = found.proved and bound > value * (1 - Fraction(1, 10**9))
             bound = float_down(value if reached else min(Fraction(bound) * (1 - Fraction(1, 10**12)), value))
         return Outcome(
@@ -113,20 +117,20 @@ class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
         )
 
     def details(
-        self, problem: HierarchyProblem, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+        self, problem: HierarchyInstance, release: HierarchyRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Budgets, sensitivity and weights by level, and whether children add up."""
-        tree, settings = release.tree, problem.settings
-        budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+        tree, settings = release.tree, problem.declared.settings
+        budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, settings.budget)
         weights = objective_weights(settings.level_weights, tree.depth)
         found = {
             "levels": [{"regions": width} for width in tree.widths],
-            "sizes": problem.hierarchy.sizes,
+            "sizes": problem.declared.hierarchy.sizes,
             "level_budgets": [str(budget) for budget in budgets],
             "sensitivity": sensitivity(method, settings.max_quantity),
             "scales": [str(scale) for scale in release.scales],
             "level_weights": [float(weight / max(weights)) for weight in weights],
-            "region_totals_exact": with_totals(problem, method),
+            "region_totals_exact": with_totals(problem.declared, method),
             "constraint_violations": violations(tree, release.counts),
         }
         if METHODS[method].query != "chain":
@@ -135,7 +139,7 @@ class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
         changed = [settings.max_quantity * width for width in tree.widths]
         return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
-    def verify(self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]) -> list[str]:
         """Non-negative, and children adding up, for the methods whose releases are always valid."""
         complaints = release.complaints()
         method = str(result.get("method"))
@@ -144,38 +148,39 @@ class HierarchicalDP(Mechanism[HierarchyProblem, HierarchyRelease]):
         return complaints
 
     def audit(
-        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]
+        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
-        method = str(result.get("method"))
-        budgets = level_budgets(problem.privacy.epsilon, method, release.tree.depth, problem.settings.budget)
-        real = spent_on_a_neighbour(method, release.tree, budgets, problem.settings.max_quantity)
-        claimed = None if METHODS[method].query == "chain" else float(problem.privacy.epsilon)
+        method, settings = str(result.get("method")), problem.declared.settings
+        epsilon = problem.declared.privacy.epsilon
+        budgets = level_budgets(epsilon, method, release.tree.depth, settings.budget)
+        real = spent_on_a_neighbour(method, release.tree, budgets, settings.max_quantity)
+        claimed = None if METHODS[method].query == "chain" else float(epsilon)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
     def report(
-        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]
+        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]
     ) -> Sequence[Section]:
         """The tree with totals, errors to expect, noise scales."""
         from privopt_hierarchical_dp.report import sections
 
-        return sections(problem, release, result)
+        return sections(problem.declared, release, result)
 
     def report_truth(
-        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any], private: Path
+        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any], private: Path
     ) -> Sequence[Section]:
         """The errors of this very release."""
         from privopt_hierarchical_dp.report import truth_sections
 
-        return truth_sections(problem, release, result, private)
+        return truth_sections(problem.declared, release, result, private)
 
     def figures(
-        self, problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]
+        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]
     ) -> Mapping[str, Figure]:
         """Tree, sizes, errors."""
         from privopt_hierarchical_dp.report import figures
 
-        return figures(problem, release, result)
+        return figures(problem.declared, release, result)
 
 
 def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from privopt.declare import File, at_least, between, key, positive, problem_html
 from privopt.errors import Fault, InputError
 
-__all__ = ["HierarchyProblem"]
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.counts import Groups
+
+__all__ = ["HierarchyInstance", "HierarchyProblem"]
 
 
 def _shares(value: Any) -> str | None:
@@ -73,13 +76,40 @@ class HierarchyProblem:
     hierarchy: HierarchyTable = key(help="the regions and their groups")
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="hierarchical-dp", factory=Settings, help="the method's choices")
-    groups: Any = field(init=False, default=None, eq=False, repr=False)
-    """`privopt_hierarchical_dp.counts.Groups`, loaded; None in a published copy, which lacks the secret files."""
 
     def _repr_html_(self) -> str:
-        return problem_html(self, {} if self.groups is None else {"regions by level": self.groups.tree.widths})
+        return problem_html(self)
 
-    def prepare(self, file: str) -> None:
+
+@frozen(kw_only=True, eq=False)
+class HierarchyInstance:
+    """A problem and its groups.
+
+    Attributes:
+        declared: what the problem file says.
+        data: the regions and their groups; None in a published copy, which lacks the secret files.
+    """
+
+    declared: HierarchyProblem
+    data: Groups | None
+
+    def _repr_html_(self) -> str:
+        facts = {} if self.data is None else {"regions by level": self.data.tree.widths}
+        return problem_html(self.declared, facts)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups.
+
+        Raises:
+            InputError: this is a published copy.
+        """
+        if self.data is None:
+            raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
+        return self.data
+
+    @classmethod
+    def of(cls, declared: HierarchyProblem, file: str = "problem") -> HierarchyInstance:
         """Read the counts or units.
 
         Raises:
@@ -88,23 +118,22 @@ class HierarchyProblem:
         """
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
 
-        table = self.hierarchy
+        table, settings = declared.hierarchy, declared.settings
         given = [source for source in (table.counts, table.units) if source is not None]
         if len(given) != 1:
             found = "both counts and units" if given else "neither counts nor units"
             raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
         if given[0].path is None:
-            return
+            return cls(declared=declared, data=None)
         if table.counts is not None:
             groups = read_counts(table.counts, table.sizes)
         else:
             assert table.units is not None
-            most = self.settings.max_quantity
-            groups = read_units(table.units, table.sizes, most=most)
+            groups = read_units(table.units, table.sizes, most=settings.max_quantity)
         if table.totals is not None:
             check_totals(table.totals, groups)
         depth = groups.tree.depth
-        lists = {"budget": self.settings.budget, "level_weights": self.settings.level_weights}
+        lists = {"budget": settings.budget, "level_weights": settings.level_weights}
         faults = [
             Fault(file, f"hierarchical-dp.{name}", f"{len(values)} numbers", f"{depth}, one for each level")
             for name, values in lists.items()
@@ -112,4 +141,4 @@ class HierarchyProblem:
         ]
         if faults:
             raise InputError(faults)
-        object.__setattr__(self, "groups", groups)
+        return cls(declared=declared, data=groups)

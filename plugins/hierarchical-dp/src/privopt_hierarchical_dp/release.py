@@ -17,7 +17,7 @@ from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.tree import Ints, Tree
 
 if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.problem import HierarchyInstance
 
 __all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "read_table", "violations"]
 
@@ -80,13 +80,13 @@ class HierarchyRelease(Release):
             _write_table(folder / "counts.csv", self.tree, self.truth)
 
     @classmethod
-    def read(cls, folder: Path, problem: HierarchyProblem) -> HierarchyRelease:
+    def read(cls, folder: Path, problem: HierarchyInstance) -> HierarchyRelease:
         """Read release.csv and noisy.npz back.
 
         Raises:
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
-        sizes = problem.hierarchy.sizes
+        sizes = problem.declared.hierarchy.sizes
         tree, counts = read_table(folder / ARTEFACT, sizes)
         path = folder / NOISY
         wanted = f"arrays level_1 to level_{tree.depth} and totals_1 of integers, one row a region"

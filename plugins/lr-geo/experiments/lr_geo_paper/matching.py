@@ -12,9 +12,8 @@ from lr_geo_paper.cities import Settings
 from lr_geo_paper.trials import Workshop
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server
-from privopt_lr_geo.mechanism import clients_of
+from privopt_lr_geo.mechanism import LRGeo, clients_of
 from privopt_lr_geo.package import Terms
-from privopt_lr_geo.problem import LRGeoProblem
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 
 __all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
@@ -54,7 +53,7 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
         side: of a cell, km.
         matrices: cost matrices uploaded, each of one user's places inside the square.
     """
-    problem = workshop.load(LRGeoProblem, settings)
+    problem = workshop.load(LRGeo(), settings)
     places = Places.of(problem)
     cells = Cells.over(places, side, every=True)
     middle = np.median(places.coordinates, axis=0)
@@ -93,8 +92,8 @@ def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> l
         settings: users, radii, epsilon.
         seconds: limit on the clock.
     """
-    problem = workshop.load(LRGeoProblem, settings)
-    data, options = problem.data, problem.lr_geo
+    problem = workshop.load(LRGeo(), settings)
+    data, options = problem.data, problem.declared.lr_geo
     clients = clients_of(problem, 0)
     weight = float(sum(data.prior[client.around.records].sum() for client in clients))
     terms = Terms(

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from attrs import evolve, frozen
@@ -20,13 +20,11 @@ from privopt.declare import load_problem
 from privopt.errors import ModelError, SolverError, StoppedError
 from privopt.interfaces import Mechanism, SolveContext
 from privopt.metric import attack
-from privopt.metric.baselines.mechanisms import ConstOptProblem
-from privopt.metric.problem import MetricProblem
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.mechanism import LRGeo, clients_of, costs_of
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance
 
 __all__ = ["METHODS", "Method", "Workshop", "trial"]
 
@@ -64,6 +62,9 @@ METHODS: Final[Mapping[str, Method]] = {
 }
 
 
+P = TypeVar("P")
+
+
 class Workshop:
     """Problems on one map, loaded once.
 
@@ -76,16 +77,19 @@ class Workshop:
         self.folder, self.make = folder, make
         self._loaded: dict[tuple[type, Settings, bool], Any] = {}
 
-    def load(self, kind: type, settings: Settings, air: bool = False) -> Any:
+    def load(self, mechanism: Mechanism[P, Any], settings: Settings, air: bool = False) -> P:
         """The problem as a mechanism wants it."""
+        kind = mechanism.problem_class
         key = (kind, settings, air)
         if key not in self._loaded:
             path = self.make(settings, self.folder)
             other = path.parent / AIR
-            self._loaded[key] = load_problem(
+            declared: Any = load_problem(
                 kind, other if air and other.is_file() else path, ignore=["lr-geo", "const-opt"]
             )
-        return self._loaded[key]
+            self._loaded[key] = mechanism.load(declared, path.name)
+        loaded: P = self._loaded[key]
+        return loaded
 
 
 def trial(
@@ -110,9 +114,9 @@ def trial(
     """
     chosen = METHODS[name]
     settings = evolve(settings, within=None) if chosen.everywhere else settings
-    users = workshop.load(LRGeoProblem, settings)
-    mechanism, kind = _mechanism(chosen)
-    problem = users if kind is LRGeoProblem else workshop.load(kind, settings, chosen.air)
+    users = workshop.load(LRGeo(), settings)
+    mechanism = registry().get(chosen.mechanism).load()
+    problem = users if chosen.mechanism == "lr-geo" else workshop.load(mechanism, settings, chosen.air)
     problem.data.required, problem.data.needed, problem.data.weighted  # noqa: B018  (loading is not counted)
     method = chosen.method or registry().get(chosen.mechanism).method(None).name
     began, busy = time.monotonic(), time.process_time()
@@ -138,14 +142,7 @@ def trial(
     return found
 
 
-def _mechanism(chosen: Method) -> tuple[Mechanism[Any, Any], type]:
-    if chosen.mechanism == "lr-geo":
-        return LRGeo(), LRGeoProblem
-    kind = ConstOptProblem if chosen.mechanism == "const-opt" else MetricProblem
-    return registry().get(chosen.mechanism).load(), kind
-
-
-def _judged(problem: Any, users: LRGeoProblem, outcome: Any, method: str) -> dict[str, Any]:
+def _judged(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> dict[str, Any]:
     """Mean true cost of the users' own rows, epsilon between all of those, Equations (34) and (35) where they apply."""
     chosen, release = users.users, outcome.release
     own = release.weights if len(release.weights) == len(chosen) else release.weights[chosen]

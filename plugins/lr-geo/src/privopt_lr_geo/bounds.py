@@ -20,7 +20,7 @@ from privopt_lr_geo.local import Surroundings
 if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
     from privopt_lr_geo.estimate import Costs
-    from privopt_lr_geo.problem import LRGeoProblem
+    from privopt_lr_geo.problem import LRGeoInstance
 
 __all__ = ["cost_bounds", "relaxed_bound", "undominated"]
 
@@ -42,7 +42,7 @@ def undominated(cost: Floats) -> NDArray[np.int64]:
 
 
 def relaxed_bound(
-    problem: LRGeoProblem, around: Surroundings, floors: Floats, *, gap: float = GAP, deadline: float | None = None
+    problem: LRGeoInstance, around: Surroundings, floors: Floats, *, gap: float = GAP, deadline: float | None = None
 ) -> float:
     """Lower bound on any matrix of a user's LR set that keeps Geo-Ind there, at the true costs (Theorem 4.7).
 
@@ -71,7 +71,7 @@ def relaxed_bound(
 
 
 def cost_bounds(
-    problem: LRGeoProblem,
+    problem: LRGeoInstance,
     clients: Sequence[Client],
     costs: Costs,
     matrices: Mapping[str, MatrixRelease] | None,

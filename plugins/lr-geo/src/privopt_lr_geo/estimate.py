@@ -20,7 +20,7 @@ from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Req
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_lr_geo.problem import LRGeoOptions, LRGeoProblem
+    from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
 
 __all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates", "member_of"]
 
@@ -106,7 +106,7 @@ def estimates(places: Places, cells: Cells, records: Ints, extract: Extract) -> 
 class Costs:
     """Costs as users know them: exactly, for want of a table."""
 
-    def __init__(self, problem: LRGeoProblem) -> None:
+    def __init__(self, problem: LRGeoInstance) -> None:
         self.data = problem.data
 
     def of(self, records: Ints, centre: int) -> Estimates:
@@ -130,9 +130,9 @@ class Exchange(Costs):
         InputError: the problem has no travel between places, or the table is too large.
     """
 
-    def __init__(self, problem: LRGeoProblem, cell_km: float, executor: Executor | None = None) -> None:
+    def __init__(self, problem: LRGeoInstance, cell_km: float, executor: Executor | None = None) -> None:
         super().__init__(problem)
-        self.options = problem.lr_geo
+        self.options = problem.declared.lr_geo
         self.places = Places.of(problem)
         self.cells = Cells.over(self.places, cell_km)
         self.table = ReferenceTable(problem, self.places, self.cells, executor)

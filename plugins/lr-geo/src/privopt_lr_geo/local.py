@@ -13,7 +13,7 @@ from privopt_lr_geo.problem import CLOSE
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
-    from privopt_lr_geo.problem import LRGeoProblem
+    from privopt_lr_geo.problem import LRGeoInstance
 
 __all__ = ["Surroundings", "Ways", "surroundings"]
 
@@ -80,9 +80,9 @@ class Surroundings:
     reach: Floats
 
 
-def surroundings(problem: LRGeoProblem, ways: Ways, user: int) -> Surroundings:
+def surroundings(problem: LRGeoInstance, ways: Ways, user: int) -> Surroundings:
     """The LR set of a user (Definition 4.1) and all that its linear program speaks of."""
-    data, options = problem.data, problem.lr_geo
+    data, options = problem.data, problem.declared.lr_geo
     limit = options.radius * (1.0 + CLOSE)
     away = ways.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(away <= limit)

@@ -24,7 +24,7 @@ from privopt_lr_geo.local import Ways, pairs_inside, surroundings
 from privopt_lr_geo.measures import across_users, proposition_bound
 from privopt_lr_geo.package import Answer, Package, Terms
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
-from privopt_lr_geo.problem import LRGeoProblem
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease, Published
 from privopt_lr_geo.rows import TOTAL
 
@@ -75,14 +75,14 @@ class _Served:
     stopped: bool
 
 
-def costs_of(problem: LRGeoProblem, executor: Executor | None = None) -> Costs:
+def costs_of(problem: LRGeoInstance, executor: Executor | None = None) -> Costs:
     """Where users have costs from: the cost reference table, or the problem itself."""
-    cell_km = problem.lr_geo.reference_cell_km
+    cell_km = problem.declared.lr_geo.reference_cell_km
     return Costs(problem) if cell_km is None else Exchange(problem, cell_km, executor)
 
 
 def clients_of(
-    problem: LRGeoProblem, seed: int | None, costs: Costs | None = None, context: SolveContext | None = None
+    problem: LRGeoInstance, seed: int | None, costs: Costs | None = None, context: SolveContext | None = None
 ) -> list[Client]:
     """Each user with its LR set, in the order of the records.
 
@@ -92,7 +92,7 @@ def clients_of(
         costs: where they have costs from; left out: as the problem says.
         context: of a run that may be gone on with: what users draw is kept in its checkpoint, and taken from there.
     """
-    data, options = problem.data, problem.lr_geo
+    data, options = problem.data, problem.declared.lr_geo
     ways, users = Ways(data), problem.users.tolist()
     costs = costs or costs_of(problem)
     places = [surroundings(problem, ways, user) for user in users]
@@ -116,7 +116,7 @@ def clients_of(
     return clients
 
 
-class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
+class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025)."""
 
     problem_class = LRGeoProblem
@@ -130,21 +130,25 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
         "uploaded."
     )
 
-    def privacy(self, problem: LRGeoProblem, method: str) -> PrivacyConstraint[LRGeoRelease]:
+    def load(self, declared: LRGeoProblem, file: str) -> LRGeoInstance:
+        """The metric problem and its users."""
+        return LRGeoInstance.of(declared, file)
+
+    def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Every pair of records (exact), or each user's own matrix."""
         if method == "exact":
             return EveryRow.over(problem.data)
-        return OwnMatrices.within_radius(problem.data, problem.lr_geo.radius)
+        return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
-    def utility(self, problem: LRGeoProblem, method: str) -> UtilityLoss[LRGeoRelease]:
+    def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
         """Mean true cost of the users' own rows."""
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
-    def solve(self, problem: LRGeoProblem, context: SolveContext) -> Outcome[LRGeoRelease]:
+    def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         """By the method asked for."""
         return self._exact(problem, context) if context.method == "exact" else self._central(problem, context)
 
-    def _exact(self, problem: LRGeoProblem, context: SolveContext) -> Outcome[LRGeoRelease]:
+    def _exact(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         data, users = problem.data, problem.users
         with context.timed("solve"):
             found = solve_exact(data, context)
@@ -163,7 +167,7 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
         return Outcome(release=release, solver=found.solver, details={"lp": lp, **found.details}, stopped=found.stopped)
 
     def details(
-        self, problem: LRGeoProblem, release: LRGeoRelease, method: str, told: Mapping[str, Any]
+        self, problem: LRGeoInstance, release: LRGeoRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Sizes; what the whole population loses (exact), or how far rows of different users violate the inequality."""
         data = problem.data
@@ -180,8 +184,8 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
             "gv": across_users(data, release, release.matrices),
         }
 
-    def _central(self, problem: LRGeoProblem, context: SolveContext) -> Outcome[LRGeoRelease]:
-        data, options = problem.data, problem.lr_geo
+    def _central(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
+        data, options = problem.data, problem.declared.lr_geo
         with context.timed("build"):
             data.required  # noqa: B018  (loaded here, so that building is timed as such)
             costs = costs_of(problem, context.executor)
@@ -206,7 +210,7 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
 
     def _served(
         self,
-        problem: LRGeoProblem,
+        problem: LRGeoInstance,
         clients: Sequence[Client],
         packages: Sequence[Package],
         terms: Terms,
@@ -258,7 +262,7 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
             stopped=True,
         )
 
-    def verify(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -296,7 +300,7 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
                 lines.append(f"mechanism.npz: weights: row {name} is not that of the user's own matrix")
         return lines[:20]
 
-    def audit(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
         from privopt.metric import attack
         from privopt_lr_geo.threats import attack_server
@@ -319,23 +323,23 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
         if result["method"] != "exact":
             costs = costs_of(problem)
             chosen = clients_of(problem, 0, costs)[:ATTACKED]
-            found["server"] = attack_server(data, problem.lr_geo, chosen)
+            found["server"] = attack_server(data, problem.declared.lr_geo, chosen)
             found["bounds"] = cost_bounds(problem, chosen[:BOUNDED], costs, release.matrices, seconds=PATIENCE)
         return found
 
-    def report(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
         from privopt_lr_geo.sections import sections
 
         return sections(problem, release, result)
 
-    def figures(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Bounds by round, and one user's row."""
         from privopt_lr_geo.sections import figures
 
         return figures(problem, release, result)
 
-    def geo(self, problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Layer | None:
         """Users with their losses, and outputs with how often users release them."""
         from privopt_lr_geo.sections import map_layer
 
@@ -343,7 +347,7 @@ class LRGeo(Mechanism[LRGeoProblem, LRGeoRelease]):
 
 
 def _accept(
-    problem: LRGeoProblem, clients: Sequence[Client], answers: Sequence[Answer], context: SolveContext
+    problem: LRGeoInstance, clients: Sequence[Client], answers: Sequence[Answer], context: SolveContext
 ) -> LRGeoRelease:
     """Each user repairs and certifies its matrix and takes its row."""
     context.report("repair")

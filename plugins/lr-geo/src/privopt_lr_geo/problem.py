@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.declare import at_least, key, non_negative, positive
 from privopt.errors import Fault, InputError
+from privopt.metric.data import MetricData, load
 from privopt.metric.losses import TravelCost
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.metric.space.kinds import Table
 
-if TYPE_CHECKING:
-    from privopt.metric.data import MetricData
-
-__all__ = ["LRGeoOptions", "LRGeoProblem", "RandomUsers"]
+__all__ = ["LRGeoInstance", "LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 
 CLOSE = 1e-9
 """Relative room for sums of distances along a path."""
@@ -68,20 +66,30 @@ class LRGeoProblem(MetricProblem):
     """A metric problem and LR-Geo's options."""
 
     lr_geo: LRGeoOptions = key(help="options of lr-geo", name="lr-geo")
-    _users: NDArray[np.int64] | None = field(init=False, default=None, eq=False, repr=False)
 
-    def prepare(self, file: str) -> None:
+
+@frozen(kw_only=True, eq=False)
+class LRGeoInstance(MetricInstance[LRGeoProblem]):
+    """A metric problem with its users.
+
+    Attributes:
+        users: (M,) records for which rows are wanted, in the order of the records.
+    """
+
+    users: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
         """Load the metric problem; find the users; check that the radii fit the map.
 
         Raises:
             InputError: every fault found.
         """
-        super().prepare(file)
-        data = self.data
-        users, faults = _users(self.lr_geo.users, data, file)
-        faults += _radii(self, data, file)
+        data = load(declared, file)
+        users, faults = _users(declared.lr_geo.users, data, file)
+        faults += _radii(declared, data, file)
         absent = users[data.prior[users] == 0] if len(users) else users
-        if self.lr_geo.users == "all" and absent.size:
+        if declared.lr_geo.users == "all" and absent.size:
             absent = absent[:1]
         for place in absent[:20].tolist():
             name = data.records.ids[place]
@@ -90,16 +98,7 @@ class LRGeoProblem(MetricProblem):
         if faults:
             raise InputError(faults)
         users.setflags(write=False)
-        object.__setattr__(self, "_users", users)
-
-    @property
-    def users(self) -> NDArray[np.int64]:
-        """(M,) records for which rows are wanted, in the order of the records."""
-        if self._users is None:
-            self.prepare("problem")
-        if self._users is None:
-            raise InputError([Fault("problem", "", "nothing loaded", "files that can be read")])
-        return self._users
+        return cls(declared=declared, data=data, users=users)
 
 
 def _users(

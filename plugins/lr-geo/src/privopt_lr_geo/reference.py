@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt.metric.data import MetricData
     from privopt.metric.space.roads import Roads
-    from privopt_lr_geo.problem import LRGeoProblem
+    from privopt_lr_geo.problem import LRGeoInstance
 
 __all__ = ["LARGEST", "Cells", "Extract", "Places", "ReferenceTable", "Request"]
 
@@ -36,9 +36,9 @@ LARGEST: Final = 4e9
 """Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
 
 
-def _travel(problem: LRGeoProblem) -> TravelCost:
-    assert isinstance(problem.utility, TravelCost)  # problem.py sees to that
-    return problem.utility
+def _travel(problem: LRGeoInstance) -> TravelCost:
+    assert isinstance(problem.declared.utility, TravelCost)  # problem.py sees to that
+    return problem.declared.utility
 
 
 @frozen(kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class Places:
     roads: Roads | None
 
     @classmethod
-    def of(cls, problem: LRGeoProblem) -> Places:
+    def of(cls, problem: LRGeoInstance) -> Places:
         """Of a problem whose loss is travel between places with coordinates (``problem.py`` sees to that)."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
@@ -213,7 +213,7 @@ class ReferenceTable:
         executor: shortest-path searches from blocks of targets run there.
     """
 
-    def __init__(self, problem: LRGeoProblem, places: Places, cells: Cells, executor: Executor | None = None) -> None:
+    def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells, executor: Executor | None = None) -> None:
         _, targets, self.shares = _travel(problem).ends(problem.data.records, problem.data.metric)
         self.places, self.cells = places, cells
         self._travel = _to_targets(places, targets, executor)

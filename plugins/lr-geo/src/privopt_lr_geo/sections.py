@@ -21,7 +21,7 @@ from privopt_lr_geo.problem import CLOSE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt_lr_geo.problem import LRGeoProblem
+    from privopt_lr_geo.problem import LRGeoInstance
     from privopt_lr_geo.release import LRGeoRelease
 
 __all__ = ["figures", "map_layer", "range_figure", "row_figure", "sections", "upload_figure"]
@@ -33,19 +33,19 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def lr_sets(problem: LRGeoProblem, users: NDArray[np.int64]) -> Mask:
+def lr_sets(problem: LRGeoInstance, users: NDArray[np.int64]) -> Mask:
     """(M, N) which records are locally relevant to which users (Definition 4.1)."""
-    limit = problem.lr_geo.radius * (1.0 + CLOSE)
+    limit = problem.declared.lr_geo.radius * (1.0 + CLOSE)
     return np.asarray(Ways(problem.data).rows(users, limit) <= limit)
 
 
-def _middle(problem: LRGeoProblem) -> int:
+def _middle(problem: LRGeoInstance) -> int:
     """Number of the user that figures are drawn of."""
     return len(problem.users) // 2
 
 
 @themed
-def row_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -> Figure:
+def row_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int = 0) -> Figure:
     """Where one user's report falls, ``user`` by its row: probability of each output, over the map."""
     where = layout(problem.data.outputs)[0]
     figure, axes = axes_of(5.6, 4.3)
@@ -58,9 +58,9 @@ def row_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -> F
 
 
 @themed
-def range_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -> Figure:
+def range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int = 0) -> Figure:
     """One user's range: its LR set, the outputs it weighs freely, and those beyond its obfuscation radius."""
-    data, options = problem.data, problem.lr_geo
+    data, options = problem.data, problem.declared.lr_geo
     placed = layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
     record = int(problem.users[user])
     away = data.metric.to_outputs(np.array([record]))[0]
@@ -88,7 +88,7 @@ def range_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) ->
 
 
 @themed
-def upload_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -> Figure:
+def upload_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int = 0) -> Figure:
     """What the server sees of one user's surroundings: distances without names, rows in random order."""
     records = np.flatnonzero(lr_sets(problem, problem.users[[user]])[0])
     order = np.random.default_rng(user).permutation(len(records))
@@ -100,11 +100,11 @@ def upload_figure(release: LRGeoRelease, problem: LRGeoProblem, user: int = 0) -
     return figure
 
 
-def _user_losses(problem: LRGeoProblem, z: Floats) -> Floats:
+def _user_losses(problem: LRGeoInstance, z: Floats) -> Floats:
     return np.asarray(np.einsum("ik,ik->i", z, problem.data.cost[problem.users]))
 
 
-def _exponential(problem: LRGeoProblem) -> Floats | None:
+def _exponential(problem: LRGeoInstance) -> Floats | None:
     """(M, K) rows of the exponential mechanism for the same users; None where distances to outputs are not known."""
     data = problem.data
     if not data.crossed:
@@ -114,7 +114,7 @@ def _exponential(problem: LRGeoProblem) -> Floats | None:
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
 
-def figures(problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
     """By file name."""
     made: dict[str, Figure] = {}
     user, data = _middle(problem), problem.data
@@ -137,7 +137,7 @@ def figures(problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, A
     return made
 
 
-def sections(problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> list[Section]:
     """Users' rows and losses, LR set and range, what the server saw, what is left open, convergence."""
     drawn = figures(problem, release, result)
     central = result["method"] != "exact"
@@ -165,7 +165,7 @@ def sections(problem: LRGeoProblem, release: LRGeoRelease, result: Mapping[str, 
     return made
 
 
-def _explored(problem: LRGeoProblem, release: LRGeoRelease, central: bool) -> Explored:
+def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> Explored:
     data, users = problem.data, problem.users
     own = data.outputs is data.records
     placed = layout(data.records) if own else layout(data.records, data.outputs)
@@ -189,7 +189,7 @@ def _explored(problem: LRGeoProblem, release: LRGeoRelease, central: bool) -> Ex
     )
 
 
-def _users(problem: LRGeoProblem, release: LRGeoRelease) -> Section:
+def _users(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     loss, unit = _user_losses(problem, release.probabilities), problem.data.loss_unit
     header = ("user", f"expected loss ({unit})", "likeliest output", "its probability")
     likeliest = release.probabilities.argmax(axis=1)
@@ -208,8 +208,8 @@ def _users(problem: LRGeoProblem, release: LRGeoRelease) -> Section:
     return table_section("Users", header, rows, lead)
 
 
-def _range(problem: LRGeoProblem, release: LRGeoRelease, drawn: Mapping[str, Figure]) -> Section:
-    options, unit = problem.lr_geo, problem.data.unit
+def _range(problem: LRGeoInstance, release: LRGeoRelease, drawn: Mapping[str, Figure]) -> Section:
+    options, unit = problem.declared.lr_geo, problem.data.unit
     lead = (
         f"One user, {release.records[_middle(problem)]}. Its own matrix has a row for every place of the LR set, those "
         f"within a path of {options.radius:g} {unit}. In such a row the outputs within {options.exponential_beyond:g} "
@@ -219,7 +219,7 @@ def _range(problem: LRGeoProblem, release: LRGeoRelease, drawn: Mapping[str, Fig
     return figure_section("LR set and range", drawn["range"], lead)
 
 
-def _server(problem: LRGeoProblem, drawn: Mapping[str, Figure]) -> Section:
+def _server(problem: LRGeoInstance, drawn: Mapping[str, Figure]) -> Section:
     users, data = problem.users[:SHOWN], problem.data
     sizes = lr_sets(problem, users).sum(axis=1)
     rows = [
@@ -239,7 +239,7 @@ def _server(problem: LRGeoProblem, drawn: Mapping[str, Figure]) -> Section:
     )
 
 
-def map_layer(problem: LRGeoProblem, release: LRGeoRelease) -> Layer | None:
+def map_layer(problem: LRGeoInstance, release: LRGeoRelease) -> Layer | None:
     """Users with their losses, and outputs with the mean probability that a user releases them; None without places."""
     data, users = problem.data, problem.users
     if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
@@ -260,7 +260,7 @@ def map_layer(problem: LRGeoProblem, release: LRGeoRelease) -> Layer | None:
     return Layer(kind=data.records.kind, features=features)
 
 
-def _open(problem: LRGeoProblem, result: Mapping[str, Any]) -> list[Section]:
+def _open(problem: LRGeoInstance, result: Mapping[str, Any]) -> list[Section]:
     """What is not covered, and what the whole population loses, where details tell."""
     details, made = result.get("details", {}), []
     gv, population = details.get("gv"), details.get("population")

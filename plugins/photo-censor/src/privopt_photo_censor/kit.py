@@ -17,6 +17,8 @@ from privopt.errors import InfeasibleError, StoppedError
 from privopt.testing import GeneratedProblem, Profile, Variant, npy_bytes, to_toml
 from privopt.testing.strategies import score_matrices
 from privopt_photo_censor.greedy import greedy
+from privopt_photo_censor.problem import PhotoInstance
+from privopt_photo_censor.release import Deletions
 from privopt_photo_censor.scores import Album, Task
 
 __all__ = ["PROFILE", "TASKS", "problems"]
@@ -95,9 +97,9 @@ def _above(album: Album, kept: tuple[int, ...]) -> int:
     return count
 
 
-def _best_known(loaded: Any, method: str) -> float | None:
+def _best_known(problem: PhotoInstance, method: str) -> float | None:
     """The optimum, by trying every set."""
-    album, task = loaded.loaded, loaded.task
+    album, task = problem.data.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
     values = []
     for count in range(album.keep_at_least, album.photos + 1):
@@ -114,16 +116,16 @@ def _best_known(loaded: Any, method: str) -> float | None:
     return min(values) if task.top_k is not None else max(values)
 
 
-def _oracle(loaded: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
-    album = loaded.loaded
+def _oracle(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Iterator[str]:
+    album = problem.data.album
     above = _above(album, tuple(np.flatnonzero(release.kept).tolist()))
     details = result["details"]
     if details["protected_k"] != above or details["rank_after"] != above + 1:
         yield f"protected k is {above} in rationals, result.json says {details['protected_k']}"
     if details["rank_before"] != _above(album, tuple(range(album.photos))) + 1:
         yield f"rank_before = {details['rank_before']} is not that of the whole album"
-    if result["method"] in ("optimal", "milp", "top-1") and result["objective"]["value"] != _best_known(loaded, ""):
-        yield f"objective {result['objective']['value']}, trying every set gives {_best_known(loaded, '')}"
+    if result["method"] in ("optimal", "milp", "top-1") and result["objective"]["value"] != _best_known(problem, ""):
+        yield f"objective {result['objective']['value']}, trying every set gives {_best_known(problem, '')}"
 
 
 def _stricter(problem: GeneratedProblem) -> GeneratedProblem | None:

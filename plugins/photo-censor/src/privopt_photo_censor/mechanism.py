@@ -12,7 +12,7 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import Deleted, ProtectedK, TopK
-from privopt_photo_censor.problem import PhotoProblem
+from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers
 from privopt_photo_censor.scores import Album, Task, some
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["PhotoCensor"]
 
 
-class PhotoCensor(Mechanism[PhotoProblem, Deletions]):
+class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     """Which photos not to post, so that their classifier does not find the place."""
 
     problem_class = PhotoProblem
@@ -39,34 +39,42 @@ class PhotoCensor(Mechanism[PhotoProblem, Deletions]):
         "who knows more than the photos"
     )
 
-    def privacy(self, problem: PhotoProblem, method: str) -> PrivacyConstraint[Deletions]:
+    def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
+        """The problem and its photos, scored."""
+        return PhotoInstance.of(declared, file)
+
+    def completed(self, problem: PhotoInstance, release: Deletions) -> PhotoInstance:
+        """With the scores that lie with the release, where they were computed from a folder."""
+        if release.scores is None or problem.scored is not None:
+            return problem
+        return problem.with_scores(release.scores, release.names, release.true, release.listing)
+
+    def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Deletions]:
         """The top-k guarantee, by the same exact rank for every method."""
-        return TopK(album=problem.loaded, task=problem.task, listing=problem.listing)
+        return TopK(album=problem.data.album, task=problem.declared.task, listing=problem.data.listing)
 
-    def utility(self, problem: PhotoProblem, method: str) -> UtilityLoss[Deletions]:
+    def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
         """Photos deleted, or under a budget the protected k."""
-        return Deleted() if problem.task.top_k is not None else ProtectedK(album=problem.loaded)
+        return Deleted() if problem.declared.task.top_k is not None else ProtectedK(album=problem.data.album)
 
-    def solve(self, problem: PhotoProblem, context: SolveContext) -> Outcome[Deletions]:
+    def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos."""
-        with context.timed("build"):
-            album = problem.loaded
-        context.check()
-        task = problem.task
+        album = problem.data.album
+        task = problem.declared.task
         if context.method == "top-1" and task.top_k != 1:
             found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
             raise InputError([Fault(problem.file, "privacy", found, "top_k = 1 with method top-1")])
         with context.timed("solve"):
             plan = self._plan(album, task, context)
         fewer = task.top_k is not None
-        from_folder = problem.photos.folder is not None
+        from_folder = problem.declared.photos.folder is not None
         release = Deletions(
-            names=problem.names,
+            names=problem.data.names,
             kept=plan.kept,
             scores=album.scores if from_folder else None,
             true=album.true if from_folder else -1,
-            listing=problem.listing,
-            thumbnails=problem.thumbnails,
+            listing=problem.data.listing,
+            thumbnails=problem.data.thumbnails,
         )
         return Outcome(
             release=release,
@@ -103,24 +111,24 @@ class PhotoCensor(Mechanism[PhotoProblem, Deletions]):
         )
 
     def details(
-        self, problem: PhotoProblem, release: Deletions, method: str, told: Mapping[str, Any]
+        self, problem: PhotoInstance, release: Deletions, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Ranks before and after, by exact sums, sizes, and what of a folder was left out."""
         return _details(problem, release)
 
-    def verify(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> list[str]:
         """Methods that try no alternatives delete the same photos again."""
         if result["method"] not in ("greedy", "top-1"):
             return []
-        again = self._plan(problem.loaded, problem.task, SolveContext(method=result["method"]))
+        again = self._plan(problem.data.album, problem.declared.task, SolveContext(method=result["method"]))
         same = np.array_equal(again.kept, release.kept)
         return [] if same else [f"deletions.csv: method {result['method']} deletes other photos"]
 
-    def warnings(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Sequence[str]:
+    def warnings(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Sequence[str]:
         """What of the folder was not scored, and which photos kept carry their position."""
-        if problem.listing is None:
+        if problem.data.listing is None:
             return ()
-        left_out, carried = problem.listing.left_out, carriers(release)
+        left_out, carried = problem.data.listing.left_out, carriers(release)
         lines = []
         if left_out:
             what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
@@ -133,21 +141,21 @@ class PhotoCensor(Mechanism[PhotoProblem, Deletions]):
             )
         return lines
 
-    def report(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Sequence[Section]:
         """The album, ranks before and after, top places."""
         from privopt_photo_censor.report import sections
 
         return sections(problem, release, result)
 
-    def figures(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """What the classifier guesses before and after, and deletions beside greedy's."""
         from privopt_photo_censor.report import figures
 
         return figures(problem, release, result)
 
-    def audit(self, problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""
-        scores = problem.loaded.scores[release.kept].sum(axis=0)
+        scores = problem.data.album.scores[release.kept].sum(axis=0)
         if np.isneginf(scores).all():
             return {}
         weights = np.exp(scores - scores.max())
@@ -159,9 +167,9 @@ class PhotoCensor(Mechanism[PhotoProblem, Deletions]):
         }
 
 
-def _details(problem: PhotoProblem, release: Deletions) -> dict[str, Any]:
+def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
     """The mechanism's part of result.json; all of it follows from problem and release."""
-    album = problem.loaded
+    album = problem.data.album
     above = protected_k(album, release.kept)
     details: dict[str, Any] = {
         "deleted": int((~release.kept).sum()),
@@ -172,7 +180,7 @@ def _details(problem: PhotoProblem, release: Deletions) -> dict[str, Any]:
         "locations": album.locations,
         "true_location": album.true,
     }
-    if problem.listing is not None:
-        details["left_out"] = list(problem.listing.left_out)
-        details["with_position"] = list(problem.listing.positioned)
+    if problem.data.listing is not None:
+        details["left_out"] = list(problem.data.listing.left_out)
+        details["with_position"] = list(problem.data.listing.positioned)
     return details

@@ -7,14 +7,14 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.scores import Album, Floats, Listing, Task
 
-__all__ = ["PhotoProblem", "Photos", "Privacy"]
+__all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
 MOST_FAULTS = 20
 UNIT_SUM = 1e-5
@@ -47,146 +47,174 @@ class Privacy:
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """Photos taken at one place, as a classifier scores them.
-
-    Attributes:
-        names: file names of the photos, or their rows from 0.
-        album: the scores; None until :attr:`loaded` is first asked for where they are computed from a folder.
-        listing: what the folder holds beside the pictures scored; None without a folder.
-        thumbnails: small JPEGs of the photos of a folder; none where they were not read.
-    """
+    """Photos taken at one place, as a classifier scores them: what the problem file says."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(help="a top-k or a deletion budget")
-    file: str = field(init=False, default="problem", eq=False, repr=False)
-    names: tuple[str, ...] = field(init=False, default=(), eq=False, repr=False)
-    album: Album | None = field(init=False, default=None, eq=False, repr=False)
-    listing: Listing | None = field(init=False, default=None, eq=False, repr=False)
-    thumbnails: tuple[bytes, ...] = field(init=False, default=(), eq=False, repr=False)
-
-    def prepare(self, file: str) -> None:
-        """Load and check the scores; those of a folder of photos are left to :attr:`loaded`.
-
-        Raises:
-            InputError: every fault found.
-        """
-        object.__setattr__(self, "file", file)
-        faults = list(self._choices())
-        if faults:
-            raise InputError(faults)
-        if self.photos.folder is not None:
-            return
-        source = self.photos.scores or self.photos.probabilities
-        assert source is not None
-        scores, names = _read(source)
-        if self.photos.probabilities is not None:
-            scores = _logarithms(source, scores)
-        assert self.photos.true_location is not None
-        self.attach(scores, names, self.photos.true_location)
 
     def _repr_html_(self) -> str:
-        album = self.album
-        return problem_html(self, {} if album is None else {"photos": album.photos, "locations": album.locations})
+        return problem_html(self)
 
     @property
     def task(self) -> Task:
         """What is asked."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
-    @property
-    def loaded(self) -> Album:
-        """The album; a folder's photos are scored when this is first asked for.
 
-        A DIR that is read back brings scores of its own before, so that nothing outside of it is looked at.
+@frozen(kw_only=True, eq=False)
+class Scored:
+    """The photos of a problem, scored.
 
-        Raises:
-            InputError: its folder of photos is not there, or cannot be scored.
-        """
-        if self.album is None:
-            self._score()
-        assert self.album is not None
-        return self.album
+    Attributes:
+        names: file names of the photos, or their rows from 0.
+        album: the scores.
+        listing: what the folder holds beside the pictures scored; None without a folder.
+        thumbnails: small JPEGs of the photos of a folder; none where they were not read.
+    """
 
-    def _score(self) -> None:
-        """Score the photos of the folder."""
-        from privopt_photo_censor.folder import score_folder
+    names: tuple[str, ...]
+    album: Album
+    listing: Listing | None = None
+    thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
 
-        folder, classifier = self.photos.folder, self.photos.classifier
-        if folder is None or folder.path is None or classifier is None:
-            raise InputError([Fault(self.file, "photos.folder", "no photos in a published copy", "their scores")])
-        scored = score_folder(folder.path, classifier.here, self.photos.true_location)
-        if scored.true_location is None:
-            found = "nothing, and no photo with GPS"
-            raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
-        self.attach(scored.scores, scored.names, scored.true_location, scored.listing)
-        object.__setattr__(self, "thumbnails", scored.thumbnails)
 
-    def attach(self, scores: Floats, names: Sequence[str], true: int, listing: Listing | None = None) -> None:
-        """Take the scores, and check all that speaks of their rows and columns.
+@frozen(kw_only=True, eq=False)
+class PhotoInstance:
+    """A problem and its photos.
+
+    Attributes:
+        declared: what the problem file says.
+        scored: its photos; None in a published copy that names a folder, whose scores lie with the release.
+        file: name of the problem file, for faults.
+    """
+
+    declared: PhotoProblem
+    scored: Scored | None
+    file: str = "problem"
+
+    @classmethod
+    def of(cls, declared: PhotoProblem, file: str = "problem") -> PhotoInstance:
+        """Read the scores, or score the photos of the folder.
 
         Raises:
             InputError: every fault found.
         """
-        faults = list(self._bounds(scores, names, true))
+        faults = list(_choices(declared, file))
         if faults:
             raise InputError(faults)
+        found, photos = cls(declared=declared, scored=None, file=file), declared.photos
+        if photos.folder is not None:
+            return found if photos.folder.path is None else found._score()
+        source = photos.scores or photos.probabilities
+        assert source is not None  # _choices sees to it
+        assert photos.true_location is not None
+        scores, names = _read(source)
+        if photos.probabilities is not None:
+            scores = _logarithms(source, scores)
+        return found.with_scores(scores, names, photos.true_location)
+
+    def _repr_html_(self) -> str:
+        facts = (
+            {} if self.scored is None else {"photos": self.data.album.photos, "locations": self.data.album.locations}
+        )
+        return problem_html(self.declared, facts)
+
+    @property
+    def data(self) -> Scored:
+        """The photos.
+
+        Raises:
+            InputError: they are in a folder that this published copy names, and its release was not read.
+        """
+        if self.scored is None:
+            raise InputError([Fault(self.file, "photos.folder", "no photos in a published copy", "their scores")])
+        return self.scored
+
+    def _score(self) -> PhotoInstance:
+        """With the photos of the folder, scored."""
+        from privopt_photo_censor.folder import score_folder
+
+        photos = self.declared.photos
+        assert photos.folder is not None  # _choices sees to it
+        assert photos.folder.path is not None
+        assert photos.classifier is not None
+        scored = score_folder(photos.folder.path, photos.classifier.here, photos.true_location)
+        if scored.true_location is None:
+            found = "nothing, and no photo with GPS"
+            raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
+        made = self.with_scores(scored.scores, scored.names, scored.true_location, scored.listing)
+        return evolve(made, scored=evolve(made.data, thumbnails=scored.thumbnails))
+
+    def with_scores(
+        self, scores: Floats, names: Sequence[str], true: int, listing: Listing | None = None
+    ) -> PhotoInstance:
+        """The same problem with these scores, checked against all that speaks of their rows and columns.
+
+        Raises:
+            InputError: every fault found.
+        """
+        faults = list(_bounds(self.declared, self.file, scores, names, true))
+        if faults:
+            raise InputError(faults)
+        photos = self.declared.photos
         keep = np.zeros(len(names), dtype=np.bool_)
-        for photo in self.photos.keep:
-            keep[self._place(photo, names)] = True
+        for photo in photos.keep:
+            keep[_place(photo, names)] = True
         album = Album(
             scores=scores,
             true=true,
             keep=keep,
-            keep_at_least=self.photos.keep_at_least,
-            margin=self.privacy.margin,
+            keep_at_least=photos.keep_at_least,
+            margin=self.declared.privacy.margin,
         )
-        object.__setattr__(self, "names", tuple(names))
-        object.__setattr__(self, "album", album)
-        object.__setattr__(self, "listing", listing)
+        return evolve(self, scored=Scored(names=tuple(names), album=album, listing=listing))
 
-    def _choices(self) -> Sequence[Fault]:
-        faults = []
-        given = [n for n in ("scores", "probabilities", "folder") if getattr(self.photos, n) is not None]
-        if len(given) != 1:
-            found = " and ".join(given) or "nothing"
-            faults.append(Fault(self.file, "photos", found, "one of scores, probabilities, folder"))
-        if (self.privacy.top_k is None) == (self.privacy.deletion_budget is None):
-            found = "nothing" if self.privacy.top_k is None else "top_k and deletion_budget"
-            faults.append(Fault(self.file, "privacy", found, "one of top_k, deletion_budget"))
-        if self.photos.folder is None and self.photos.true_location is None:
-            faults.append(Fault(self.file, "photos.true_location", "nothing", "column of the true location, from 0"))
-        if (self.photos.folder is None) != (self.photos.classifier is None):
-            found = "folder alone" if self.photos.classifier is None else "classifier alone"
-            faults.append(Fault(self.file, "photos", found, "folder and classifier together"))
-        return faults
 
-    def _place(self, photo: int | str, names: Sequence[str]) -> int:
-        """Row of a photo; -1: there is none."""
-        if isinstance(photo, str):
-            return names.index(photo) if photo in names else -1
-        return photo if 0 <= photo < len(names) else -1
+def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
+    faults: list[Fault] = []
+    given = [n for n in ("scores", "probabilities", "folder") if getattr(declared.photos, n) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "nothing"
+        faults.append(Fault(file, "photos", found, "one of scores, probabilities, folder"))
+    if (declared.privacy.top_k is None) == (declared.privacy.deletion_budget is None):
+        found = "nothing" if declared.privacy.top_k is None else "top_k and deletion_budget"
+        faults.append(Fault(file, "privacy", found, "one of top_k, deletion_budget"))
+    if declared.photos.folder is None and declared.photos.true_location is None:
+        faults.append(Fault(file, "photos.true_location", "nothing", "column of the true location, from 0"))
+    if (declared.photos.folder is None) != (declared.photos.classifier is None):
+        found = "folder alone" if declared.photos.classifier is None else "classifier alone"
+        faults.append(Fault(file, "photos", found, "folder and classifier together"))
+    return faults
 
-    def _bounds(self, scores: Floats, names: Sequence[str], true: int) -> Sequence[Fault]:
-        photos, locations = scores.shape
-        faults = []
-        if not 0 <= true < locations:
-            wanted = f"a column from 0 to {locations - 1}"
-            faults.append(Fault(self.file, "photos.true_location", str(true), wanted))
-        places = [self._place(photo, names) for photo in self.photos.keep]
-        for photo, place in zip(self.photos.keep, places, strict=True):
-            if place < 0:
-                wanted = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
-                faults.append(Fault(self.file, "photos.keep", str(photo), wanted))
-            elif places.count(place) > 1:
-                faults.append(Fault(self.file, "photos.keep", f"{photo} twice", "photos that differ"))
-        if self.photos.keep_at_least > photos:
-            wanted = f"at most the {photos} photos of the album"
-            faults.append(Fault(self.file, "photos.keep_at_least", str(self.photos.keep_at_least), wanted))
-        k = self.privacy.top_k
-        if k is not None and k > locations - 1:
-            wanted = f"at most {locations - 1}, one less than the {locations} locations"
-            faults.append(Fault(self.file, "privacy.top_k", str(k), wanted))
-        return list(dict.fromkeys(faults))
+
+def _place(photo: int | str, names: Sequence[str]) -> int:
+    """Row of a photo; -1: there is none."""
+    if isinstance(photo, str):
+        return names.index(photo) if photo in names else -1
+    return photo if 0 <= photo < len(names) else -1
+
+
+def _bounds(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Sequence[Fault]:
+    photos, locations = scores.shape
+    faults = []
+    if not 0 <= true < locations:
+        wanted = f"a column from 0 to {locations - 1}"
+        faults.append(Fault(file, "photos.true_location", str(true), wanted))
+    places = [_place(photo, names) for photo in declared.photos.keep]
+    for photo, place in zip(declared.photos.keep, places, strict=True):
+        if place < 0:
+            wanted = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
+            faults.append(Fault(file, "photos.keep", str(photo), wanted))
+        elif places.count(place) > 1:
+            faults.append(Fault(file, "photos.keep", f"{photo} twice", "photos that differ"))
+    if declared.photos.keep_at_least > photos:
+        wanted = f"at most the {photos} photos of the album"
+        faults.append(Fault(file, "photos.keep_at_least", str(declared.photos.keep_at_least), wanted))
+    k = declared.privacy.top_k
+    if k is not None and k > locations - 1:
+        wanted = f"at most {locations - 1}, one less than the {locations} locations"
+        faults.append(Fault(file, "privacy.top_k", str(k), wanted))
+    return list(dict.fromkeys(faults))
 
 
 def _read(file: File) -> tuple[Floats, list[str]]:

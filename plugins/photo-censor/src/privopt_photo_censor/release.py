@@ -15,6 +15,7 @@ from privopt.archive import read_npz
 from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.interfaces import Release
+from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.scores import Floats, Listing, Mask, locked
 
 __all__ = ["Deletions", "carriers"]
@@ -75,22 +76,26 @@ class Deletions(Release):
         return {"photos": len(self.names), "kept": len(self.names) - len(gone), "deleted": shown or "none"}
 
     @classmethod
-    def read(cls, folder: Path, problem: Any) -> Deletions:
-        """Read the table back; photos and order must be those of the problem."""
+    def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
+        """Read the table back, and the scores where they were computed from a folder.
+
+        Raises:
+            InputError: a file is missing or not of its form, or lists other photos than the problem.
+        """
         names, kept = _table(folder / TABLE)
-        if problem.photos.folder is not None:
-            _attach(problem, names, folder / SCORES)
-        if tuple(names) != problem.names:
-            fault = Fault(str(folder / TABLE), "column photo", "other photos", "the photos of the problem, in order")
-            raise InputError([fault])
-        computed = problem.photos.folder is not None
-        small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))] if computed else []
+        if problem.declared.photos.folder is None:
+            if tuple(names) != problem.data.names:
+                wanted = "the photos of the problem, in order"
+                raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
+            return cls(names=tuple(names), kept=kept)
+        scores, true, listing = _scores(names, folder / SCORES)
+        small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
         return cls(
             names=tuple(names),
             kept=kept,
-            scores=problem.loaded.scores if computed else None,
-            true=problem.loaded.true if computed else -1,
-            listing=problem.listing,
+            scores=scores,
+            true=true,
+            listing=listing,
             thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
         )
 
@@ -127,8 +132,8 @@ def _table(path: Path) -> tuple[list[str], list[bool]]:
     return [row[0] for row in rows[1:]], [row[1] == "0" for row in rows[1:]]
 
 
-def _attach(problem: Any, names: list[str], path: Path) -> None:
-    """Give a problem the scores that were computed from its folder, from the file that holds them."""
+def _scores(names: list[str], path: Path) -> tuple[Floats, int, Listing]:
+    """The scores that were computed from a folder of photos, the true location, and what else the folder held."""
     wanted = "the scores that the deletions were computed from"
 
     def refuse(found: str) -> NoReturn:
@@ -150,4 +155,4 @@ def _attach(problem: Any, names: list[str], path: Path) -> None:
         left_out=tuple(left_out.tolist()),
         positioned=tuple(name for name, found in zip(names, positioned.tolist(), strict=True) if found),
     )
-    problem.attach(scores, names, true, listing)
+    return scores, true, listing

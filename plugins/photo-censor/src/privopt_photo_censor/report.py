@@ -20,7 +20,7 @@ from privopt_photo_censor.scores import Album, Floats, Mask, some
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt_photo_censor.problem import PhotoProblem
+    from privopt_photo_censor.problem import PhotoInstance
     from privopt_photo_censor.release import Deletions
 
 __all__ = ["belief", "figures", "guess_figure", "photo_figure", "sections"]
@@ -87,9 +87,9 @@ def photo_figure(album: Album, kept: Mask) -> Figure:
     return figure
 
 
-def figures(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> dict[str, Figure]:
     """The report's figures by file name."""
-    album = problem.loaded
+    album = problem.data.album
     made = {
         "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos"),
         "after": guess_figure(album, release.kept, "Photos kept"),
@@ -103,11 +103,11 @@ def figures(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]
     return made
 
 
-def _beside(problem: PhotoProblem, result: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _beside(problem: PhotoInstance, result: Mapping[str, Any]) -> list[tuple[str, float]]:
     """This release beside greedy deletion."""
     from privopt_photo_censor.greedy import greedy
 
-    album, task = problem.loaded, problem.task
+    album, task = problem.data.album, problem.declared.task
     rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
     if result["method"] == "greedy" or album.scores.size > GREEDY:
         return rows
@@ -118,9 +118,9 @@ def _beside(problem: PhotoProblem, result: Mapping[str, Any]) -> list[tuple[str,
     return [*rows, ("greedy deletion", float(plan.deleted if task.top_k is not None else plan.protected))]
 
 
-def sections(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> list[Section]:
     """Album, ranks, places."""
-    album, drawn = problem.loaded, figures(problem, release, result)
+    album, drawn = problem.data.album, figures(problem, release, result)
     deleted = int((~release.kept).sum())
     lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. {_metadata(release)}"
     made = [Section(title="The album", lead=lead, html=_album(album, release))]
@@ -137,7 +137,7 @@ def sections(problem: PhotoProblem, release: Deletions, result: Mapping[str, Any
     lead = "The most telling photos are not always those to go: it is the sum over all photos kept that counts."
     made.append(figure_section("How telling each photo is", drawn["photos"], lead))
     if "beside" in drawn:
-        fewer = problem.task.top_k is not None
+        fewer = problem.declared.task.top_k is not None
         lead = "Shorter is better." if fewer else "Longer is better."
         made.append(figure_section("Beside the bound and greedy deletion", drawn["beside"], lead))
     made.append(_places(album, release))

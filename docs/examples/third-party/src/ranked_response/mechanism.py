@@ -1,7 +1,6 @@
 """Randomised response over ranked answers: any two answers differ by a factor of at most exp(epsilon)."""
 
 from fractions import Fraction
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from privopt.dsl import Eq, Index, IndexSet, Model, total
 from privopt.metric.data import MetricData
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.privacy import MetricDP, both_ways
+from privopt.metric.problem import MetricInstance
 from privopt.metric.space.geometry import MatrixMetric, Space
 
 
@@ -35,31 +35,32 @@ class Privacy:
     epsilon: Fraction = key(help="privacy budget", unit="per answer", check=positive)
 
 
-@define(kw_only=True, slots=False)
+@define(kw_only=True)
 class RankedProblem:
     """A question with ranked answers."""
 
     attribute: Attribute = key(help="what is asked")
     privacy: Privacy = key(help="how much an answer may tell")
 
-    @cached_property
-    def data(self):
-        """As a metric problem: every two answers are at distance 1."""
-        n = len(self.attribute.ranks)
-        steps = np.abs(np.subtract.outer(np.arange(n), np.arange(n))).astype(float)
-        likely = np.exp(-self.attribute.tilt * np.arange(n))
-        answers = Space(ids=self.attribute.ranks, source="attribute.ranks")
-        return MetricData(
-            records=answers,
-            outputs=answers,
-            metric=MatrixMetric(1.0 - np.eye(n)),
-            epsilon=self.privacy.epsilon,
-            within=None,
-            unit="answer",
-            loss_unit="ranks",
-            prior=likely / likely.sum(),
-            cost=steps if self.attribute.loss == "steps" else steps**2,
-        )
+
+def data_of(problem):
+    """A question as a metric problem: every two answers are at distance 1."""
+    attribute = problem.attribute
+    n = len(attribute.ranks)
+    steps = np.abs(np.subtract.outer(np.arange(n), np.arange(n))).astype(float)
+    likely = np.exp(-attribute.tilt * np.arange(n))
+    answers = Space(ids=attribute.ranks, source="attribute.ranks")
+    return MetricData(
+        records=answers,
+        outputs=answers,
+        metric=MatrixMetric(1.0 - np.eye(n)),
+        epsilon=problem.privacy.epsilon,
+        within=None,
+        unit="answer",
+        loss_unit="ranks",
+        prior=likely / likely.sum(),
+        cost=steps if attribute.loss == "steps" else steps**2,
+    )
 
 
 class RankedResponse(MetricMechanism):
@@ -71,9 +72,13 @@ class RankedResponse(MetricMechanism):
         "For every two answers, whatever is sent is at most exp(epsilon) times as likely under one as under the other."
     )
 
+    def load(self, declared, file):
+        """The question, and its answers as a metric problem."""
+        return MetricInstance(declared=declared, data=data_of(declared))
+
     def privacy(self, problem, method):
         """Every two answers, at distance 1."""
-        return MetricDP(epsilon=problem.privacy.epsilon, unit="per answer", scope="all-pairs", statement=self.scope)
+        return MetricDP(epsilon=problem.data.epsilon, unit="per answer", scope="all-pairs", statement=self.scope)
 
     def matrix(self, problem, context):
         """The linear program, or Warner's closed form."""
