@@ -50,7 +50,7 @@ def test_problem_release_guarantee_and_certificate(name, example):
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     privacy = mechanism.privacy(problem, result["method"])
     shown = words(problem._repr_html_())
-    assert shown.startswith(f"Problem: {type(problem).__name__}")
+    assert shown.startswith(f"Problem: {type(opened.declared).__name__}")
     assert "privacy." in shown
     assert words(release._repr_html_()).startswith(f"Release: {type(release).__name__}")
     assert result["guarantee"]["kind"] in words(privacy.guarantee._repr_html_())

@@ -12,7 +12,7 @@ import numpy as np
 
 from privopt.declare import load_problem
 from privopt.metric.data import MetricData
-from privopt.metric.problem import MetricProblem
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.registry import registry
 
 HERE = Path(__file__).resolve().parent
@@ -51,7 +51,7 @@ def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, flo
 
 def table(results: dict[str, dict[str, Any]], users: list[str]) -> None:
     """What each method costs, between which places it holds, and whom one must trust."""
-    data = load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys()).data
+    data = MetricInstance.of(load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys())).data
     print(f"{'':14}{'those four':>12}{'whole city':>12}  {'holds between':24}a user tells the server")
     for name, _, scope, told in RUNS:
         own, whole = losses(data, OUT / name, users)

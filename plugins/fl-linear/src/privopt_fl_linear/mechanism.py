@@ -108,7 +108,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         """Run the server's side again from the noisy counts and compare."""
         method, details = str(result["method"]), result["details"]
         noisy = problem.data.noisy
-        files = {file.name: file.contents for file in files_of(problem)}
+        files = {file.name: file.contents for file in files_of(problem.declared)}
         for name, contents in self.public_files(problem, release).items():
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]

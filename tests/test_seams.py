@@ -1,0 +1,54 @@
+"""What stands between the core and plugins is typed, and a problem never changes once it is made."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from attrs.exceptions import FrozenInstanceError
+
+import privopt
+from privopt.declare import load_problem
+from privopt.errors import InputError
+from privopt.metric.problem import MetricInstance, MetricProblem
+
+ROOT = Path(privopt.__file__).parent.parent
+SOURCES = sorted([*(ROOT / "privopt").rglob("*.py"), *(ROOT / "plugins").glob("*/src/**/*.py")])
+PROBLEM = """
+[records]
+points = "places.csv"
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 1.0
+[utility]
+kind = "distance"
+"""
+
+
+def test_a_declared_problem_reads_no_table_until_it_is_loaded(tmp_path):
+    (tmp_path / "places.csv").write_text("no table of places\n", "utf-8")
+    (tmp_path / "p.toml").write_text(PROBLEM, "utf-8")
+    declared = load_problem(MetricProblem, tmp_path / "p.toml")
+    with pytest.raises(InputError, match=r"places\.csv"):
+        MetricInstance.of(declared, "p.toml")
+
+
+def test_nothing_changes_a_loaded_problem(tmp_path):
+    (tmp_path / "places.csv").write_text("id,x,y\na,0,0\nb,1,0\n", "utf-8")
+    (tmp_path / "p.toml").write_text(PROBLEM, "utf-8")
+    declared = load_problem(MetricProblem, tmp_path / "p.toml")
+    loaded = MetricInstance.of(declared, "p.toml")
+    assert loaded.declared is declared
+    assert loaded.data.shape == (2, 2)
+    with pytest.raises(FrozenInstanceError):
+        loaded.data = loaded.data
+    with pytest.raises(FrozenInstanceError):
+        declared.records = declared.records
+
+
+def test_no_module_writes_into_a_frozen_problem():
+    for path in SOURCES:
+        if path.name != "problem.py" and not path.match("declare/*.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            assert not (isinstance(node, ast.Attribute) and node.attr == "__setattr__"), f"{path}: {node.lineno}"
