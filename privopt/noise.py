@@ -21,13 +21,12 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, UsageError
 from privopt.exact.laplace import draw_laplace
 
 __all__ = ["NoiseRecord", "continuous_laplace", "discrete_laplace", "split_budget"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 #: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
 OPENDP_DRAWS = 100_000

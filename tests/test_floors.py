@@ -12,6 +12,7 @@ import privopt
 PACKAGE = Path(privopt.__file__).parent
 FLOORS = [
     "errors",
+    "arrays",
     "files",
     "archive",
     "specs",

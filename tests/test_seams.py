@@ -52,3 +52,17 @@ def test_no_module_writes_into_a_frozen_problem():
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             assert not (isinstance(node, ast.Attribute) and node.attr == "__setattr__"), f"{path}: {node.lineno}"
+
+
+def test_array_types_have_one_name_each():
+    """They are privopt.arrays'; what stands elsewhere would be a second name for the same."""
+    again = [
+        f"{path}: {node.lineno}"
+        for path in SOURCES
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and isinstance(node.value, ast.Subscript)
+        and ast.unparse(node.value.value).endswith("NDArray")
+        and path.name != "arrays.py"
+    ]
+    assert not again

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats
 from privopt.backends.outcome import Outcome
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
-from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
 
 __all__ = [
@@ -179,10 +179,10 @@ class Said:
     outcome: Outcome | None
     either: bool = False
     status: str = ""
-    x: FloatArray | None = None
+    x: Floats | None = None
     bound: float | None = None
-    duals: FloatArray | None = None
-    reduced: FloatArray | None = None
+    duals: Floats | None = None
+    reduced: Floats | None = None
     iterations: int = 0
     interrupted: bool = False
 

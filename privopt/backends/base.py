@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from attrs import evolve, field, frozen
 
+from privopt.arrays import Floats
 from privopt.backends.outcome import Outcome
 from privopt.backends.session import ColdSession, Session
 from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
-from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.form import StandardForm
 from privopt.dsl.solution import Interrupted
 from privopt.errors import SolverError, UsageError
 
@@ -74,10 +75,10 @@ class Raw:
     """What a solver said, on the scaled rows, before anything is checked."""
 
     outcome: Outcome
-    x: FloatArray | None = None
+    x: Floats | None = None
     bound: float | None = None
-    duals: FloatArray | None = None
-    reduced: FloatArray | None = None
+    duals: Floats | None = None
+    reduced: Floats | None = None
     iterations: int = 0
     seconds: float = 0.0
     message: str = ""
@@ -104,11 +105,11 @@ class Result:
 
     outcome: Outcome
     solver: str
-    x: FloatArray | None = None
+    x: Floats | None = None
     objective: float | None = None
     bound: float | None = None
-    duals: FloatArray | None = None
-    reduced: FloatArray | None = None
+    duals: Floats | None = None
+    reduced: Floats | None = None
     seconds: float = 0.0
     iterations: int = 0
     violation: float = 0.0
@@ -303,7 +304,7 @@ def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     )
 
 
-def _safe_bound(form: StandardForm, duals: FloatArray, claimed: float | None, objective: float) -> float | None:
+def _safe_bound(form: StandardForm, duals: Floats, claimed: float | None, objective: float) -> float | None:
     """The weaker of the Lagrangian bound (where finite) and the objective; else the solver's claim."""
     found = dual_bound(form, duals)
     if not np.isfinite(found):
@@ -311,7 +312,7 @@ def _safe_bound(form: StandardForm, duals: FloatArray, claimed: float | None, ob
     return min(found, objective) if form.sense == "min" else max(found, objective)
 
 
-def check_vector(conditioned: Conditioned, x: FloatArray) -> tuple[FloatArray, float]:
+def check_vector(conditioned: Conditioned, x: Floats) -> tuple[Floats, float]:
     """Check a solver's vector against bounds, integers and rows.
 
     Returns:
@@ -342,7 +343,7 @@ def check_vector(conditioned: Conditioned, x: FloatArray) -> tuple[FloatArray, f
     return done, _row_violation(conditioned, done)
 
 
-def _row_violation(conditioned: Conditioned, x: FloatArray) -> float:
+def _row_violation(conditioned: Conditioned, x: Floats) -> float:
     activity = conditioned.A @ x
     lower, upper = conditioned.row_lower, conditioned.row_upper
     miss = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from privopt.arrays import Floats
 from privopt.backends._highs_calls import (
     BEARING,
     TOLERANCE,
@@ -24,7 +25,7 @@ from privopt.backends._highs_calls import (
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound, may_run_off
 from privopt.backends.session import Answer, Basis, Session
 from privopt.dsl.condition import Conditioned, condition
-from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
 __all__ = ["BEARING", "TOLERANCE", "Highs", "load", "new_solver", "outcome_of"]
@@ -299,7 +300,7 @@ class HighsSession(Session):
         run(self._solver)
         call(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
-    def _ray(self, outcome: Outcome) -> FloatArray | None:
+    def _ray(self, outcome: Outcome) -> Floats | None:
         ask = self._solver.getDualRay if outcome is Outcome.INFEASIBLE else self._solver.getPrimalRay
         _, found, ray = ask()
         if not found and outcome is Outcome.UNBOUNDED:
@@ -311,7 +312,7 @@ class HighsSession(Session):
         return ray * self._row_scale if outcome is Outcome.INFEASIBLE else ray
 
 
-def _bounds(places: Any, lower: Any, upper: Any) -> tuple[Any, FloatArray, FloatArray]:
+def _bounds(places: Any, lower: Any, upper: Any) -> tuple[Any, Floats, Floats]:
     index = np.asarray(places, dtype=np.int32)
     low, high = (
         np.ascontiguousarray(np.broadcast_to(np.asarray(v, dtype=np.float64), index.shape)) for v in (lower, upper)

@@ -9,8 +9,9 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.backends.outcome import Outcome
-from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ class Answer:
     """
 
     outcome: Outcome
-    x: FloatArray | None = None
+    x: Floats | None = None
     objective: float | None = None
-    duals: FloatArray | None = None
-    reduced: FloatArray | None = None
-    ray: FloatArray | None = None
+    duals: Floats | None = None
+    reduced: Floats | None = None
+    ray: Floats | None = None
     iterations: int = 0
     seconds: float = 0.0
 
@@ -212,7 +213,7 @@ class ColdSession(Session):
         )
 
 
-def elastic_ray(form: StandardForm, solver: Backend, time_limit: float | None) -> FloatArray | None:
+def elastic_ray(form: StandardForm, solver: Backend, time_limit: float | None) -> Floats | None:
     """Multipliers of the elastic form, whose objective is the least total by which rows are missed; None where 0."""
     from scipy import sparse
 

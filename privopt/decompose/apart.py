@@ -13,11 +13,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from privopt.arrays import Ints
 from privopt.backends import Answer, Basis, Outcome, get
 from privopt.backends.session import ColdSession
 from privopt.decompose.split import restrict
 from privopt.dsl.form import StandardForm
-from privopt.dsl.sets import IntArray
 
 __all__ = ["Apart", "components"]
 
@@ -26,7 +26,7 @@ LEAST = 2_000
 """Components of fewer columns are solved together, as many as make so many."""
 
 
-def components(form: StandardForm, least: int = LEAST) -> list[tuple[IntArray, IntArray]]:
+def components(form: StandardForm, least: int = LEAST) -> list[tuple[Ints, Ints]]:
     """Rows and columns of each component, small ones gathered until they have ``least`` columns.
 
     Columns without a row and rows without a column count as components of their own.
@@ -95,7 +95,7 @@ class Apart(ColdSession):
         return answer
 
     def _one_by_one(
-        self, found: list[tuple[IntArray, IntArray]], time_limit: float | None, basis: Basis | None
+        self, found: list[tuple[Ints, Ints]], time_limit: float | None, basis: Basis | None
     ) -> tuple[Answer, Basis | None]:
         started = time.monotonic()
         form = self.form

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from attrs import evolve, frozen
 
+from privopt.arrays import Floats, Ints
 from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer
 from privopt.decompose.blocks import Blocks
@@ -26,8 +27,7 @@ from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
 from privopt.decompose.result import Improvement, Start, inside
 from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
-from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.sets import IntArray
+from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
@@ -39,8 +39,8 @@ PATIENCE: Final = 10
 """Rounds without a better bound or point after which cuts count for nothing: far out, rounding makes them."""
 
 #: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
-Hook = Callable[[FloatArray | None, FloatArray | None], Improvement | None]
-Separator = Callable[[FloatArray], ValidRows | None]
+Hook = Callable[[Floats | None, Floats | None], Improvement | None]
+Separator = Callable[[Floats], ValidRows | None]
 
 
 @frozen(kw_only=True)
@@ -76,7 +76,7 @@ class Benders(Decomposer):
     def solve(
         self,
         form: StandardForm,
-        blocks: Sequence[Sequence[int] | IntArray],
+        blocks: Sequence[Sequence[int] | Ints],
         context: SolveContext,
         *,
         start: Start | None = None,
@@ -256,7 +256,7 @@ class _Run:
         state.dropped += self.master.clean(self.options.clean_after, self.options.keep * len(self.split.pieces))
         return moved or separated
 
-    def query(self, z: FloatArray) -> FloatArray:
+    def query(self, z: Floats) -> Floats:
         """Where to ask the blocks: between the best point and the master's."""
         state = self.state
         if state.centre is None or self.options.stabilise == "none" or state.share >= 1.0:
@@ -268,7 +268,7 @@ class _Run:
                 return near
         return np.asarray(state.centre + state.share * (z - state.centre))
 
-    def ask(self, z: FloatArray) -> list[BlockAnswer] | None:
+    def ask(self, z: Floats) -> list[BlockAnswer] | None:
         """Solve every block at ``z``; None where time ran out.
 
         Raises:
@@ -314,7 +314,7 @@ class _Run:
             self.master.add_valid(rows)
         return answer
 
-    def larger_box(self, z: FloatArray) -> bool:
+    def larger_box(self, z: Floats) -> bool:
         """Move the box out where the master's optimum leans on it; whether it was moved.
 
         Raises:
@@ -383,7 +383,7 @@ class _Run:
         )
 
 
-def _cuts_off(cut: Cut, z: FloatArray, w: FloatArray) -> bool:
+def _cuts_off(cut: Cut, z: Floats, w: Floats) -> bool:
     """Whether a point of the master breaks a cut."""
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
     return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 
+from privopt.arrays import Floats
 from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.session import elastic_ray
 from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Piece, cut_of
-from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
 from privopt.execution import worker_state
 
@@ -34,7 +34,7 @@ class BlockAnswer:
     """
 
     outcome: Outcome
-    x: FloatArray | None = None
+    x: Floats | None = None
     value: float = np.inf
     cuts: tuple[Cut, ...] = ()
     basis: Basis | None = None
@@ -52,7 +52,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
     return kept
 
 
-def _set(kept: Session, piece: Piece, z: FloatArray) -> None:
+def _set(kept: Session, piece: Piece, z: Floats) -> None:
     lower, upper = piece.sides(z)
     kept.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -61,8 +61,8 @@ def solve_block(
     token: str,
     piece: Piece,
     solver: str,
-    z: FloatArray,
-    core: FloatArray | None,
+    z: Floats,
+    core: Floats | None,
     basis: Basis | None,
     limit: Limit,
 ) -> BlockAnswer:
@@ -118,7 +118,7 @@ def solve_block(
     )
 
 
-def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut | None:
+def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
     if ray is None:
         return None
     for sign in (1.0, -1.0):
@@ -129,7 +129,7 @@ def _feasibility_cut(piece: Piece, ray: Any, z: FloatArray) -> Cut | None:
     return None
 
 
-def _elastic_cut(piece: Piece, solver: str, z: FloatArray, limit: Limit) -> Cut | None:
+def _elastic_cut(piece: Piece, solver: str, z: Floats, limit: Limit) -> Cut | None:
     """From the multipliers of the elastic form, where a ray was not exact enough."""
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver), limit.left())
@@ -159,7 +159,7 @@ def relax_block(token: str, piece: Piece, solver: str, limit: Limit) -> BlockAns
     )
 
 
-def _sided(piece: Piece, ray: Any, joined: Any) -> FloatArray:
+def _sided(piece: Piece, ray: Any, joined: Any) -> Floats:
     """The ray, turned the way that proves more."""
     ways = [np.where(joined, 0.0, sign * ray) for sign in (1.0, -1.0)]
     values = []

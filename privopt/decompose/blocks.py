@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
+from privopt.arrays import Floats
 from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer, relax_block, solve_block
 from privopt.decompose.limit import Limit
 from privopt.decompose.split import Cut, Split
 from privopt.decompose.state import State
-from privopt.dsl.form import FloatArray
 from privopt.errors import InfeasibleError
 from privopt.interfaces import SolveContext
 
@@ -53,7 +53,7 @@ class Blocks:
             cuts += answer.cuts
         return cuts
 
-    def ask(self, state: State, z: FloatArray, core: FloatArray | None) -> list[BlockAnswer]:
+    def ask(self, state: State, z: Floats, core: Floats | None) -> list[BlockAnswer]:
         """Every block at ``z``, cuts moved towards ``core``."""
         limit = Limit.of(self.context.remaining)
         answers = self._everywhere(solve_block, [(self.solver, z, core, basis, limit) for basis in state.bases])

@@ -9,12 +9,12 @@ import numpy as np
 from attrs import frozen
 from scipy import sparse
 
+from privopt.arrays import Floats, Ints
 from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.highs import BEARING
 from privopt.decompose.apart import Apart
 from privopt.decompose.split import Cut, Split, row_scale, sparse_rows, weak_duality
-from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.sets import IntArray
+from privopt.dsl.form import StandardForm
 
 __all__ = ["Master", "MasterAnswer", "ValidRows", "follows", "proved"]
 
@@ -38,7 +38,7 @@ class ValidRows:
     """
 
     matrix: Any
-    upper: FloatArray
+    upper: Floats
     proof: Any
 
     def __len__(self) -> int:
@@ -50,11 +50,11 @@ class _Row:
     """One appended row: a cut, or a valid row with its proof."""
 
     cut: Cut | None = None
-    places: IntArray
-    slope: FloatArray
+    places: Ints
+    slope: Floats
     upper: float = 0.0
-    proof_rows: IntArray
-    proof: FloatArray
+    proof_rows: Ints
+    proof: Floats
 
     @property
     def scale(self) -> float:
@@ -75,15 +75,15 @@ class MasterAnswer:
     """
 
     outcome: Outcome
-    z: FloatArray | None = None
-    w: FloatArray | None = None
+    z: Floats | None = None
+    w: Floats | None = None
     bound: float = -np.inf
-    duals: FloatArray | None = None
+    duals: Floats | None = None
     active: Any = None
     seconds: float = 0.0
 
 
-def proved(split: Split, duals: FloatArray) -> tuple[float, FloatArray]:
+def proved(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Lower bound that multipliers prove (without the constant c0; -inf where none), and the multipliers used.
 
     Privacy rows whose exponents solvers do not bear were tightened when the multipliers were found; where the
@@ -104,7 +104,7 @@ def proved(split: Split, duals: FloatArray) -> tuple[float, FloatArray]:
     return best, used
 
 
-def follows(split: Split, places: IntArray, slope: FloatArray, upper: float, duals: FloatArray) -> bool:
+def follows(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Whether ``slope z <= upper`` over the complicating columns follows from the form's rows by multipliers.
 
     What the combination of rows leaves of other columns, or of the slope, is taken up by the columns' bounds.
@@ -196,7 +196,7 @@ class Master:
             )
         self._append(rows)
 
-    def put_valid(self, places: IntArray, slope: FloatArray, upper: float, rows: IntArray, proof: FloatArray) -> None:
+    def put_valid(self, places: Ints, slope: Floats, upper: float, rows: Ints, proof: Floats) -> None:
         """Append one valid row from its parts."""
         self._append([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 
@@ -252,7 +252,7 @@ class Master:
             outcome=answer.outcome, z=z, w=w, bound=bound, duals=duals, active=active, seconds=answer.seconds
         )
 
-    def _whole(self, outer: FloatArray, weights: FloatArray) -> FloatArray | None:
+    def _whole(self, outer: Floats, weights: Floats) -> Floats | None:
         """Multipliers of the whole form: cuts are combinations of block rows, weighted to 1 for each block."""
         if not self.known:
             return None
@@ -298,7 +298,7 @@ class Master:
     def _level_first(self) -> int:
         return self.split.outer_form.shape[0] + 2 * self.width + 1
 
-    def nearest(self, centre: FloatArray, level: float, time_limit: float | None) -> FloatArray | None:
+    def nearest(self, centre: Floats, level: float, time_limit: float | None) -> Floats | None:
         """The point nearest to ``centre`` (largest difference) whose model value is at most ``level``."""
         if self._level is None:
             self._level = self._level_engine()

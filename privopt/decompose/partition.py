@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.dsl.sets import IntArray
+from privopt.arrays import Ints
 
 __all__ = ["Partition", "boundary_of", "make_partition", "vertex_cover"]
 
@@ -30,30 +30,30 @@ class Partition:
         ends: number of nodes with an edge into another subset (the paper's boundary).
     """
 
-    subset: IntArray
+    subset: Ints
     boundary: NDArray[np.bool_]
-    block: IntArray
+    block: Ints
     crossing: int
     ends: int
 
     @property
-    def sizes(self) -> IntArray:
+    def sizes(self) -> Ints:
         """(blocks,) number of nodes in each block."""
         return np.bincount(self.block[self.block >= 0])
 
-    def touching(self, edges: IntArray) -> IntArray:
+    def touching(self, edges: Ints) -> Ints:
         """(blocks,) number of boundary nodes that an edge joins to each block."""
         both = np.concatenate([edges, edges[:, ::-1]])
         out = both[(self.block[both[:, 0]] >= 0) & self.boundary[both[:, 1]]]
         met = np.unique(np.column_stack([self.block[out[:, 0]], out[:, 1]]), axis=0)
         return np.bincount(met[:, 0], minlength=len(self.sizes))
 
-    def members(self) -> list[IntArray]:
+    def members(self) -> list[Ints]:
         """The nodes of each block."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
 
 
-def boundary_of(subset: IntArray, edges: IntArray) -> NDArray[np.bool_]:
+def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
     """Nodes with an edge into another subset."""
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
     found = np.zeros(len(subset), dtype=np.bool_)
@@ -61,7 +61,7 @@ def boundary_of(subset: IntArray, edges: IntArray) -> NDArray[np.bool_]:
     return found
 
 
-def vertex_cover(nodes: int, edges: IntArray) -> NDArray[np.bool_]:
+def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
     """A small set of nodes that touches every edge: the most joined first, then what is not needed out again.
 
     Exact where the edges join two sides only (König's theorem by way of a largest matching).
@@ -85,7 +85,7 @@ def vertex_cover(nodes: int, edges: IntArray) -> NDArray[np.bool_]:
     return cover
 
 
-def _bipartite_cover(nodes: int, edges: IntArray) -> NDArray[np.bool_] | None:
+def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     import networkx as nx
 
     graph = nx.Graph(edges.tolist())
@@ -100,7 +100,7 @@ def _bipartite_cover(nodes: int, edges: IntArray) -> NDArray[np.bool_] | None:
     return cover
 
 
-def make_partition(subset: Any, edges: IntArray, *, cover: bool = True) -> Partition:
+def make_partition(subset: Any, edges: Ints, *, cover: bool = True) -> Partition:
     """What follows from the subsets of the nodes of a graph.
 
     Args:

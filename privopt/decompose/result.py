@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
-from privopt.dsl.form import FloatArray, StandardForm
+from privopt.arrays import Floats
+from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 __all__ = ["Improvement", "Start", "inside"]
@@ -27,8 +28,8 @@ class Start:
             bound and one cut a block, whatever they are.
     """
 
-    x: FloatArray | None = None
-    multipliers: Sequence[FloatArray] = ()
+    x: Floats | None = None
+    multipliers: Sequence[Floats] = ()
 
 
 @frozen(kw_only=True, eq=False)
@@ -36,7 +37,7 @@ class Improvement(Start):
     """What a hook brings in a round: the same two things."""
 
 
-def inside(form: StandardForm, x: FloatArray) -> FloatArray:
+def inside(form: StandardForm, x: Floats) -> Floats:
     """A start, put within its bounds and checked.
 
     Raises:

@@ -9,9 +9,9 @@ import numpy as np
 from attrs import evolve, frozen
 from scipy import sparse
 
+from privopt.arrays import Floats, Ints
 from privopt.dsl.condition import implied_bounds
-from privopt.dsl.form import FamilyBlock, FloatArray, StandardForm
-from privopt.dsl.sets import IntArray
+from privopt.dsl.form import FamilyBlock, StandardForm
 from privopt.errors import ModelError
 
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
@@ -41,16 +41,16 @@ class Piece:
     """
 
     number: int
-    columns: IntArray
-    rows: IntArray
+    columns: Ints
+    rows: Ints
     form: StandardForm
     coupling: Any
-    lower: FloatArray
-    upper: FloatArray
-    outer_lower: FloatArray
-    outer_upper: FloatArray
+    lower: Floats
+    upper: Floats
+    outer_lower: Floats
+    outer_upper: Floats
 
-    def sides(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def sides(self, z: Floats) -> tuple[Floats, Floats]:
         """Row sides with the complicating columns at ``z``."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
@@ -72,12 +72,12 @@ class Split:
 
     form: StandardForm
     scale: float
-    outer: IntArray
-    outer_rows: IntArray
+    outer: Ints
+    outer_rows: Ints
     outer_form: StandardForm
     pieces: tuple[Piece, ...]
-    lower: FloatArray
-    upper: FloatArray
+    lower: Floats
+    upper: Floats
 
 
 @frozen(eq=False, kw_only=True)
@@ -95,17 +95,17 @@ class Cut:
     block: int
     feasibility: bool
     constant: float
-    places: IntArray
-    slope: FloatArray
-    rows: IntArray
-    duals: FloatArray
+    places: Ints
+    slope: Floats
+    rows: Ints
+    duals: Floats
 
-    def value(self, z: FloatArray) -> float:
+    def value(self, z: Floats) -> float:
         """Right-hand side at ``z``."""
         return self.constant + float(self.slope @ z[self.places])
 
 
-def restrict(form: StandardForm, rows: IntArray, columns: IntArray) -> tuple[StandardForm, IntArray]:
+def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
     """Some rows and columns of a form; privacy rows keep their exponents where both ends are kept.
 
     Returns:
@@ -116,7 +116,7 @@ def restrict(form: StandardForm, rows: IntArray, columns: IntArray) -> tuple[Sta
     taken = np.zeros(form.shape[0], dtype=bool)
     wanted = np.zeros(form.shape[0], dtype=bool)
     wanted[rows] = True
-    grouped: list[IntArray] = []
+    grouped: list[Ints] = []
     families: list[FamilyBlock] = []
     for block in form.families:
         if block.log_ratio is None or block.left is None or block.right is None:
@@ -219,7 +219,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
     )
 
 
-def _row_owners(form: StandardForm, owner: IntArray) -> IntArray:
+def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     """Block of each row, -1 where it has complicating columns alone."""
     rows = np.repeat(np.arange(form.shape[0]), np.diff(form.A.indptr))
     of = owner[form.A.indices]
@@ -239,8 +239,8 @@ def _row_owners(form: StandardForm, owner: IntArray) -> IntArray:
 
 
 def weak_duality(
-    form: StandardForm, cost: FloatArray, duals: FloatArray, lower: FloatArray, upper: FloatArray
-) -> tuple[float | None, FloatArray]:
+    form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats
+) -> tuple[float | None, Floats]:
     """What multipliers of a form's rows prove of the least cost, columns between ``lower`` and ``upper``.
 
     Returns:
@@ -259,7 +259,7 @@ def weak_duality(
     return float(y[used] @ side) + float(reduced[live] @ far[live]), y
 
 
-def cut_of(piece: Piece, duals: FloatArray, *, feasibility: bool = False) -> Cut | None:
+def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
     """The cut that multipliers of a block's rows prove, by weak duality; None where they prove nothing.
 
     Any multipliers will do, also those of a solver that is a little wrong: what they leave is taken up by the

@@ -8,8 +8,8 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.backends import Basis
-from privopt.dsl.form import FloatArray
 from privopt.errors import SolverError
 
 __all__ = ["State"]
@@ -37,16 +37,16 @@ class State:
 
     lower: float = -np.inf
     upper: float = np.inf
-    x: FloatArray | None = None
-    duals: FloatArray | None = None
-    centre: FloatArray | None = None
+    x: Floats | None = None
+    duals: Floats | None = None
+    centre: Floats | None = None
     share: float = 0.5
     rounds: int = 0
     bases: list[Basis | None] = field(factory=list)
     trajectory: list[tuple[float, float, float]] = field(factory=list)
     seconds: float = 0.0
     master_times: list[float] = field(factory=list)
-    block_times: FloatArray = field(factory=lambda: np.zeros(0))
+    block_times: Floats = field(factory=lambda: np.zeros(0))
     first_feasible: NDArray[np.int64] = field(factory=lambda: np.zeros(0, dtype=np.int64))
     cuts: int = 0
     dropped: int = 0
@@ -56,7 +56,7 @@ class State:
         """Nothing known."""
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
-    def raise_lower(self, bound: float, duals: FloatArray | None) -> bool:
+    def raise_lower(self, bound: float, duals: Floats | None) -> bool:
         """Take a better bound.
 
         Raises:
@@ -69,7 +69,7 @@ class State:
         self.lower, self.duals = min(bound, self.upper), duals
         return True
 
-    def lower_upper(self, value: float, x: FloatArray) -> bool:
+    def lower_upper(self, value: float, x: Floats) -> bool:
         """Take a better point.
 
         Raises:

@@ -9,10 +9,10 @@ import numpy as np
 from attrs import evolve, frozen
 from scipy import sparse
 
-from privopt.dsl.form import FamilyBlock, FloatArray, StandardForm, locked
+from privopt.arrays import Floats, Ints
+from privopt.dsl.form import FamilyBlock, StandardForm, locked
 from privopt.dsl.linear import Binding, Coefficient, Places, Term, index_values, split_exponential
 from privopt.dsl.lowering import Block, Family, negative, privacy_terms, variable_block
-from privopt.dsl.sets import IntArray
 from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
 
@@ -27,8 +27,8 @@ class _Rows:
     """Rows of one family before they join the matrix."""
 
     matrix: Any
-    lower: FloatArray
-    upper: FloatArray
+    lower: Floats
+    upper: Floats
     block: FamilyBlock
 
 
@@ -67,7 +67,7 @@ def compile_model(
     )
 
 
-def _objective(terms: Sequence[Term], n: int) -> tuple[FloatArray, float]:
+def _objective(terms: Sequence[Term], n: int) -> tuple[Floats, float]:
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         _, columns, values = _entries(term, {}, 1, "objective")
@@ -78,7 +78,7 @@ def _objective(terms: Sequence[Term], n: int) -> tuple[FloatArray, float]:
     return cost, constant
 
 
-def _tuples(family: Family) -> tuple[dict[Index, IntArray], int]:
+def _tuples(family: Family) -> tuple[dict[Index, Ints], int]:
     """Places of every index for every row: restricted tuples first, the rest run over their whole sets."""
     places = dict(zip(family.restricted, family.tuples, strict=True))
     size = len(family.tuples[0]) if family.tuples else 1
@@ -92,7 +92,7 @@ def _tuples(family: Family) -> tuple[dict[Index, IntArray], int]:
     return {i: places[i] for i in family.forall}, size
 
 
-def _bind(binding: Binding, places: Places, rows: IntArray, size: int) -> tuple[dict[Index, IntArray], IntArray, int]:
+def _bind(binding: Binding, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
     """Repeat rows over the tuples that a sum runs over."""
     bound = dict(places)
     kept = binding.restriction
@@ -127,7 +127,7 @@ def _bind(binding: Binding, places: Places, rows: IntArray, size: int) -> tuple[
     return bound, rows, size
 
 
-def _entries(term: Term, places: Places, size: int, where: str) -> tuple[IntArray, IntArray | None, FloatArray]:
+def _entries(term: Term, places: Places, size: int, where: str) -> tuple[Ints, Ints | None, Floats]:
     """Row, column and value of every entry of a term; column None for a constant."""
     needed = term.free() | {i for b in term.bindings for i in b.over}
     bound: Places = {i: p for i, p in places.items() if i in needed}
@@ -146,7 +146,7 @@ def _entries(term: Term, places: Places, size: int, where: str) -> tuple[IntArra
     return rows, _columns(term, bound, size, where), values
 
 
-def _columns(term: Term, places: Places, size: int, where: str) -> IntArray:
+def _columns(term: Term, places: Places, size: int, where: str) -> Ints:
     variable = term.variable
     assert variable is not None
     if not variable.sets:
@@ -159,7 +159,7 @@ def _columns(term: Term, places: Places, size: int, where: str) -> IntArray:
     )
 
 
-def _matrix(terms: Sequence[Term], places: Places, size: int, n: int, where: str) -> tuple[Any, FloatArray]:
+def _matrix(terms: Sequence[Term], places: Places, size: int, n: int, where: str) -> tuple[Any, Floats]:
     """CSR matrix of the terms, and the constant of every row."""
     rows, columns, values = [], [], []
     constant = np.zeros(size)
@@ -176,7 +176,7 @@ def _matrix(terms: Sequence[Term], places: Places, size: int, n: int, where: str
     return _summed(triple[2], triple[0].astype(kind), triple[1].astype(kind), (size, n)), constant
 
 
-def _summed(values: Any, rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> Any:
+def _summed(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
     """Entries of one place added up; sums that are nothing but the rounding of terms that cancel are dropped."""
     matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape)
     if matrix.nnz < len(values):
@@ -185,7 +185,7 @@ def _summed(values: Any, rows: IntArray, columns: IntArray, shape: tuple[int, in
     return matrix
 
 
-def _family(family: Family, n: int, col_lower: FloatArray, col_upper: FloatArray) -> _Rows:
+def _family(family: Family, n: int, col_lower: Floats, col_upper: Floats) -> _Rows:
     places, size = _tuples(family)
     block = FamilyBlock(
         name=family.name,
@@ -216,7 +216,7 @@ def _privacy(
     places: Places,
     size: int,
     n: int,
-    col_lower: FloatArray,
+    col_lower: Floats,
     block: FamilyBlock,
 ) -> _Rows | None:
     """Rows ``z_i <= exp(L) z_j`` with L kept apart; None where signs or bounds make them something else."""
@@ -241,7 +241,7 @@ def _privacy(
     return _ratio_rows(columns[left], columns[right], ratio, n, evolve(block, kind="privacy"))
 
 
-def _ratio_rows(left: IntArray, right: IntArray, ratio: FloatArray, n: int, block: FamilyBlock) -> _Rows:
+def _ratio_rows(left: Ints, right: Ints, ratio: Floats, n: int, block: FamilyBlock) -> _Rows:
     size = len(ratio)
     indices = np.stack([left, right], axis=1).ravel()
     data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, LARGEST_LOG))], axis=1)
@@ -252,13 +252,13 @@ def _ratio_rows(left: IntArray, right: IntArray, ratio: FloatArray, n: int, bloc
     return _Rows(matrix, np.full(size, -np.inf), np.zeros(size), block)
 
 
-def activity_bounds(matrix: Any, col_lower: FloatArray, col_upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+def activity_bounds(matrix: Any, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
     """Least and greatest value of each row of ``matrix @ x`` for x inside its bounds."""
     positive, negative_part = matrix.maximum(0), matrix.minimum(0)
     positive.eliminate_zeros()
     negative_part.eliminate_zeros()
 
-    def product(part: Any, vector: FloatArray) -> FloatArray:
+    def product(part: Any, vector: Floats) -> Floats:
         # 0 * inf must count as 0: only stored entries take part
         done = part.copy()
         done.data = done.data * vector[done.indices]
@@ -269,9 +269,7 @@ def activity_bounds(matrix: Any, col_lower: FloatArray, col_upper: FloatArray) -
     return least, greatest
 
 
-def _indicator(
-    family: Family, rows: _Rows, places: Places, n: int, col_lower: FloatArray, col_upper: FloatArray
-) -> _Rows:
+def _indicator(family: Family, rows: _Rows, places: Places, n: int, col_lower: Floats, col_upper: Floats) -> _Rows:
     """Big-M rows; M is what the bounds say the row can miss its side by while the switch is off."""
     size = len(rows.lower)
     where = f"family {family.name}"
@@ -309,8 +307,8 @@ def _indicator(
 
 
 def _switch_columns(
-    switch: Any, offset: FloatArray, family: Family, col_lower: FloatArray, col_upper: FloatArray
-) -> tuple[IntArray, FloatArray]:
+    switch: Any, offset: Floats, family: Family, col_lower: Floats, col_upper: Floats
+) -> tuple[Ints, Floats]:
     what = f"family {family.name}: implies({family.shown.binary}, ...): wanted a binary h[...] or 1 - h[...]"
     switch.eliminate_zeros()
     if (np.diff(switch.indptr) != 1).any():
@@ -325,7 +323,7 @@ def _switch_columns(
 
 
 def _no_big_m(
-    family: Family, rows: _Rows, rest: Any, down: bool, row: int, col_lower: FloatArray, col_upper: FloatArray
+    family: Family, rows: _Rows, rest: Any, down: bool, row: int, col_lower: Floats, col_upper: Floats
 ) -> None:
     entries = slice(rest.indptr[row], rest.indptr[row + 1])
     columns, values = rest.indices[entries], rest.data[entries]

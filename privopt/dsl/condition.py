@@ -17,17 +17,15 @@ from typing import Any, Literal
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 from scipy import sparse
 
-from privopt.dsl.form import FloatArray, StandardForm
-from privopt.dsl.sets import IntArray
+from privopt.arrays import Bools, Floats, Ints
+from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
 __all__ = ["Bearing", "Conditioned", "Tightening", "condition", "dual_bound", "tightening_cost"]
 
 _UP = 2.0**-50
-Mask = NDArray[np.bool_]
 
 
 @frozen(kw_only=True)
@@ -89,24 +87,24 @@ class Conditioned:
     """
 
     form: StandardForm
-    c: FloatArray
+    c: Floats
     A: Any
-    row_lower: FloatArray
-    row_upper: FloatArray
-    row_scale: FloatArray
+    row_lower: Floats
+    row_upper: Floats
+    row_scale: Floats
     cost_scale: float
-    tightened: IntArray
+    tightened: Ints
     tightening: Tightening | None
 
-    def duals(self, scaled: FloatArray) -> FloatArray:
+    def duals(self, scaled: Floats) -> Floats:
         """Multipliers of the rows: change of the objective, in the form's own sense, for a unit of the row's side."""
         return scaled * self.row_scale / self.cost_scale
 
-    def reduced_costs(self, scaled: FloatArray) -> FloatArray:
+    def reduced_costs(self, scaled: Floats) -> Floats:
         """Reduced costs in the objective's units and sense."""
         return scaled / self.cost_scale
 
-    def objective(self, x: FloatArray) -> float:
+    def objective(self, x: Floats) -> float:
         """Objective of a point, in the form's own sense and units."""
         return float(self.form.c @ x) + self.form.c0
 
@@ -125,9 +123,9 @@ def condition(form: StandardForm, bears: Bearing) -> Conditioned:
     data = form.A.data.copy()
     scale = np.ones(m)
     is_privacy = np.zeros(m, dtype=bool)
-    tightened: list[IntArray] = []
+    tightened: list[Ints] = []
     names, largest = [], 0.0
-    parts: list[tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]] = []
+    parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for block in form.families:
         if block.log_ratio is None or block.left is None or block.right is None:
             continue
@@ -174,7 +172,7 @@ def _cost_scale(form: StandardForm) -> float:
     return scale if form.sense == "min" else -scale
 
 
-def _privacy_rows(log_ratio: FloatArray, bears: Bearing) -> tuple[FloatArray, FloatArray, FloatArray, Mask]:
+def _privacy_rows(log_ratio: Floats, bears: Bearing) -> tuple[Floats, Floats, Floats, Bools]:
     """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
     cap = bears.log_cap
     too_far, hopeless = log_ratio > cap, log_ratio < -cap
@@ -207,7 +205,7 @@ def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
 
 
 def _general_rows(
-    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, is_privacy: Mask, row_of: IntArray
+    form: StandardForm, bears: Bearing, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> None:
     """Scale rows that the solver would not bear by powers of two; drop entries too small to matter."""
     size = np.abs(data)
@@ -227,9 +225,7 @@ def _general_rows(
         _refuse_or_drop(form, bears, data, scale, live & wide[row_of], row_of)
 
 
-def _refuse_or_drop(
-    form: StandardForm, bears: Bearing, data: FloatArray, scale: FloatArray, live: Mask, row_of: IntArray
-) -> None:
+def _refuse_or_drop(form: StandardForm, bears: Bearing, data: Floats, scale: Floats, live: Bools, row_of: Ints) -> None:
     """Entries that a solver would drop in silence go where they cannot matter; else the row is refused."""
     columns = form.A.indices
     small = live & (np.abs(data) * scale[row_of] <= bears.smallest)
@@ -249,7 +245,7 @@ def _refuse_or_drop(
     data[harmless] = 0.0
 
 
-def dual_bound(form: StandardForm, duals: FloatArray) -> float:
+def dual_bound(form: StandardForm, duals: Floats) -> float:
     """Lagrangian bound on the objective from any multipliers, in doubles; infinite where it bounds nothing.
 
     Column bounds take up what the multipliers leave; columns without a finite one get one from equality rows of
@@ -269,7 +265,7 @@ def dual_bound(form: StandardForm, duals: FloatArray) -> float:
     return flip * least + form.c0
 
 
-def implied_bounds(form: StandardForm) -> tuple[FloatArray, FloatArray]:
+def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     """Column bounds, with upper ones from rows ``sum a x <= b`` of non-negative entries and columns."""
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A
@@ -284,7 +280,7 @@ def implied_bounds(form: StandardForm) -> tuple[FloatArray, FloatArray]:
     return lower, upper
 
 
-def tightening_cost(conditioned: Conditioned, duals: FloatArray, objective: float) -> float | None:
+def tightening_cost(conditioned: Conditioned, duals: Floats, objective: float) -> float | None:
     """Upper bound on what tightening added: objective less a bound on the problem before it.
 
     Two sets of multipliers are valid for the rows as they were meant: without those of the tightened rows, and with

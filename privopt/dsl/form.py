@@ -10,12 +10,12 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 from scipy import sparse
 
-from privopt.dsl.sets import IndexSet, IntArray
+from privopt.arrays import Floats, Ints
+from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
-__all__ = ["FamilyBlock", "FloatArray", "StandardForm", "VariableBlock", "locked"]
+__all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "locked"]
 
-FloatArray = NDArray[np.float64]
 FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
 
 
@@ -28,7 +28,7 @@ def locked(array: Any) -> Any:
     return array
 
 
-def _float_vector(value: Any) -> FloatArray:
+def _float_vector(value: Any) -> Floats:
     return locked(np.ascontiguousarray(value, dtype=np.float64))  # type: ignore[no-any-return]
 
 
@@ -69,11 +69,11 @@ class FamilyBlock:
     stop: int
     indices: tuple[str, ...] = ()
     sets: tuple[IndexSet, ...] = ()
-    positions: tuple[IntArray, ...] = ()
+    positions: tuple[Ints, ...] = ()
     kind: FamilyKind = "rows"
-    log_ratio: FloatArray | None = None
-    left: IntArray | None = None
-    right: IntArray | None = None
+    log_ratio: Floats | None = None
+    left: Ints | None = None
+    right: Ints | None = None
     row_names: tuple[Hashable, ...] | None = None
 
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class FamilyBlock:
         names = self.indices if len(self.indices) == len(label) else ("row",) * len(label)
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
-    def rows(self, labels: Sequence[Hashable]) -> IntArray:
+    def rows(self, labels: Sequence[Hashable]) -> Ints:
         """Rows (from the start of the family) with these labels; ModelError where there are none."""
         if self.row_names is not None or not self.indices:
             found = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
@@ -165,14 +165,14 @@ class StandardForm:
         variables: what the columns are, in order.
     """
 
-    c: FloatArray = field(converter=_float_vector)
+    c: Floats = field(converter=_float_vector)
     c0: float = 0.0
     sense: Literal["min", "max"] = "min"
     A: Any = field(converter=_matrix)
-    row_lower: FloatArray = field(converter=_float_vector)
-    row_upper: FloatArray = field(converter=_float_vector)
-    col_lower: FloatArray = field(converter=_float_vector)
-    col_upper: FloatArray = field(converter=_float_vector)
+    row_lower: Floats = field(converter=_float_vector)
+    row_upper: Floats = field(converter=_float_vector)
+    col_lower: Floats = field(converter=_float_vector)
+    col_upper: Floats = field(converter=_float_vector)
     integrality: NDArray[np.uint8] = field(converter=_flags)
     families: tuple[FamilyBlock, ...] = ()
     variables: tuple[VariableBlock, ...] = ()

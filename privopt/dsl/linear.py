@@ -13,14 +13,13 @@ import numpy as np
 import sympy
 from attrs import evolve, frozen
 
-from privopt.dsl.form import FloatArray
-from privopt.dsl.sets import IntArray
+from privopt.arrays import Floats, Ints
 from privopt.dsl.symbols import Access, Index, Param, Restriction, Total, Variable
 from privopt.errors import ModelError
 
 __all__ = ["Binding", "Coefficient", "Eq", "Ge", "Le", "Term", "as_expression", "linear_terms", "restrict", "total"]
 
-Places = Mapping[Index, IntArray]
+Places = Mapping[Index, Ints]
 
 
 def as_expression(value: Any) -> sympy.Expr:
@@ -55,7 +54,7 @@ def _one_column(value: Any) -> list[Any]:
     return [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in value]
 
 
-def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], tuple[IntArray, ...]]:
+def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
     """Read index tuples.
 
     Args:
@@ -254,7 +253,7 @@ class Coefficient:
             else sympy.lambdify(list(stand_ins.values()), body, modules="numpy", cse=False)
         )
 
-    def __call__(self, places: Places, size: int) -> FloatArray:
+    def __call__(self, places: Places, size: int) -> Floats:
         """Values for ``size`` index tuples, given as one integer array an index."""
         if self._constant is not None or self._function is None:
             return np.full(size, self._constant, dtype=np.float64)
@@ -264,13 +263,13 @@ class Coefficient:
         return np.ascontiguousarray(np.broadcast_to(np.asarray(found, dtype=np.float64), (size,)))
 
 
-def param_values(access: Any, places: Places, size: int, where: str) -> FloatArray:
+def param_values(access: Any, places: Places, size: int, where: str) -> Floats:
     """Values of one param access, shape (size,)."""
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
     axes = access.base.axes(len(access.indices))
     arrays = [index_values(x, s, places, size, f"{where}: {access}") for x, s in zip(access.indices, axes, strict=True)]
-    found: FloatArray = access.base.values(*arrays)
+    found: Floats = access.base.values(*arrays)
     if np.isnan(found).any():
         at = int(np.flatnonzero(np.isnan(found))[0])
         label = ", ".join(repr(s.labels[int(a[at])]) for s, a in zip(axes, arrays, strict=True))
@@ -278,7 +277,7 @@ def param_values(access: Any, places: Places, size: int, where: str) -> FloatArr
     return found
 
 
-def index_values(expression: Any, index_set: Any, places: Places, size: int, where: str) -> IntArray:
+def index_values(expression: Any, index_set: Any, places: Places, size: int, where: str) -> Ints:
     """Places that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
     if isinstance(expression, Index):
         return places[expression]

@@ -9,9 +9,9 @@ import numpy as np
 import sympy
 from attrs import field, frozen
 
-from privopt.dsl.form import FamilyKind, FloatArray, VariableBlock
+from privopt.arrays import Floats, Ints
+from privopt.dsl.form import FamilyKind, VariableBlock
 from privopt.dsl.linear import Term, as_expression, free_indices, linear_terms, restrict, split_exponential
-from privopt.dsl.sets import IntArray
 from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
 
@@ -64,7 +64,7 @@ class Family:
     operator: str
     forall: tuple[Index, ...] = ()
     restricted: tuple[Index, ...] = ()
-    tuples: tuple[IntArray, ...] = ()
+    tuples: tuple[Ints, ...] = ()
     kind: FamilyKind = "rows"
     privacy: bool | None = None
     switch: tuple[Term, ...] = ()
@@ -76,11 +76,11 @@ class Block:
 
     name: str
     matrix: Any
-    lower: FloatArray
-    upper: FloatArray
-    columns: IntArray
+    lower: Floats
+    upper: Floats
+    columns: Ints
     labels: tuple[Hashable, ...] | None = None
-    log_ratio: FloatArray | None = None
+    log_ratio: Floats | None = None
     kind: FamilyKind = field(default="block")
 
 
@@ -131,7 +131,7 @@ def family(
     terms, operator = _relation(row, place)
     _check_indices(place, [*terms, *switch], indices)
     restricted: tuple[Index, ...] = ()
-    tuples: tuple[IntArray, ...] = ()
+    tuples: tuple[Ints, ...] = ()
     if where is not None:
         try:
             restricted, tuples = restrict(indices, where)
@@ -192,7 +192,7 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 def piecewise_lines(
     name: str, shape: tuple[int, ...], breakpoints: Any, values: Any, slopes: Any, start: Any
-) -> tuple[FloatArray, FloatArray, str]:
+) -> tuple[Floats, Floats, str]:
     """Lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
 
     Returns:

@@ -8,12 +8,13 @@ from typing import Any, Literal
 import numpy as np
 from scipy import sparse
 
+from privopt.arrays import Floats, Ints
 from privopt.dsl import show
 from privopt.dsl.compile import compile_model
-from privopt.dsl.form import FloatArray, StandardForm
+from privopt.dsl.form import StandardForm
 from privopt.dsl.linear import Eq, Ge, Le, Term, as_expression, linear_terms
 from privopt.dsl.lowering import Block, Family, family, piecewise_lines
-from privopt.dsl.sets import IndexSet, IntArray
+from privopt.dsl.sets import IndexSet
 from privopt.dsl.solution import Solution, solve_form
 from privopt.dsl.symbols import Index, Param, Variable
 from privopt.errors import ModelError
@@ -102,7 +103,7 @@ class Model:
                 whose = f"model {other}" if other != self.name else f"another model called {other}"
                 raise ModelError(f"{where}: variable {variable.name} is of {whose}, wanted one of model {self.name}")
 
-    def _bound(self, name: str, side: str, value: Any, made: Variable) -> FloatArray:
+    def _bound(self, name: str, side: str, value: Any, made: Variable) -> Floats:
         try:
             found = np.broadcast_to(np.asarray(value, dtype=np.float64), made.shape).ravel().copy()
         except ValueError:
@@ -225,7 +226,7 @@ class Model:
         name: str,
         matrix: Any,
         *,
-        columns: Variable | Sequence[Variable] | IntArray,
+        columns: Variable | Sequence[Variable] | Ints,
         lower: Any = -np.inf,
         upper: Any = np.inf,
         labels: Sequence[Hashable] | None = None,

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt.errors import ModelError
 
-__all__ = ["IndexSet", "IntArray"]
-
-IntArray = NDArray[np.int64]
+__all__ = ["IndexSet", "Ints"]
 
 
 def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
@@ -69,7 +67,7 @@ class IndexSet:
             raise ModelError(f"index set {self.name} has no element {label!r}")
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
-    def positions(self, values: Any) -> IntArray:
+    def positions(self, values: Any) -> Ints:
         """Places of many elements.
 
         Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sympy
 
-from privopt.dsl.form import FloatArray
+from privopt.arrays import Floats
 from privopt.dsl.lowering import Block, Family, Implication, relation_text
 from privopt.dsl.symbols import Index, Variable
 
@@ -31,7 +31,7 @@ def _quantifier(family: Family, name: Any, belongs: str) -> str:
     return ", ".join(parts)
 
 
-def _span(value: FloatArray) -> str | None:
+def _span(value: Floats) -> str | None:
     """One number where all bounds agree, "..." where they differ, None where there are none."""
     if value.size == 0 or not np.isfinite(value).any():
         return None

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats
 from privopt.dsl.condition import Tightening
-from privopt.dsl.form import FloatArray, StandardForm, locked
+from privopt.dsl.form import StandardForm, locked
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
 
@@ -50,11 +51,11 @@ class Solution:
 
     form: StandardForm
     status: str
-    x: FloatArray
+    x: Floats
     objective: float
     bound: float | None
-    duals: FloatArray | None
-    reduced: FloatArray | None
+    duals: Floats | None
+    reduced: Floats | None
     seconds: float
     iterations: int
     solver: str
@@ -84,12 +85,12 @@ class Solution:
         found = own[block.rows(labels)]
         return float(found[0]) if len(found) == 1 else locked(found)
 
-    def _known(self, values: FloatArray | None, what: str) -> FloatArray:
+    def _known(self, values: Floats | None, what: str) -> Floats:
         if values is None:
             raise UsageError(f"no {what}: {self.solver} gives them for optimal models without integer variables only")
         return values
 
-    def _columns(self, values: FloatArray, name: str, labels: Sequence[Hashable] | None) -> Any:
+    def _columns(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
         block = self.form.variable(name)
         own = values[block.start : block.stop]
         if labels is not None:

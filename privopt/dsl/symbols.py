@@ -9,8 +9,9 @@ import numpy as np
 import sympy
 from sympy.utilities.iterables import NotIterable
 
-from privopt.dsl.form import FloatArray, locked
-from privopt.dsl.sets import IndexSet, IntArray
+from privopt.arrays import Floats, Ints
+from privopt.dsl.form import locked
+from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
 __all__ = ["Access", "Index", "IndexSet", "Param", "Restriction", "Total", "Variable"]
@@ -108,8 +109,8 @@ class Variable(_Indexable):
 
     owner: Any
     start: int
-    lower: FloatArray
-    upper: FloatArray
+    lower: Floats
+    upper: Floats
     integer: bool
 
     def __new__(cls, name: str, sets: tuple[IndexSet, ...]) -> Variable:
@@ -123,7 +124,7 @@ class Variable(_Indexable):
         """Number of columns."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def columns(self, *positions: IntArray) -> IntArray:
+    def columns(self, *positions: Ints) -> Ints:
         """Columns of the model at places (one integer array an index), or all of them in order."""
         if not positions:
             return np.arange(self.start, self.start + self.size)
@@ -142,7 +143,7 @@ class Param(_Indexable):
         source: array of that shape, or a callable that maps one integer array an index to an array.
     """
 
-    source: FloatArray | Source
+    source: Floats | Source
     declared: bool
 
     def __new__(cls, name: str, sets: tuple[IndexSet, ...] | None, source: Any) -> Param:
@@ -182,7 +183,7 @@ class Param(_Indexable):
     def _fits(self, given: IndexSet, wanted: IndexSet) -> bool:
         return given.same_as(wanted) if self.declared else len(wanted) in (len(given), _ANY)
 
-    def values(self, *positions: IntArray) -> FloatArray:
+    def values(self, *positions: Ints) -> Floats:
         """Values at places: one integer array an index, all of one shape."""
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
@@ -237,9 +238,9 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
     """
 
     indices: tuple[Index, ...]
-    positions: tuple[IntArray, ...]
+    positions: tuple[Ints, ...]
 
-    def __new__(cls, indices: tuple[Index, ...], positions: tuple[IntArray, ...]) -> Restriction:
+    def __new__(cls, indices: tuple[Index, ...], positions: tuple[Ints, ...]) -> Restriction:
         """Make a new restriction of ``indices`` to the tuples given by ``positions``."""
         made: Restriction = sympy.Dummy.__new__(cls, "T")
         made.indices, made.positions = indices, positions

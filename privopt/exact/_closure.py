@@ -10,15 +10,13 @@ from __future__ import annotations
 import numba
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
 from privopt.execution import Executor
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Pairs times outputs below which an executor is left alone: workers would take longer to start.
 WORTH_SENDING = 50_000_000

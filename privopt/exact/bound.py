@@ -23,8 +23,8 @@ from typing import Protocol, runtime_checkable
 import numba
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
@@ -32,8 +32,6 @@ from privopt.execution import Executor, serial
 
 __all__ = ["Block", "Blocks", "Multipliers", "lower_bound"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
+
+from privopt.arrays import Floats
 
 __all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "two_product", "two_sum"]
 
-Floats = NDArray[np.float64]
 
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
 KERNEL_ERROR = 2.0**-80

@@ -15,17 +15,14 @@ from fractions import Fraction
 import numba
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds, exp_fixed, float_up
 from privopt.execution import Executor, spans
 
 __all__ = ["TOTAL", "Failure", "Measured", "MeasuredBudget", "certify", "certify_additive", "check_pairs"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Weights = NDArray[np.uint64]
 
 #: What every row of weights sums to.
 TOTAL = 1 << 63
@@ -112,7 +109,7 @@ def _greatest_ratios(values, reciprocals, first, second, greatest):  # type: ign
         greatest[p] = top
 
 
-def _ratios_of_block(weights: Weights, first: Ints, second: Ints) -> Floats:
+def _ratios_of_block(weights: Unsigned, first: Ints, second: Ints) -> Floats:
     """Greatest ratio of each pair over all columns, in doubles, short of the truth by less than 2**-50 relative."""
     greatest = np.ones(first.size)
     for start in range(0, weights.shape[1], _COLUMNS):
@@ -141,7 +138,7 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
     return pairs, distances
 
 
-def _wrong_rows(weights: Weights) -> Ints:
+def _wrong_rows(weights: Unsigned) -> Ints:
     """Rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
     high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
     low = (weights & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
@@ -168,7 +165,7 @@ def _at_most(left: int, right: int, exponent: Fraction) -> bool:
         bits *= 2
 
 
-def _decide_pair(left: Weights, right: Weights, exponent: Fraction, lower: float) -> tuple[list[int], int]:
+def _decide_pair(left: Unsigned, right: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
     """Columns of one pair that fail, and how many inequalities needed exact integers."""
     if exponent == 0:
         return np.flatnonzero(left != right).tolist(), left.size
@@ -182,7 +179,7 @@ def _decide_pair(left: Weights, right: Weights, exponent: Fraction, lower: float
     return failing, len(open_)
 
 
-def _log_ratio_up(left: Weights, right: Weights, distance: float) -> float:
+def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
     """The greatest |log w_ik / w_jk| / d of one pair, rounded up; weights are 0 together or not at all."""
     import flint
 
@@ -205,7 +202,7 @@ def _log_ratio_up(left: Weights, right: Weights, distance: float) -> float:
     return float_up(Fraction(int(mantissa)) * Fraction(2) ** int(power))
 
 
-def _verified_worst(weights: Weights, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
+def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
     """A double v with ratio <= exp(v d) proved for every pair, at the greatest log ratio / distance or just above."""
     room = ratios * ROOM
     with np.errstate(over="ignore"):
@@ -226,7 +223,7 @@ def _verified_worst(weights: Weights, pairs: Ints, distances: Floats, ratios: Fl
 
 
 def certify(
-    weights: Weights,
+    weights: Unsigned,
     pairs: Ints,
     distances: Floats,
     epsilon: Fraction,
@@ -292,12 +289,12 @@ def certify(
     )
 
 
-def _oriented(weights: Weights, i: int, j: int, k: int) -> Failure:
+def _oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
     """The failing inequality with its greater side first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
-def _measure(weights: Weights, pairs: Ints, executor: Executor | None, block: int) -> Floats:
+def _measure(weights: Unsigned, pairs: Ints, executor: Executor | None, block: int) -> Floats:
     first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     if executor is None or len(pairs) * weights.shape[1] < WORTH_SENDING:
         return _ratios_of_block(weights, first, second)
@@ -311,7 +308,7 @@ def _measure(weights: Weights, pairs: Ints, executor: Executor | None, block: in
 
 
 def _worst(
-    weights: Weights, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
+    weights: Unsigned, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
     """The greatest log ratio / distance, rounded up, and its pair."""
     if not len(pairs):

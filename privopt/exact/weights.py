@@ -27,6 +27,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
 from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
@@ -34,9 +35,6 @@ from privopt.execution import Executor
 
 __all__ = ["Repaired", "repair"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Weights = NDArray[np.uint64]
 Progress = Callable[[str], object]
 
 #: Records nearer than this (eps d) get equal rows: the first where all goes well, the others where the noise of the
@@ -65,7 +63,7 @@ class Repaired:
         loss_after: the same of the weights.
     """
 
-    weights: Weights = field(repr=False)
+    weights: Unsigned = field(repr=False)
     tau: float
     merged: int
     measured: Measured
@@ -315,7 +313,7 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     return _over(z, z.sum(axis=1)), float((deficits / scale[graph.labels]).max())
 
 
-def _to_integers(z: Floats, graph: Graph, tau: float, executor: Executor | None) -> Weights:
+def _to_integers(z: Floats, graph: Graph, tau: float, executor: Executor | None) -> Unsigned:
     """Integers with rows of exactly 2**63 that satisfy the rows of privacy between themselves."""
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
@@ -331,7 +329,7 @@ def _to_integers(z: Floats, graph: Graph, tau: float, executor: Executor | None)
     return weights
 
 
-def _give(row: Weights, missing: int) -> None:
+def _give(row: Unsigned, missing: int) -> None:
     """Add ``missing`` units (or take them, where negative) to the row's greatest entries, in proportion."""
     greatest = int(row.argmax())
     large = np.flatnonzero(row >= row[greatest] // np.uint64(16))

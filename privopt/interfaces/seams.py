@@ -14,9 +14,8 @@ from privopt.errors import ModelError, UsageError
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
 
 if TYPE_CHECKING:
+    from privopt.arrays import Floats, Ints
     from privopt.dsl import Model, StandardForm
-    from privopt.dsl.form import FloatArray
-    from privopt.dsl.sets import IntArray
     from privopt.execution import Executor
     from privopt.interfaces.work import SolveContext
 
@@ -145,10 +144,10 @@ class Decomposed:
     """
 
     status: str
-    x: FloatArray
+    x: Floats
     objective: float
     bound: float | None = None
-    duals: FloatArray | None = None
+    duals: Floats | None = None
     rounds: int = 0
     trajectory: tuple[tuple[float, float, float], ...] = ()
     details: Mapping[str, Any] = field(factory=dict)
@@ -177,9 +176,7 @@ class Decomposer(ABC):
     """
 
     @abstractmethod
-    def solve(
-        self, form: StandardForm, blocks: Sequence[Sequence[int] | IntArray], context: SolveContext
-    ) -> Decomposed:
+    def solve(self, form: StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext) -> Decomposed:
         """Solve a form whose columns outside ``blocks`` are complicating.
 
         Args:

@@ -12,6 +12,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 
 __all__ = [
@@ -25,8 +26,6 @@ __all__ = [
     "violations",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 #: Pairs (B, 2) and their distances (B,).
 PairBlock = tuple[Ints, Floats]
 

@@ -7,20 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.metric.space.exact_paths import jit
-from privopt.metric.space.geometry import FloatArray, Metric
+from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import limited, read_only
 
 __all__ = ["distance_loss", "normalised", "travel_cost"]
 
 
-def distance_loss(metric: Metric) -> FloatArray:
+def distance_loss(metric: Metric) -> Floats:
     """c_ik = d(record i, output k), (N, K), in the metric's unit."""
     return read_only(metric.to_outputs().copy())
 
 
-def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> FloatArray:
+def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
     """Weights of targets as shares q_l that add up to 1.
 
     Raises:
@@ -43,7 +44,7 @@ def travel_cost(
     weights: npt.ArrayLike,
     *,
     source: str = "utility.targets",
-) -> FloatArray:
+) -> Floats:
     """c_ik = sum_l q_l |tc_il - tc_kl|: how far off the travel to a target is estimated, on average.
 
     Along one-way roads tc_il is the travel from i to target l (`privopt.metric.space.roads.travel_to_targets`).

@@ -11,6 +11,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["MetricData", "load"]
 
 T = TypeVar("T")
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ONE: Final = 1e-6
 """How far the sum of a prior may lie from 1 before it is taken for a fault."""

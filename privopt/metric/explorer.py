@@ -13,11 +13,11 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.run.report.page import Section, script_json
 
 __all__ = ["Explored", "explorer", "fits"]
 
-Floats = NDArray[np.float64]
 
 STEPS: Final = 255
 """A probability is shown in steps: its share of the row's greatest, on a root scale, in one byte."""

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, SOFT, axes_of, themed
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Layout", "beside", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 
-Floats = NDArray[np.float64]
 
 EARTH_KM: Final = 6371.0
 WORK: Final = 3e8

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from attrs import frozen
 
+from privopt.arrays import Floats
 from privopt.declare.schema import File, key, positive
 from privopt.metric.space.geometry import Metric
-from privopt.metric.space.places import FloatArray, Space
+from privopt.metric.space.places import Space
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -111,7 +112,7 @@ class LossKind(ABC):
         return cls
 
     @abstractmethod
-    def cost(self, spaces: Spaces) -> FloatArray:
+    def cost(self, spaces: Spaces) -> Floats:
         """(N, K) loss of releasing output k for record i, not yet weighted by the prior.
 
         Raises:

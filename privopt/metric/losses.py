@@ -10,6 +10,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CostMatrix", "DistanceLoss", "ExpectedLoss", "TravelCost", "costs_of"]
 
-Floats = NDArray[np.float64]
-
 
 @frozen(kw_only=True, eq=False)
 class ExpectedLoss(UtilityLoss[MatrixRelease]):
@@ -39,7 +38,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         unit: of the loss, e.g. ``"km"``.
     """
 
-    weighted: NDArray[np.float64]
+    weighted: Floats
     unit: str = field(default="")
 
     @classmethod

@@ -20,8 +20,8 @@ from typing import Any, Final
 import hypothesis
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.backends import Backend, Outcome, Result, get
 from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
@@ -31,8 +31,6 @@ from privopt.testing.runner import CheckResult
 from privopt.testing.under_trial import fingerprint, told
 
 __all__ = ["BACKEND_CHECKS", "check_backend"]
-
-Floats = NDArray[np.float64]
 
 
 def _optimal(backend: Backend, form: StandardForm) -> tuple[Result, Floats]:

@@ -10,8 +10,8 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
 from privopt.errors import PrivoptError
 from privopt.testing.efforts import Effort
@@ -22,8 +22,6 @@ __all__ = ["NEAR", "FoundError", "fail", "kkt_faults", "linear_programs", "split
 
 NEAR: Final = 1e-6
 """Room for a solver's own tolerances, relative to the numbers at hand, which are all small."""
-
-Floats = NDArray[np.float64]
 
 
 @st.composite

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMS", "TiedForm", "const_opt_model", "solve_const_opt", "tied_form"]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 FORMS = ("full", "half")
 _CLOSE = 1e-9  # relative excess over the triangle inequality that rounding explains
@@ -54,25 +53,23 @@ class TiedForm:
     """
 
     free: npt.NDArray[np.bool_]
-    exponents: FloatArray
-    above: FloatArray
-    below: FloatArray
-    rows: IntArray
+    exponents: Floats
+    above: Floats
+    below: Floats
+    rows: Ints
 
     @property
-    def forms(self) -> FloatArray:
+    def forms(self) -> Floats:
         """(F, N, K) g_fik, 0 where the entry is free."""
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
-    def matrix(self, z: FloatArray, weights: FloatArray) -> FloatArray:
+    def matrix(self, z: Floats, weights: Floats) -> Floats:
         """The mechanism (N, K) from free entries z (N, K) and weights (F, K)."""
-        tied: FloatArray = np.einsum("fk,fik->ik", weights, self.forms)
+        tied: Floats = np.einsum("fk,fik->ik", weights, self.forms)
         return np.where(self.free, np.maximum(z, 0.0), tied)
 
 
-def tied_form(
-    distances: FloatArray, epsilon: float, radius: float, pairs: IntArray, pair_distances: FloatArray
-) -> TiedForm:
+def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pair_distances: Floats) -> TiedForm:
     """What const-opt leaves free, how the rest is tied, and the rows that are left.
 
     Args:
@@ -166,7 +163,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     )
 
 
-def _exponents(d: FloatArray, epsilon: float) -> FloatArray:
+def _exponents(d: Floats, epsilon: float) -> Floats:
     full = -epsilon * d
     half = 0.5 * full
     top = half.max(axis=1, keepdims=True)
@@ -174,7 +171,7 @@ def _exponents(d: FloatArray, epsilon: float) -> FloatArray:
     return np.stack([full, share])
 
 
-def _triangle(d: FloatArray, pairs: IntArray, lengths: FloatArray) -> FloatArray:
+def _triangle(d: Floats, pairs: Ints, lengths: Floats) -> Floats:
     """The greatest table of at most d with |d_ik - d_jk| <= d_ij for every pair."""
     step = max(1, _BLOCK // d.shape[1])
     for start in range(0, len(pairs), step):
@@ -188,7 +185,7 @@ def _triangle(d: FloatArray, pairs: IntArray, lengths: FloatArray) -> FloatArray
     return d
 
 
-def _shortest_ways(d: FloatArray, pairs: IntArray, lengths: FloatArray) -> FloatArray:
+def _shortest_ways(d: Floats, pairs: Ints, lengths: Floats) -> Floats:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

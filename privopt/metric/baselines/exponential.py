@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 
 __all__ = ["exponential"]
 
-FloatArray = npt.NDArray[np.float64]
 
-
-def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "distance") -> FloatArray:
+def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "distance") -> Floats:
     """z_ik proportional to exp(-epsilon d_ik / 2).
 
     One half of epsilon goes to the entries, one half to the rows' sums: where |d_ik - d_jk| <= d_ij
@@ -44,5 +43,5 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "dist
     if faults:
         raise InputError(faults)
     weights = np.exp((-0.5 * epsilon) * (d - nearest))
-    shares: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
     return shares

@@ -19,11 +19,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 
 __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
-FloatArray = npt.NDArray[np.float64]
 
 _EARTH_RADIUS_KM = 6371.0
 _NOTHING = 745.0  # exp(-745) is the last above 0
@@ -34,13 +34,13 @@ class _Places(Protocol):
     def kind(self) -> str: ...
 
     @property
-    def coordinates(self) -> FloatArray | None: ...
+    def coordinates(self) -> Floats | None: ...
 
     @property
     def source(self) -> str: ...
 
 
-def planar_laplace(records: _Places, outputs: _Places, epsilon: float) -> FloatArray:
+def planar_laplace(records: _Places, outputs: _Places, epsilon: float) -> Floats:
     """Probability of each output, given each record.
 
     Args:
@@ -78,13 +78,13 @@ def planar_laplace(records: _Places, outputs: _Places, epsilon: float) -> FloatA
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
     corners, start = voronoi_cells(sites, far=extent + (_NOTHING + 60.0) / epsilon)
-    mass: FloatArray = np.maximum(_masses(x, sites, corners, start, epsilon, _rules()), 0.0)
+    mass: Floats = np.maximum(_masses(x, sites, corners, start, epsilon, _rules()), 0.0)
     mass /= mass.sum(axis=1, keepdims=True)
-    shared: FloatArray = mass[:, member] / sharers[member]
+    shared: Floats = mass[:, member] / sharers[member]
     return shared
 
 
-def _rules() -> FloatArray:
+def _rules() -> Floats:
     """Gauss-Legendre rules of 8, 12 and 16 points: their number, nodes, weights, (3, 3, 16)."""
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
@@ -93,7 +93,7 @@ def _rules() -> FloatArray:
     return rules
 
 
-def project(points: npt.ArrayLike) -> FloatArray:
+def project(points: npt.ArrayLike) -> Floats:
     """Azimuthal equidistant projection of (lat, lon) in degrees from their centre, (N, 2) in km."""
     lat, lon = np.radians(np.asarray(points, dtype=np.float64)).T
     centre = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]).mean(axis=1)
@@ -103,11 +103,11 @@ def project(points: npt.ArrayLike) -> FloatArray:
     east = np.cos(lat) * np.sin(lon - lon0)
     north = np.sin(lat - lat0) + 2 * math.sin(lat0) * np.cos(lat) * np.sin((lon - lon0) / 2) ** 2
     scale = np.divide(angle, np.hypot(east, north), out=np.ones_like(angle), where=angle > 0)
-    plane: FloatArray = np.column_stack([east, north]) * (scale * _EARTH_RADIUS_KM)[:, None]
+    plane: Floats = np.column_stack([east, north]) * (scale * _EARTH_RADIUS_KM)[:, None]
     return plane
 
 
-def voronoi_cells(sites: FloatArray, far: float) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Voronoi cells of distinct sites, cut off at squares of half side `far` around each site.
 
     Args:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from privopt.metric.optimal.auto import solve
-from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Multipliers, Progress, Solution, dual_bound
 
-__all__ = ["Array", "Instance", "Multipliers", "Progress", "Solution", "dual_bound", "solve"]
+__all__ = ["Instance", "Multipliers", "Progress", "Solution", "dual_bound", "solve"]

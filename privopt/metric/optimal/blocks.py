@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt.metric.optimal.arrays import Arrays
 from privopt.metric.optimal.instance import Instance
 
 __all__ = ["Factors", "Layout", "factorise", "make_layout"]
-
-Index = NDArray[np.int64]
 
 
 @frozen(kw_only=True, eq=False)
@@ -35,14 +33,14 @@ class Layout:
         upper, lower: ``(P,)`` places of each pair's two entries (equal between two blocks).
     """
 
-    order: Index
-    bounds: Index
-    diagonal: Index
-    below: Index
+    order: Ints
+    bounds: Ints
+    diagonal: Ints
+    below: Ints
     size: int
-    record: Index
-    upper: Index
-    lower: Index
+    record: Ints
+    upper: Ints
+    lower: Ints
 
     @property
     def blocks(self) -> int:
@@ -60,7 +58,7 @@ class Layout:
         return float((width**2).sum() * self.bounds[-1])
 
 
-def _candidate_orders(instance: Instance) -> list[Index]:
+def _candidate_orders(instance: Instance) -> list[Ints]:
     n = instance.records
     orders = [np.arange(n)]
     if len(instance.pairs) > n * (n - 1) // 4:
@@ -80,7 +78,7 @@ def _candidate_orders(instance: Instance) -> list[Index]:
     return orders
 
 
-def _bounds(instance: Instance, order: Index) -> Index:
+def _bounds(instance: Instance, order: Ints) -> Ints:
     """Cheapest blocks for an order such that every pair lies in one block or in two that follow."""
     n = instance.records
     place = np.empty(n, dtype=np.int64)

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from attrs import evolve
 
+from privopt.arrays import Floats
 from privopt.errors import SolverError
-from privopt.metric.optimal.instance import Array, Instance, Multipliers, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Multipliers, Solution, dual_bound
 from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.star import Star, kernel_of, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
@@ -80,7 +81,7 @@ def _bounded(instance: Instance, symmetry: Symmetry, star: Star, answer: Solutio
     return evolve(answer, lower_bound=min(bound, answer.objective), multipliers=multipliers)
 
 
-def _calibrated(instance: Instance, kernel: Array, until: float) -> tuple[Array, float]:
+def _calibrated(instance: Instance, kernel: Floats, until: float) -> tuple[Floats, float]:
     """The mechanism, and its rate as a share of epsilon."""
     i, j = instance.pairs.T
     lengths = instance.lengths
@@ -110,7 +111,7 @@ def _calibrated(instance: Instance, kernel: Array, until: float) -> tuple[Array,
     return z, rate
 
 
-def positive_weights(kernel: Array) -> Array:
+def positive_weights(kernel: Floats) -> Floats:
     """x >= 0 with kernel x near 1: columns are dropped until the others' weights are positive.
 
     Raises:
@@ -127,15 +128,15 @@ def positive_weights(kernel: Array) -> Array:
     return np.full(len(kernel), 1.0 / len(kernel))
 
 
-def solve_ones(kernel: Array) -> Array:
+def solve_ones(kernel: Floats) -> Floats:
     """x with kernel x = 1, for a symmetric kernel: conjugate gradients while they converge fast, else a factor.
 
     Raises:
         SolverError: the kernel is singular.
     """
-    x: Array = np.zeros(len(kernel))
-    r: Array = np.ones(len(kernel))
-    p: Array = r.copy()
+    x: Floats = np.zeros(len(kernel))
+    r: Floats = np.ones(len(kernel))
+    p: Floats = r.copy()
     rr = float(r @ r)
     for _ in range(200):
         q = kernel @ p

@@ -13,8 +13,9 @@ import time
 import numpy as np
 from attrs import define
 
+from privopt.arrays import Floats
 from privopt.errors import StoppedError
-from privopt.metric.optimal.instance import Array, Instance, Progress, Solution
+from privopt.metric.optimal.instance import Instance, Progress, Solution
 from privopt.metric.optimal.paths import Graph, make_graph
 from privopt.metric.optimal.pricing import Trees
 from privopt.metric.optimal.rays import Mixture
@@ -28,7 +29,7 @@ SOFTER = (0.5,)
 """Shares of epsilon whose kernels are seeds beside the star's own."""
 
 
-def _seeds(instance: Instance, symmetry: Symmetry, kernel: Array) -> Array:
+def _seeds(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
     """The star's rays moved to where they serve a representative output, softer ones, and the flat ray."""
     few = kernel[np.unique(symmetry.records.min(axis=0))]
     serves = (few @ instance.cost).argmin(axis=1)
@@ -43,11 +44,11 @@ class _Best:
 
     lower: float
     upper: float
-    y: Array
+    y: Floats
     trees: Trees
-    z: Array
+    z: Floats
 
-    def raise_bound(self, bound: float, y: Array, trees: Trees) -> bool:
+    def raise_bound(self, bound: float, y: Floats, trees: Trees) -> bool:
         if bound <= self.lower:
             return False
         self.lower, self.y = bound, y

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from privopt.metric.optimal.instance import Array, Instance, Multipliers
+from privopt.arrays import Floats
+from privopt.metric.optimal.instance import Instance, Multipliers
 from privopt.metric.optimal.paths import Graph
 from privopt.metric.optimal.pricing import Trees, flow
 
@@ -44,10 +45,10 @@ def _flows(cost: Any, y: Any, true: Any, low: Any, pair: Any, parents: Any, entr
                 backward[p, k] = f
 
 
-def tree_multipliers(instance: Instance, graph: Graph, y: Array, candidates: Sequence[Trees]) -> Multipliers:
+def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
     """Multipliers of all outputs from the better of their trees, computed block by block when asked for."""
 
-    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+    def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
         step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
         low = np.array(instance.pairs[:, 0])
         for k0 in range(0, instance.outputs, step):

@@ -15,11 +15,11 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 
-__all__ = ["Array", "Instance", "Multipliers", "Progress", "Solution", "dual_bound"]
+__all__ = ["Floats", "Instance", "Multipliers", "Progress", "Solution", "dual_bound"]
 
-Array = NDArray[np.float64]
 Progress = Callable[[float, float, int, str], None]
 
 
@@ -31,11 +31,11 @@ def _fixed(value: Any, dtype: type) -> Any:
     return array
 
 
-def _floats(value: Any) -> Array:
+def _floats(value: Any) -> Floats:
     return np.asarray(_fixed(value, np.float64))
 
 
-def _optional_floats(value: Any) -> Array | None:
+def _optional_floats(value: Any) -> Floats | None:
     return None if value is None else _floats(value)
 
 
@@ -58,11 +58,11 @@ class Instance:
         InputError: sizes that do not fit, indices out of range, numbers that are not finite.
     """
 
-    cost: Array = field(converter=_floats)
+    cost: Floats = field(converter=_floats)
     pairs: NDArray[np.int64] = field(converter=_integers)
-    distances: Array = field(converter=_floats)
+    distances: Floats = field(converter=_floats)
     epsilon: float = field(converter=float)
-    coordinates: Array | None = field(default=None, converter=_optional_floats)
+    coordinates: Floats | None = field(default=None, converter=_optional_floats)
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._faults())
@@ -108,7 +108,7 @@ class Instance:
         return int(self.cost.shape[1])
 
     @property
-    def lengths(self) -> Array:
+    def lengths(self) -> Floats:
         """Log-ratios allowed on the pairs: ``epsilon * distances``."""
         return self.epsilon * self.distances
 
@@ -117,7 +117,7 @@ class Instance:
         noise = 1e-14 * self.records * float(np.abs(self.cost).max())
         return loss - bound <= max(gap * abs(loss), noise)
 
-    def loss(self, z: Array) -> float:
+    def loss(self, z: Floats) -> float:
         """Expected loss of a mechanism ``z`` of the shape of ``cost``."""
         return float(np.vdot(self.cost, z))
 
@@ -134,10 +134,10 @@ class Multipliers:
             ``(P, k1 - k0)``, covering all outputs in order.
     """
 
-    blocks: Callable[[], Iterator[tuple[int, int, Array, Array]]]
+    blocks: Callable[[], Iterator[tuple[int, int, Floats, Floats]]]
 
     @classmethod
-    def whole(cls, forward: Array, backward: Array) -> Multipliers:
+    def whole(cls, forward: Floats, backward: Floats) -> Multipliers:
         """Wrap two arrays of shape ``(P, K)``."""
         return cls(blocks=lambda: iter([(0, forward.shape[1], forward, backward)]))
 
@@ -145,7 +145,7 @@ class Multipliers:
     def zero(cls, pairs: int, outputs: int) -> Multipliers:
         """All 0: they prove every record's cheapest output."""
 
-        def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
             step = max(1, min(outputs, 4_000_000 // max(1, pairs)))
             for k0 in range(0, outputs, step):
                 zero = np.zeros((pairs, min(step, outputs - k0)))
@@ -153,7 +153,7 @@ class Multipliers:
 
         return cls(blocks=blocks)
 
-    def arrays(self, instance: Instance) -> tuple[Array, Array]:
+    def arrays(self, instance: Instance) -> tuple[Floats, Floats]:
         """Return both arrays at full size ``(P, K)``."""
         forward = np.zeros((len(instance.pairs), instance.outputs))
         backward = np.zeros_like(forward)
@@ -180,7 +180,7 @@ class Solution:
         details: figures of the method, plain numbers and strings.
     """
 
-    z: Array
+    z: Floats
     objective: float
     lower_bound: float
     multipliers: Multipliers | None = None
@@ -197,7 +197,7 @@ class Solution:
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
 
-def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Array]:
+def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
     """Lower bound on the optimum that given multipliers prove, in floating point.
 
     With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from privopt.arrays import Floats
 from privopt.metric.optimal.arrays import Arrays, chosen_arrays
 from privopt.metric.optimal.blocks import factorise
-from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution
+from privopt.metric.optimal.instance import Instance, Multipliers, Progress, Solution
 from privopt.metric.optimal.interior_state import Chunk, State, begin
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
@@ -87,7 +88,7 @@ def _factorise(state: State) -> Any:
     return cho_factor(coupling, lower=True), state.sums([part[1] for part in parts])
 
 
-def _affine(state: State, factor: Any, priced: Array) -> Array:
+def _affine(state: State, factor: Any, priced: Floats) -> Floats:
     """Predictor: straight at the optimum. Sets each chunk's direction; returns the step of ``y``."""
     from scipy.linalg import cho_solve
 
@@ -105,7 +106,7 @@ def _affine(state: State, factor: Any, priced: Array) -> Array:
     return dy
 
 
-def _correct(state: State, factor: Any) -> Array:
+def _correct(state: State, factor: Any) -> Floats:
     """Direction for the complementarity targets ``chunk.rc`` alone, into ``chunk.extra``."""
     from scipy.linalg import cho_solve
 
@@ -141,7 +142,7 @@ def _weighted_steps(state: State) -> tuple[tuple[float, float], tuple[float, flo
 
     longest = state.arrays.longest
 
-    def one(chunk: Chunk) -> tuple[Array, Array]:
+    def one(chunk: Chunk) -> tuple[Floats, Floats]:
         assert chunk.extra is not None
         _, es, ef = chunk.extra
         return longest(chunk.s, chunk.ds, es, WEIGHTS), longest(chunk.f, chunk.df, ef, WEIGHTS)
@@ -162,7 +163,7 @@ def _add_extra(state: State, primal: float, dual: float) -> None:
     state.each(one)
 
 
-def _direction(state: State, factor: Any, priced: Array, mu: float) -> tuple[Array, float, float]:
+def _direction(state: State, factor: Any, priced: Floats, mu: float) -> tuple[Floats, float, float]:
     """Predictor, weighted corrector, centrality correctors. Returns ``dy`` and both step lengths."""
     dy = _affine(state, factor, priced)
     tp, td = _steps(state)

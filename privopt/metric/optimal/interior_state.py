@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from attrs import define, frozen
 
+from privopt.arrays import Floats
 from privopt.metric.optimal.arrays import Arrays
 from privopt.metric.optimal.blocks import Factors, Layout, make_layout
-from privopt.metric.optimal.instance import Array, Instance
+from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["Chunk", "State", "begin"]
@@ -74,7 +75,7 @@ class State:
     spread: Any
     gather: Any
     orbit_columns: Any
-    y: Array
+    y: Floats
     size: int
     scale: float
     saved: list[Any]
@@ -93,11 +94,11 @@ class State:
             return [quietly(chunk) for chunk in self.chunks]
         return list(self.pool.map(quietly, self.chunks))
 
-    def row_values(self, y: Array) -> Any:
+    def row_values(self, y: Floats) -> Any:
         """Dual price of each record, ``(N, 1)``."""
         return self.arrays.put((self.spread @ y)[:, None])
 
-    def sums(self, parts: list[Any]) -> Array:
+    def sums(self, parts: list[Any]) -> Floats:
         """Row sums by orbit from the parts' sums over outputs."""
         return np.asarray(self.gather @ sum(self.arrays.get(part) for part in parts))
 

@@ -9,13 +9,13 @@ from attrs import frozen
 from numba import njit
 from numpy.typing import NDArray
 
-from privopt.metric.optimal.instance import Array, Instance
+from privopt.arrays import Floats, Indices
+from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency
 
 __all__ = ["Graph", "make_graph", "shortest_paths"]
 
 SHRINK = 1e-11
-Index = NDArray[np.int32]
 
 
 @frozen(kw_only=True, eq=False)
@@ -23,8 +23,8 @@ class Graph:
     """Required-pairs graph: CSR, with shrunk log-ratios for solving and the pair of each entry."""
 
     start: NDArray[np.int64]
-    other: Index
-    length: Array
+    other: Indices
+    length: Floats
     pair: NDArray[np.int64]
 
     @property
@@ -107,7 +107,7 @@ def _dijkstra(start: Any, other: Any, length: Any, sources: Any, far: float, out
 
 def shortest_paths(
     graph: Graph, sources: NDArray[Any], *, far: float = np.inf, trees: bool = False
-) -> tuple[Array, Index, Index]:
+) -> tuple[Floats, Indices, Indices]:
     """Log-ratios along shortest paths from `sources`, ``(len(sources), N)``, infinite beyond `far`.
 
     Returns:

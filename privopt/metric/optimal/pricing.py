@@ -22,22 +22,21 @@ from attrs import frozen
 from numba import njit
 from numpy.typing import NDArray
 
-from privopt.metric.optimal.instance import Array
+from privopt.arrays import Floats, Indices
 from privopt.metric.optimal.paths import Graph
 
 __all__ = ["Priced", "Trees", "flow", "price"]
 
 ANCHORS = 4
 BEARERS = 50
-Index = NDArray[np.int32]
 
 
 @frozen(kw_only=True, eq=False)
 class Trees:
     """One tree an output: parent (-1 at the root), entry of the CSR that leads there, 1 above or -1 below."""
 
-    parent: Index
-    entry: Index
+    parent: Indices
+    entry: Indices
     side: NDArray[np.int8]
 
 
@@ -53,9 +52,9 @@ class Priced:
         pivots: pivots in all.
     """
 
-    value: Array
-    deficit: Array
-    ray: Array
+    value: Floats
+    deficit: Floats
+    ray: Floats
     optimal: bool
     pivots: int
 
@@ -332,7 +331,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
 
 
 def price(
-    graph: Graph, cost: Array, y: Array, trees: Trees, *, tolerance: float = 1e-12, most: int = 1_000_000
+    graph: Graph, cost: Floats, y: Floats, trees: Trees, *, tolerance: float = 1e-12, most: int = 1_000_000
 ) -> Priced:
     """Price outputs exactly, from given trees, which become the optimal ones.
 

@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.backends import Outcome, get
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
-from privopt.metric.optimal.instance import Array, Instance
+from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["Mixture"]
@@ -39,11 +40,11 @@ class Mixture:
         solves: how often the mixture was solved.
     """
 
-    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Array) -> None:
+    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
         self.instance, self.symmetry = instance, symmetry
         self.rays = np.zeros((0, instance.records))
         self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self.costs: Array = np.zeros(0)
+        self.costs: Floats = np.zeros(0)
         self.solves = 0
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
         self._known: set[bytes] = set()
@@ -61,7 +62,7 @@ class Mixture:
         primal = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
         self._session = get("highs").session(form, options=primal)
 
-    def _fresh(self, rays: Array) -> tuple[Array, Array]:
+    def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
         """Take the rays not seen before; their entries in the master and their costs."""
         rays = rays / rays.max(axis=1, keepdims=True)
         kept = []
@@ -80,7 +81,7 @@ class Mixture:
         rows = self._rows(rays)
         return np.where(rows < SMALLEST, 0.0, rows), costs
 
-    def _rows(self, rays: Array) -> Array:
+    def _rows(self, rays: Floats) -> Floats:
         """What rays add to each row of the master: their means over the orbits of records."""
         if self.symmetry.order == 1:
             return rays
@@ -88,7 +89,7 @@ class Mixture:
         np.add.at(means.T, self.symmetry.orbit, rays.T)
         return means / self.symmetry.size
 
-    def add(self, rays: Array) -> int:
+    def add(self, rays: Floats) -> int:
         """Add rays (R, N); how many were new."""
         from scipy import sparse
 
@@ -97,12 +98,12 @@ class Mixture:
             self._session.add_columns(costs * self._scale, 0.0, np.inf, sparse.csc_matrix(rows.T))
         return len(costs)
 
-    def add_priced(self, logs: Array, values: Array) -> int:
+    def add_priced(self, logs: Floats, values: Floats) -> int:
         """Add the rays of a pricing, given as logarithms, whose values are below 0; how many were new."""
         logs = logs[values < -NEGLIGIBLE / self._scale]
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
-    def solve(self, limit: float | None) -> tuple[Array | None, float, Array]:
+    def solve(self, limit: float | None) -> tuple[Floats | None, float, Floats]:
         """Mix the rays.
 
         Args:
@@ -127,14 +128,14 @@ class Mixture:
         off = np.abs(self._rows(weights[None] @ self.rays) - 1.0).max() >= OFF
         return None if off else self._mechanism(weights), float(weights @ self.costs), prices
 
-    def _mechanism(self, weights: Array) -> Array:
+    def _mechanism(self, weights: Floats) -> Floats:
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
             columns[:, self.serves[number]] += weights[number] * self.rays[number]
         z = self.symmetry.lift(columns)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
-    def clean(self, prices: Array) -> None:
+    def clean(self, prices: Floats) -> None:
         """Drop the rays that price out worst once there are too many; those in the basis stay."""
         limit = KEPT * self.instance.records
         if len(self.rays) <= 2 * limit:

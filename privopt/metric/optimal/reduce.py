@@ -14,7 +14,8 @@ from attrs import evolve, frozen
 from numba import njit
 from numpy.typing import NDArray
 
-from privopt.metric.optimal.instance import Array, Instance, Multipliers, Solution
+from privopt.arrays import Floats, Ints
+from privopt.metric.optimal.instance import Instance, Multipliers, Solution
 
 __all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
 
@@ -24,10 +25,9 @@ MERGE_BELOW = 1e-9
 INSIDE, SKIPPED = -1, -2
 
 Solver = Callable[[Instance], Solution]
-Index = NDArray[np.int64]
 
 
-def adjacency(instance: Instance) -> tuple[Index, Index, Array, Index]:
+def adjacency(instance: Instance) -> tuple[Ints, Ints, Floats, Ints]:
     """Required-pairs graph in CSR form: row starts, neighbours, log-ratios, pair of each entry."""
     i, j = instance.pairs.T
     number = np.arange(len(i))
@@ -39,7 +39,7 @@ def adjacency(instance: Instance) -> tuple[Index, Index, Array, Index]:
     return start, target[order], instance.lengths[pair], pair
 
 
-def _labels(records: int, pairs: Index) -> Index:
+def _labels(records: int, pairs: Ints) -> Ints:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -62,8 +62,8 @@ class Merged:
 
     original: Instance
     instance: Instance
-    group: Index
-    pair: Index
+    group: Ints
+    pair: Ints
     flipped: NDArray[np.bool_]
 
     def lift(self, solution: Solution) -> Solution:
@@ -73,7 +73,7 @@ class Merged:
         lifted = None if multipliers is None else Multipliers(blocks=lambda: self._lift_blocks(multipliers))
         return evolve(solution, z=z, objective=self.original.loss(z), multipliers=lifted)
 
-    def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Array, Array]]:
+    def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats, Floats]]:
         tree = _spanning_trees(self)
         i, j = self.original.pairs.T
         # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
@@ -177,7 +177,7 @@ def _implied(pairs: Any, length: Any, start: Any, other: Any, weight: Any, slack
     return dropped
 
 
-def drop_implied_pairs(instance: Instance, *, slack: float = 1e-13) -> tuple[Instance, Index]:
+def drop_implied_pairs(instance: Instance, *, slack: float = 1e-13) -> tuple[Instance, Ints]:
     """Drop pairs that two shorter required pairs imply, up to rounding errors of `slack`.
 
     In doubles many collinear sums exceed the distance by an ulp; the dropped pair is then kept only up
@@ -195,8 +195,8 @@ def drop_implied_pairs(instance: Instance, *, slack: float = 1e-13) -> tuple[Ins
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept]), kept
 
 
-def _scatter(multipliers: Multipliers, rows: Index, pairs: int) -> Multipliers:
-    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+def _scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
+    def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
         for k0, k1, forward, backward in multipliers.blocks():
             f = np.zeros((pairs, k1 - k0))
             b = np.zeros_like(f)
@@ -220,12 +220,12 @@ def _shared_best(instance: Instance) -> Solution | None:
     return Solution(z=z, objective=loss, lower_bound=loss, multipliers=zero, method="constant")
 
 
-def _join(instance: Instance, label: Index, rows: list[Index], parts: list[Solution]) -> Solution:
+def _join(instance: Instance, label: Ints, rows: list[Ints], parts: list[Solution]) -> Solution:
     z = np.zeros((instance.records, instance.outputs))
     for c, part in enumerate(parts):
         z[label == c] = part.z
 
-    def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+    def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
         sources = [part.multipliers.arrays(instance_of(c)) for c, part in enumerate(parts) if part.multipliers]
         step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
         for k0 in range(0, instance.outputs, step):
@@ -255,7 +255,7 @@ def _join(instance: Instance, label: Index, rows: list[Index], parts: list[Solut
     )
 
 
-def _component(instance: Instance, label: Index, c: int) -> tuple[Instance, Index]:
+def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c) if len(instance.pairs) else np.zeros(0, dtype=np.int64)
     place = np.zeros(instance.records, dtype=np.int64)

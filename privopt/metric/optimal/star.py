@@ -20,9 +20,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.flows import tree_multipliers
-from privopt.metric.optimal.instance import Array, Instance, Multipliers, Progress, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Multipliers, Progress, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
 from privopt.metric.optimal.pricing import Priced, Trees, price
 from privopt.metric.optimal.reduce import solve_by_component
@@ -67,18 +68,18 @@ class Star:
     """
 
     graph: Graph
-    kernel: Array
-    weights: Array
-    serves: NDArray[np.int64]
-    prices: Array
-    anchors: NDArray[np.int64]
+    kernel: Floats
+    weights: Floats
+    serves: Ints
+    prices: Floats
+    anchors: Ints
 
     @property
     def feasible(self) -> bool:
         """Whether the weights make a mechanism."""
         return bool(self.weights.min() >= 0)
 
-    def mechanism(self, outputs: int) -> Array:
+    def mechanism(self, outputs: int) -> Floats:
         """The matrix ``(N, K)``."""
         z = np.zeros((len(self.weights), outputs))
         if len(np.unique(self.serves)) == len(self.serves):
@@ -93,7 +94,7 @@ def _threads() -> int:
     return min(8, os.cpu_count() or 1)
 
 
-def _parallel(function: Callable[[NDArray[np.int64]], Any], number: int) -> list[Any]:
+def _parallel(function: Callable[[Ints], Any], number: int) -> list[Any]:
     """Run a function that leaves the interpreter lock over slices of ``range(number)``."""
     parts = np.array_split(np.arange(number), max(1, min(number, 4 * _threads())))
     if number < 64 or _threads() == 1:
@@ -102,15 +103,15 @@ def _parallel(function: Callable[[NDArray[np.int64]], Any], number: int) -> list
         return list(pool.map(function, parts))
 
 
-def kernel_of(graph: Graph, symmetry: Symmetry) -> Array:
+def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Rows ``exp(-eps D(s, .))``, each one ray of the cone."""
     rows = np.unique(symmetry.records.min(axis=0))
 
-    def rays(part: NDArray[np.int64]) -> Array:
+    def rays(part: Ints) -> Floats:
         length = shortest_paths(graph, rows[part])[0]
         return np.asarray(np.exp(-np.minimum(length, DEEPEST)))
 
-    few: Array = np.concatenate(_parallel(rays, len(rows)))
+    few: Floats = np.concatenate(_parallel(rays, len(rows)))
     if symmetry.order == 1:
         return few
     kernel = np.empty((graph.records, graph.records))
@@ -119,11 +120,11 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Array:
     return kernel
 
 
-def _solver(kernel: Array) -> Callable[[Array], Array]:
+def _solver(kernel: Floats) -> Callable[[Floats], Floats]:
     """Approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
     from scipy.linalg import LinAlgError, cho_factor, cho_solve, lu_factor, lu_solve
 
-    def gradients(right: Array) -> Array | None:
+    def gradients(right: Floats) -> Floats | None:
         x, r = np.zeros_like(right), right.copy()
         p, rr = r.copy(), float(r @ r)
         goal = 1e-24 * rr
@@ -142,7 +143,7 @@ def _solver(kernel: Array) -> Callable[[Array], Array]:
 
     if gradients(np.ones(len(kernel))) is not None:
 
-        def iterative(right: Array) -> Array:
+        def iterative(right: Floats) -> Floats:
             answer = gradients(right)
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
@@ -184,7 +185,7 @@ def make_star(instance: Instance, symmetry: Symmetry) -> Star:
     return Star(graph=graph, kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
 
 
-def _serve(instance: Instance, symmetry: Symmetry, kernel: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
     """Cheapest cost and output of each column, and the anchors; one column of each orbit is looked at."""
     rows = np.unique(symmetry.records.min(axis=0))
     number = np.arange(instance.outputs)
@@ -220,7 +221,7 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def price_all(
-    graph: Graph, instance: Instance, y: Array, trees: Trees, *, most: int = 1_000_000, deadline: float | None = None
+    graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most: int = 1_000_000, deadline: float | None = None
 ) -> Priced:
     """Price every output of an instance, in threads; at most so many pivots an output.
 
@@ -228,7 +229,7 @@ def price_all(
         StoppedError: the deadline (of `time.monotonic`) came first.
     """
 
-    def one(columns: NDArray[np.int64]) -> list[Priced]:
+    def one(columns: Ints) -> list[Priced]:
         step = len(columns) if deadline is None else BETWEEN_LOOKS
         found = []
         for a in range(int(columns[0]), int(columns[-1]) + 1, step):
@@ -250,7 +251,7 @@ def price_all(
 
 
 def proof(
-    instance: Instance, symmetry: Symmetry, y: Array, trees: Trees, *, deadline: float | None = None
+    instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, deadline: float | None = None
 ) -> Multipliers:
     """Multipliers from trees as they are and priced once more at the true log-ratios, whichever prove more.
 
@@ -264,7 +265,7 @@ def proof(
     return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
 
 
-def anchored_bound(symmetry: Symmetry, y: Array, priced: Priced) -> float:
+def anchored_bound(symmetry: Symmetry, y: Floats, priced: Priced) -> float:
     """Lagrangian bound: a row sums to one, so each record loses at most the most that any output lacks there.
 
     A share of 1e-12 is taken off for rounding errors.

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import numpy as np
 from attrs import evolve, frozen
-from numpy.typing import NDArray
 
-from privopt.metric.optimal.instance import Array, Instance, Multipliers
+from privopt.arrays import Floats, Ints, Unsigned
+from privopt.metric.optimal.instance import Instance, Multipliers
 from privopt.metric.optimal.reduce import adjacency
 
 __all__ = ["Symmetry", "find_symmetry"]
@@ -24,8 +24,6 @@ __all__ = ["Symmetry", "find_symmetry"]
 TOLERANCE = 1e-12
 LARGEST = 64
 BLOCK = 4_000_000
-Index = NDArray[np.int64]
-Colours = NDArray[np.uint64]
 
 
 @frozen(kw_only=True, eq=False)
@@ -39,10 +37,10 @@ class Symmetry:
         representatives: ``(R,)`` one output of each orbit.
     """
 
-    records: Index
-    outputs: Index
-    orbit: Index
-    representatives: Index
+    records: Ints
+    outputs: Ints
+    orbit: Ints
+    representatives: Ints
 
     @classmethod
     def trivial(cls, instance: Instance) -> Symmetry:
@@ -51,11 +49,11 @@ class Symmetry:
         return cls(records=n[None], outputs=k[None], orbit=n, representatives=k)
 
     @property
-    def size(self) -> Index:
+    def size(self) -> Ints:
         """``(O,)`` number of records in each orbit."""
         return np.bincount(self.orbit)
 
-    def average(self, values: Array) -> Array:
+    def average(self, values: Floats) -> Floats:
         """Mean over each orbit of records, given back to its members."""
         if self.order == 1:
             return values
@@ -70,7 +68,7 @@ class Symmetry:
         """Number of symmetries."""
         return len(self.records)
 
-    def lift(self, columns: Array) -> Array:
+    def lift(self, columns: Floats) -> Floats:
         """Mechanism ``(N, K)`` from the columns ``(N, R)``, each the sum over its orbit of outputs."""
         if self.order == 1:
             return columns
@@ -79,7 +77,7 @@ class Symmetry:
             z[np.ix_(records, outputs[self.representatives])] += columns / self.order
         return z
 
-    def origin(self) -> tuple[Index, Index]:
+    def origin(self) -> tuple[Ints, Ints]:
         """For each output the place of its orbit's representative, and a member that takes it there."""
         place = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
@@ -93,7 +91,7 @@ class Symmetry:
         if self.order == 1:
             return columns
 
-        def blocks() -> Iterator[tuple[int, int, Array, Array]]:
+        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
             n, pairs = instance.records, instance.pairs
             number = pairs[:, 0] * n + pairs[:, 1]
             parts = list(columns.blocks())
@@ -118,13 +116,13 @@ class Symmetry:
         return Multipliers(blocks=blocks)
 
 
-def _mix(value: Colours) -> Colours:
+def _mix(value: Unsigned) -> Unsigned:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(value ^ (value >> np.uint64(31)), dtype=np.uint64)
 
 
-def _classes(values: Array) -> Colours:
+def _classes(values: Floats) -> Unsigned:
     """Number equal values (to 1e-9 of the largest) alike, in increasing order."""
     order = np.argsort(values, kind="stable")
     scale = max(float(np.abs(values).max(initial=0)), 1e-300)
@@ -144,7 +142,7 @@ class _Search:
         self.budget = min(400, int(3e8 / max(1, len(self.other))))
         self.complete = False
 
-    def refine(self, colour: Colours) -> Colours:
+    def refine(self, colour: Unsigned) -> Unsigned:
         self.budget -= 1
         cells = len(np.unique(colour))
         while cells < len(colour):
@@ -157,12 +155,12 @@ class _Search:
             colour, cells = fresh, count
         return colour
 
-    def split(self, colour: Colours, record: int) -> Colours:
+    def split(self, colour: Unsigned, record: int) -> Unsigned:
         colour = colour.copy()
         colour[record] = _mix(colour[record : record + 1] + np.uint64(7))[0]
         return self.refine(colour)
 
-    def run(self) -> list[Index]:
+    def run(self) -> list[Ints]:
         cost = self.instance.cost
         mean = _classes(cost.sum(axis=1)) * np.uint64(1 << 20) + _classes((cost**2).sum(axis=1))
         base: list[int] = []
@@ -176,11 +174,11 @@ class _Search:
             stages.append(self.split(stages[-1], base[-1]))
         self.base, self.stages = base, stages
         self.sorted = [np.sort(stage) for stage in stages]
-        self.found: list[Index] = []
+        self.found: list[Ints] = []
         self.complete = self._descend(0, stages[0])
         return self.found
 
-    def _descend(self, depth: int, colour: Colours) -> bool:
+    def _descend(self, depth: int, colour: Unsigned) -> bool:
         if not np.array_equal(np.sort(colour), self.sorted[depth]):
             return True
         if depth == len(self.base):
@@ -194,7 +192,7 @@ class _Search:
         return True
 
 
-def _outputs_image(cost: Array, records: Index, probe: Array) -> Index | None:
+def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     """Images of the outputs that go with images of the records, or None."""
     image = np.empty(cost.shape[1], dtype=np.int64)
     before, after = probe @ cost, probe @ cost[records]
@@ -208,7 +206,7 @@ def _outputs_image(cost: Array, records: Index, probe: Array) -> Index | None:
     return image
 
 
-def _keeps_pairs(instance: Instance, records: Index) -> bool:
+def _keeps_pairs(instance: Instance, records: Ints) -> bool:
     n = instance.records
     i, j = instance.pairs.T
     number = i * n + j
@@ -219,7 +217,7 @@ def _keeps_pairs(instance: Instance, records: Index) -> bool:
     return bool((number[to] == moved).all() and same.all())
 
 
-def _verified(instance: Instance, images: list[Index]) -> list[tuple[Index, Index]]:
+def _verified(instance: Instance, images: list[Ints]) -> list[tuple[Ints, Ints]]:
     """The images that keep pairs and costs, with their outputs' images; products of verified ones are not looked at."""
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = [(np.arange(instance.records), np.arange(instance.outputs))]
@@ -257,6 +255,6 @@ def find_symmetry(instance: Instance) -> Symmetry:
     return Symmetry(records=records, outputs=outputs, orbit=orbit, representatives=np.unique(outputs.min(axis=0)))
 
 
-def _is_group(members: list[tuple[Index, Index]]) -> bool:
+def _is_group(members: list[tuple[Ints, Ints]]) -> bool:
     known = {records.tobytes() + outputs.tobytes() for records, outputs in members}
     return all(a[0][b[0]].tobytes() + a[1][b[1]].tobytes() in known for a in members for b in members)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Floats
 from privopt.exact.bounds import two_product, two_sum
 from privopt.metric.space.exact_paths import jit
 
@@ -27,7 +28,6 @@ __all__ = [
     "root_of_squares",
 ]
 
-FloatArray = npt.NDArray[np.float64]
 
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
@@ -38,7 +38,7 @@ _HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k
 _ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in range(13))
 
 
-def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     """Euclidean distance over the last axis, rounded down; the other axes broadcast.
 
     >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
@@ -56,7 +56,7 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
     return found
 
 
-def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
+def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     """Great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
 
     >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
@@ -72,7 +72,7 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> FloatArray:
     )
 
 
-def no_less(distances: FloatArray, *, sphere: bool = False) -> FloatArray:
+def no_less(distances: Floats, *, sphere: bool = False) -> Floats:
     """Doubles that the exact distances do not exceed, from what these formulas gave for them."""
     above = distances * (1.0 + 2.0**-46) + 1e-139
     return np.where(distances > _QUARTER_KM, distances + 2e-3, above) if sphere else above
@@ -111,7 +111,7 @@ def root_of_squares(a: Any, b: Any, i: Any, j: Any, found: Any) -> None:  # prag
         found[p] = root
 
 
-def _series(terms: tuple[float, ...], t: FloatArray) -> FloatArray:
+def _series(terms: tuple[float, ...], t: Floats) -> Floats:
     """sum_k terms[k] t^k by Horner's rule."""
     total = np.full(t.shape, terms[-1])
     for term in terms[-2::-1]:
@@ -120,7 +120,7 @@ def _series(terms: tuple[float, ...], t: FloatArray) -> FloatArray:
     return total
 
 
-def _half_versine(degrees: FloatArray) -> FloatArray:
+def _half_versine(degrees: Floats) -> Floats:
     """(1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, off by at most (2 e + 32) u of it.
 
     e u is the relative error of x: constant, product and square make it (2 e + 5) u of x^2, which the function does
@@ -131,7 +131,7 @@ def _half_versine(degrees: FloatArray) -> FloatArray:
     return _series(_HAVERSINE_TERMS, t) * t
 
 
-def cosine_of_latitude(latitude: FloatArray) -> FloatArray:
+def cosine_of_latitude(latitude: Floats) -> Floats:
     """Cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
 
     Beyond 45 degrees it is the sine of the way to the pole, which a double holds exactly.
@@ -141,9 +141,7 @@ def cosine_of_latitude(latitude: FloatArray) -> FloatArray:
     return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(low), np.sqrt(_half_versine(high)))
 
 
-def great_circle(
-    lat_a: FloatArray, lon_a: FloatArray, cos_a: FloatArray, lat_b: FloatArray, lon_b: FloatArray, cos_b: FloatArray
-) -> FloatArray:
+def great_circle(lat_a: Floats, lon_a: Floats, cos_a: Floats, lat_b: Floats, lon_b: Floats, cos_b: Floats) -> Floats:
     """Haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
 
     Differences of latitude are off by u of themselves, of longitude by 2 u also across the meridian of 180 degrees.

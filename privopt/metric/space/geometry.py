@@ -14,6 +14,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.metric.space.formulas import (
     EARTH_RADIUS_KM,
@@ -24,14 +25,14 @@ from privopt.metric.space.formulas import (
     no_less,
     root_of_squares,
 )
-from privopt.metric.space.places import LARGEST, FloatArray, IntArray, Space, grid_points, limited, read_only
+from privopt.metric.space.places import LARGEST, Space, grid_points, limited, read_only
 
 __all__ = [
     "EARTH_RADIUS_KM",
     "EuclideanMetric",
-    "FloatArray",
+    "Floats",
     "HaversineMetric",
-    "IntArray",
+    "Ints",
     "MatrixMetric",
     "Metric",
     "Space",
@@ -70,26 +71,26 @@ class Metric(ABC):
         """Whether the outputs are the records themselves."""
 
     @abstractmethod
-    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j (index arrays that broadcast), in the metric's unit."""
 
     @abstractmethod
-    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i (all where left out) to every output."""
 
-    def no_less(self, distances: FloatArray) -> FloatArray:
+    def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
         return distances
 
-    def rows(self, i: npt.ArrayLike) -> FloatArray:
+    def rows(self, i: npt.ArrayLike) -> Floats:
         """(B, N) distances from the records i to every record."""
         return self.between(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.size)[None, :])
 
-    def table(self) -> FloatArray:
+    def table(self) -> Floats:
         """(N, N) distances between all records; 8 N^2 bytes."""
         return self.rows(np.arange(self.size))
 
-    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+    def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Pairs i < j with a distance of at most `within`, and those distances.
 
         Returns:
@@ -106,7 +107,7 @@ class Metric(ABC):
         pairs = np.concatenate(found).astype(np.int64)
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
-    def implying(self, within: float | None = None) -> tuple[IntArray, FloatArray] | None:
+    def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Few pairs that are known to imply every pair (or all within a distance), where the metric has such."""
         return None
 
@@ -150,15 +151,15 @@ class _PointMetric(Metric):
         return self._own
 
     @property
-    def points(self) -> FloatArray:
+    def points(self) -> Floats:
         """(N, dim) coordinates of the records."""
-        return cast(FloatArray, self.records.coordinates)
+        return cast(Floats, self.records.coordinates)
 
     @abstractmethod
-    def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+    def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         """Distances from records i to records (or outputs) j."""
 
-    def _chunked(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+    def _chunked(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         i, j = np.broadcast_arrays(i, j)
         if i.size <= _CHUNK:
             return self._measure(i, j, outputs)
@@ -176,10 +177,10 @@ class _PointMetric(Metric):
         return result
 
     @abstractmethod
-    def _tree(self, within: float) -> tuple[FloatArray, float]:
+    def _tree(self, within: float) -> tuple[Floats, float]:
         """Points in a Euclidean space, and a radius that misses no pair."""
 
-    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+    def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Pairs i < j with a distance of at most `within`, found by a k-d tree, and those distances."""
         points, radius = self._tree(within)
         if points.shape[1] > _TREE_WIDTH:
@@ -193,11 +194,11 @@ class _PointMetric(Metric):
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         return pairs[order], distances[order]
 
-    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j."""
         return self._chunked(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64), False)
 
-    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return self._chunked(chosen[:, None], np.arange(self.output_size)[None, :], not self._own)
@@ -217,16 +218,16 @@ class EuclideanMetric(_PointMetric):
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
 
-    def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+    def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         found = np.empty(i.shape)
         root_of_squares(self._points[0], self._points[1 if outputs else 0], i.ravel(), j.ravel(), found.reshape(-1))
         return found
 
-    def no_less(self, distances: FloatArray) -> FloatArray:
+    def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
         return no_less(distances)
 
-    def _tree(self, within: float) -> tuple[FloatArray, float]:
+    def _tree(self, within: float) -> tuple[Floats, float]:
         return self.points, _a_little_more(within)
 
 
@@ -244,19 +245,19 @@ class HaversineMetric(_PointMetric):
         super().__init__(records, outputs)
         self._parts = [
             (points[:, 0].copy(), points[:, 1].copy(), cosine_of_latitude(points[:, 0]))
-            for points in (self.points, cast(FloatArray, self.outputs.coordinates))
+            for points in (self.points, cast(Floats, self.outputs.coordinates))
         ]
 
-    def _measure(self, i: IntArray, j: IntArray, outputs: bool) -> FloatArray:
+    def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         return great_circle(lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j])
 
-    def no_less(self, distances: FloatArray) -> FloatArray:
+    def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
         return no_less(distances, sphere=True)
 
-    def _tree(self, within: float) -> tuple[FloatArray, float]:
+    def _tree(self, within: float) -> tuple[Floats, float]:
         lat, lon = np.radians(self.points).T
         sphere = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
@@ -315,24 +316,24 @@ class MatrixMetric(Metric):
         """Whether the outputs are the records themselves."""
         return self._own
 
-    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
 
-    def no_less(self, distances: FloatArray) -> FloatArray:
+    def no_less(self, distances: Floats) -> Floats:
         """Doubles that the distances of the table, in either of its halves, do not exceed."""
         return distances * (1.0 + 2e-12) if self._uneven else distances
 
-    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
-    def table(self) -> FloatArray:
+    def table(self) -> Floats:
         """(N, N) distances between all records."""
         return self._table
 
 
-def _table_faults(table: FloatArray, source: str) -> list[Fault]:
+def _table_faults(table: Floats, source: str) -> list[Fault]:
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
     faults = _entry_faults(table, source)
@@ -345,7 +346,7 @@ def _table_faults(table: FloatArray, source: str) -> list[Fault]:
     return limited(faults)
 
 
-def _entry_faults(table: FloatArray, source: str) -> list[Fault]:
+def _entry_faults(table: Floats, source: str) -> list[Fault]:
     bad = ~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))
     return [
         Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), "a finite number of at least 0")
@@ -353,7 +354,7 @@ def _entry_faults(table: FloatArray, source: str) -> list[Fault]:
     ]
 
 
-def _numbers(values: npt.ArrayLike, source: str) -> FloatArray:
+def _numbers(values: npt.ArrayLike, source: str) -> Floats:
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])

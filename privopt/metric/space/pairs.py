@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.metric.space.geometry import FloatArray, IntArray, Metric
+from privopt.metric.space.geometry import Metric
 
 __all__ = ["check_neighbours", "components", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
-
-BoolArray = npt.NDArray[np.bool_]
 
 
 def required_pairs(
     metric: Metric, within: float | None = None, *, source: str = "privacy.neighbours_within"
-) -> tuple[IntArray, FloatArray]:
+) -> tuple[Ints, Floats]:
     """Pairs of records whose rows must be indistinguishable, and their distances.
 
     Args:
@@ -49,7 +48,7 @@ def required_pairs(
     return (pairs, distances) if finite.all() else (pairs[finite], distances[finite])
 
 
-def check_neighbours(metric: Metric, distances: FloatArray, within: float, *, file: str, unit: str) -> None:
+def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
     """Refuse a limit below the least positive distance: it asks for nothing, and the truth would be released.
 
     Args:
@@ -78,7 +77,7 @@ def check_neighbours(metric: Metric, distances: FloatArray, within: float, *, fi
     raise InputError([Fault(file, "privacy.neighbours_within", found, wanted)])
 
 
-def reduce_pairs(pairs: IntArray, distances: FloatArray, *, slack: float = 0.0) -> BoolArray:
+def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
     """Which pairs to keep, so that those kept imply the others.
 
     With no slack a pair is dropped only if a path over pairs that are kept is at most as long, as exact
@@ -112,7 +111,7 @@ def reduce_pairs(pairs: IntArray, distances: FloatArray, *, slack: float = 0.0) 
     return keep
 
 
-def needed_pairs(metric: Metric, pairs: IntArray, distances: FloatArray, *, within: float | None = None) -> BoolArray:
+def needed_pairs(metric: Metric, pairs: Ints, distances: Floats, *, within: float | None = None) -> Bools:
     """`reduce_pairs` of `required_pairs(metric, within)`, by way of fewer pairs where the metric knows them.
 
     Roads do (paths that pass no third record): all pairs of 1,331 cells in seconds.
@@ -128,9 +127,7 @@ def needed_pairs(metric: Metric, pairs: IntArray, distances: FloatArray, *, with
     return np.isin(pairs[:, 0] * n + pairs[:, 1], kept[:, 0] * n + kept[:, 1])
 
 
-def not_implied(
-    subset: IntArray, subset_distances: FloatArray, pairs: IntArray, distances: FloatArray, *, slack: float = 0.0
-) -> IntArray:
+def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
     """Rows of `pairs` that no path over `subset` implies, decided in exact arithmetic.
 
     Args:
@@ -155,7 +152,7 @@ def not_implied(
     return finite[~implied].astype(np.int64)
 
 
-def components(n: int, pairs: IntArray) -> IntArray:
+def components(n: int, pairs: Ints) -> Ints:
     """Connected components of n nodes under `pairs`: independent problems (Property 3.1).
 
     Returns:
@@ -173,12 +170,12 @@ def components(n: int, pairs: IntArray) -> IntArray:
     return rank[inverse]
 
 
-def _every_pair(n: int) -> IntArray:
+def _every_pair(n: int) -> Ints:
     i, j = np.triu_indices(n, 1)
     return np.column_stack([i, j]).astype(np.int64)
 
 
-def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[IntArray, FloatArray]:
+def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
     index = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     lengths = np.asarray(distances, dtype=np.float64).reshape(-1)
     faults = []
@@ -194,12 +191,12 @@ def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[IntArray, 
     return index, lengths
 
 
-def _stretched(distances: FloatArray, slack: float) -> FloatArray:
+def _stretched(distances: Floats, slack: float) -> Floats:
     """Doubles between d and (1 + slack) d, never above the exact product."""
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
 
-def _merge_zeros(pairs: IntArray, distances: FloatArray) -> tuple[IntArray, IntArray]:
+def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     """A spanning forest of the pairs at distance 0 (rows), and the cluster of each node."""
     n = int(pairs.max()) + 1 if pairs.size else 0
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
@@ -228,7 +225,7 @@ def _merge_zeros(pairs: IntArray, distances: FloatArray) -> tuple[IntArray, IntA
     return np.array(forest, dtype=np.int64), cluster
 
 
-def _shortest_between_clusters(joined: IntArray, distances: FloatArray) -> tuple[IntArray, IntArray]:
+def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
     """Of the pairs between two clusters the shortest (first row among equals), rows and end clusters."""
     ends = np.sort(joined, axis=1)
     rows = np.flatnonzero((ends[:, 0] != ends[:, 1]) & np.isfinite(distances))
@@ -239,7 +236,7 @@ def _shortest_between_clusters(joined: IntArray, distances: FloatArray) -> tuple
     return chosen, ends[chosen]
 
 
-def _search(edges: IntArray, weights: FloatArray, goals: IntArray, bounds: FloatArray, *, two_edges: bool) -> BoolArray:
+def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
     """For each goal pair, whether a path over `edges` is at most as long as its bound, exactly."""
     from privopt.metric.space.exact_paths import limbs, short_enough
 
@@ -270,5 +267,5 @@ def _search(edges: IntArray, weights: FloatArray, goals: IntArray, bounds: Float
     return answer
 
 
-def _starts(rows: IntArray, n: int) -> IntArray:
+def _starts(rows: Ints, n: int) -> Ints:
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)

@@ -11,20 +11,20 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.metric.space.formulas import EARTH_RADIUS_KM, FloatArray
+from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 __all__ = [
     "LARGEST",
-    "FloatArray",
-    "IntArray",
+    "Floats",
+    "Ints",
     "Space",
     "grid_points",
     "limited",
     "read_only",
 ]
 
-IntArray = npt.NDArray[np.int64]
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
 _RADIANS = math.pi / 180.0
@@ -36,7 +36,7 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
-def _coordinates(values: npt.ArrayLike | None) -> FloatArray | None:
+def _coordinates(values: npt.ArrayLike | None) -> Floats | None:
     return None if values is None else read_only(np.array(values, dtype=np.float64))
 
 
@@ -59,7 +59,7 @@ class Space:
     """
 
     ids: tuple[str, ...] = field(converter=_texts)
-    coordinates: FloatArray | None = field(default=None, converter=_coordinates)
+    coordinates: Floats | None = field(default=None, converter=_coordinates)
     kind: Kind = "plain"
     source: str = "records"
 
@@ -84,7 +84,7 @@ class Space:
             [Fault(self.source, f"id {name!r}", "the same id more than once", "distinct ids") for name in double]
         )
 
-    def _coordinate_faults(self, points: FloatArray) -> list[Fault]:
+    def _coordinate_faults(self, points: Floats) -> list[Fault]:
         wanted = "(N, dim)" if self.kind == "vector" else "(N, 2)"
         wrong_width = points.ndim != 2 or points.shape[1] < 1 or (self.kind != "vector" and points.shape[1] != 2)
         if self.kind == "plain":
@@ -168,7 +168,7 @@ def limited(faults: list[Fault]) -> list[Fault]:
     return [*faults[:_NAMED], rest]
 
 
-def read_only(array: FloatArray) -> FloatArray:
+def read_only(array: Floats) -> Floats:
     """The same array, which nobody can write to any more."""
     array.setflags(write=False)
     return array

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.space.geometry import Metric
-from privopt.metric.space.places import FloatArray, IntArray, Space, limited
+from privopt.metric.space.places import Space, limited
 
 __all__ = ["RoadMetric", "Roads", "read_roads"]
 
@@ -86,7 +87,7 @@ class Roads:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> IntArray:
+    def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
         """Node numbers of ids.
 
         Raises:
@@ -100,8 +101,8 @@ class Roads:
         return np.array(found, dtype=np.int64)
 
     def lengths(
-        self, starts: IntArray, *, limit: float = math.inf, backwards: bool = False
-    ) -> Iterator[tuple[slice, FloatArray]]:
+        self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
+    ) -> Iterator[tuple[slice, Floats]]:
         """Shortest-path lengths from nodes to every node, by blocks of starts.
 
         Args:
@@ -127,7 +128,7 @@ class Roads:
         *,
         sources: str = "records",
         targets_source: str = "utility.targets",
-    ) -> FloatArray:
+    ) -> Floats:
         """(N, T) km from each id to each target along the roads (one-way ones where directed).
 
         Args:
@@ -147,7 +148,7 @@ class Roads:
                 result[:, part] = block[:, here].T
         return result
 
-    def between_records(self, places: IntArray, limit: float) -> tuple[IntArray, FloatArray]:
+    def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
         """Pairs of places joined by a path through no third place, and the least length of such paths."""
         from privopt.metric.space.exact_paths import contract
 
@@ -219,7 +220,7 @@ class RoadMetric(Metric):
         """Whether the outputs are the records themselves."""
         return self._own
 
-    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> FloatArray:
+    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j: one search for each record that is the lower of some pair."""
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
         low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
@@ -232,28 +233,28 @@ class RoadMetric(Metric):
             result[rows] = block[group[rows] - part.start, self._places[high[rows]]]
         return self._down(result).reshape(first.shape)
 
-    def no_less(self, distances: FloatArray) -> FloatArray:
+    def no_less(self, distances: Floats) -> Floats:
         """Doubles that the lengths of paths over the roads as given do not exceed."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
-    def _down(self, sums: FloatArray) -> FloatArray:
+    def _down(self, sums: Floats) -> Floats:
         """Sums along paths, never above the exact ones."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
-    def rows(self, i: npt.ArrayLike) -> FloatArray:
+    def rows(self, i: npt.ArrayLike) -> Floats:
         """(B, N) distances from the records i to every record."""
         chosen = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
             return super().rows(chosen)
         return self._from(chosen, self._places)
 
-    def to_outputs(self, i: npt.ArrayLike | None = None) -> FloatArray:
+    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return self.rows(chosen) if self._own else self._from(chosen, self._outputs)
 
-    def neighbours(self, within: float) -> tuple[IntArray, FloatArray]:
+    def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Pairs i < j with a distance of at most `within`, by searches that stop there."""
         pairs, distances = [], []
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
@@ -265,7 +266,7 @@ class RoadMetric(Metric):
             distances.append(lengths[row, col])
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
-    def implying(self, within: float | None = None) -> tuple[IntArray, FloatArray] | None:
+    def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
         """Pairs whose paths pass no third record: they imply all pairs, or all those within a distance.
 
         Exactly so where the roads are exact; None where they are not.
@@ -276,14 +277,14 @@ class RoadMetric(Metric):
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         return pairs[order], lengths[order]
 
-    def _from(self, i: IntArray, ends: IntArray) -> FloatArray:
+    def _from(self, i: Ints, ends: Ints) -> Floats:
         result = np.empty((len(i), len(ends)))
         for part, block in self.roads.lengths(self._places[i]):
             result[part] = self._down(block[:, ends])
         return result
 
 
-def _graph(tails: IntArray, heads: IntArray, lengths: FloatArray, n: int, directed: bool) -> tuple[Any, bool, float]:
+def _graph(tails: Ints, heads: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
     """The shortest of parallel edges as a sparse matrix, whether path lengths in it are exact, and the stretch."""
     from scipy.sparse import csr_array
 

@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 from attrs import define
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.instance import Instance, Multipliers, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph
@@ -26,7 +26,6 @@ from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["PIVOTS", "Lagrangian"]
 
-Floats = NDArray[np.float64]
 
 PIVOTS: Final = 2_000
 PROBING: Final = 50

@@ -7,19 +7,16 @@ from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
+from privopt.arrays import Floats, Ints
 from privopt.decompose import Partition, ValidRows
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
 from privopt.metric.optimal.instance import Instance, Multipliers
 
 __all__ = ["PMO", "PathRows"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @frozen(kw_only=True, eq=False)

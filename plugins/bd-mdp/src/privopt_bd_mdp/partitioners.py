@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import UnknownNameError
 from privopt_bd_mdp.problem import PARTITIONS
 
@@ -16,9 +16,6 @@ __all__ = ["Records", "partition"]
 
 SEED: Final = 0
 """The partition is a function of the problem."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @frozen(kw_only=True, eq=False)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 from attrs import define, evolve, field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
 from privopt.errors import RegistryError, SolverError, StoppedError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
@@ -26,7 +26,6 @@ from privopt_bd_mdp.problem import Decomposition
 
 __all__ = ["OWN", "Found", "decompose", "partition_of"]
 
-Floats = NDArray[np.float64]
 
 OWN: Final = "benders"
 """The cross decomposition of this module; every other method is a registered decomposer's name."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
+from privopt.arrays import Floats
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import Candidate, Policy, candidates, grid, policy
 from privopt_fl_linear.margins import Kind, MarginRule, Split
-from privopt_fl_linear.metric import Floats
 from privopt_fl_linear.server import Site, capacities
 
 __all__ = ["Setting", "Trial", "draw_noise"]

@@ -12,7 +12,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt_fl_linear.metric import Floats, Integers, Metric
+from privopt.arrays import Floats, Ints
+from privopt_fl_linear.metric import Metric
 
 __all__ = ["Assignment", "connection_cost", "optimal_assignment", "reconnect", "served"]
 
@@ -31,13 +32,13 @@ class Assignment:
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
 
-    facility: Integers
-    opened: Integers
-    place: Integers
-    sizes: Integers
+    facility: Ints
+    opened: Ints
+    place: Ints
+    sizes: Ints
 
     @classmethod
-    def of(cls, facility: Integers) -> Assignment:
+    def of(cls, facility: Ints) -> Assignment:
         """Derive the rest from h."""
         opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         arrays = [np.asarray(a, dtype=np.int64) for a in (facility, opened, place.reshape(-1), sizes)]
@@ -46,7 +47,7 @@ class Assignment:
         return cls(*arrays)
 
 
-def optimal_assignment(metric: Metric, cost: Floats, rank: Integers) -> Assignment:
+def optimal_assignment(metric: Metric, cost: Floats, rank: Ints) -> Assignment:
     """Return h(v) = argmin_u cost_u + d(u, v): Algorithm 1's connection, optimal whatever the counts are.
 
     Parameters
@@ -61,7 +62,7 @@ def optimal_assignment(metric: Metric, cost: Floats, rank: Integers) -> Assignme
     return Assignment.of(metric.cheapest(np.arange(metric.size), cost, rank))
 
 
-def reconnect(metric: Metric, cost: Floats, rank: Integers, base: Assignment, delta: float) -> Assignment:
+def reconnect(metric: Metric, cost: Floats, rank: Ints, base: Assignment, delta: float) -> Assignment:
     """Merge facilities that are near each other (Algorithm 3).
 
     The independent set of G (edges at d <= 2 delta) is taken greedily by the lowest facility cost, ties by rank:

@@ -24,9 +24,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats, Ints
 from privopt_fl_linear.algorithms import Assignment, reconnect
 from privopt_fl_linear.margins import MarginRule
-from privopt_fl_linear.metric import Floats, Integers, Metric
+from privopt_fl_linear.metric import Metric
 from privopt_fl_linear.quantiles import Noise, chernoff_quantile, tails
 
 __all__ = ["Candidate", "Policy", "candidates", "cheapest_at", "failure_bound", "grid", "policy"]
@@ -66,7 +67,7 @@ class Candidate:
 def candidates(
     metric: Metric,
     cost: Floats,
-    rank: Integers,
+    rank: Ints,
     base: Assignment,
     deltas: Sequence[float],
     rule: MarginRule,

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats, Ints
 from privopt_fl_linear.algorithms import Assignment
-from privopt_fl_linear.metric import Floats, Integers
 from privopt_fl_linear.quantiles import Noise, upper_quantiles
 
 __all__ = ["Kind", "MarginRule", "Split", "exact_margin", "paper_margin"]
@@ -24,7 +24,7 @@ Split = Literal["size", "cost"]
 SIZE_PART = 0.01
 
 
-def paper_margin(sizes: Integers, n: int, epsilon: float, alpha: float) -> Floats:
+def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
     """Return (2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
 
     It rests on the moment generating function of Laplace(1/epsilon), which that of the discrete Laplace never exceeds
@@ -33,7 +33,7 @@ def paper_margin(sizes: Integers, n: int, epsilon: float, alpha: float) -> Float
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * n / alpha), dtype=np.float64)
 
 
-def exact_margin(sizes: Integers, betas: Floats, epsilon: float, noise: Noise = "discrete") -> Floats:
+def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "discrete") -> Floats:
     """Return the (1 - beta) quantile of the sum of |L| Laplace(1/epsilon) draws of each facility, rounded up."""
     pairs, back = np.unique(np.column_stack([sizes, betas]), axis=0, return_inverse=True)
     quantiles = upper_quantiles(pairs[:, 0].astype(np.int64), pairs[:, 1], epsilon, noise)
@@ -65,13 +65,13 @@ class MarginRule:
     noise: Noise = "discrete"
     split: Split = "size"
 
-    def margins(self, sizes: Integers, cost: Floats, alpha: float) -> Floats:
+    def margins(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
         """Return the margin of each facility, given |L_v| and f_v, for failure probability alpha in all."""
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
         return exact_margin(sizes, self.shares(sizes, cost, alpha), self.epsilon, self.noise)
 
-    def shares(self, sizes: Integers, cost: Floats, alpha: float) -> Floats:
+    def shares(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
         """Return each facility's failure probability beta_v."""
         by_size = sizes / self.n
         weight = cost * np.sqrt(sizes)

@@ -13,12 +13,11 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 BLOCK_ENTRIES = 4_000_000
 
 
@@ -35,18 +34,18 @@ class Metric(Protocol):
         """Half the diameter, or a little more: within this radius of some middle lies everything."""
         ...
 
-    def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
+    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
         """For every location the facility u with the least cost_u + d(u, v); ties go to the least rank.
 
         ``facilities`` are locations; ``cost`` and ``rank`` are (n,), over all locations. Returns locations.
         """
         ...
 
-    def independent(self, candidates: Integers, reach: float) -> Integers:
+    def independent(self, candidates: Ints, reach: float) -> Ints:
         """Take candidates in the order given, leaving out each within ``reach`` of one taken before."""
         ...
 
-    def balls(self, centres: Integers, rank: Integers, radius: float) -> Integers:
+    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
         """For every location the centre within ``radius`` of it, -1 where there is none."""
         ...
 
@@ -54,7 +53,7 @@ class Metric(Protocol):
         """For every location, whether its ball holds at least ``wanted`` locations, itself included."""
         ...
 
-    def between(self, a: Integers, b: Integers) -> Floats:
+    def between(self, a: Ints, b: Ints) -> Floats:
         """Distances of the pairs (a[i], b[i])."""
         ...
 
@@ -89,7 +88,7 @@ class _Treed:
 
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
-    def _tree(self, chosen: Integers, cost: Floats, rank: Integers) -> Any:
+    def _tree(self, chosen: Ints, cost: Floats, rank: Ints) -> Any:
         from privopt_fl_linear import kernels
 
         boxed, exact = np.ascontiguousarray(self._boxed[chosen]), np.ascontiguousarray(self._exact[chosen])
@@ -102,7 +101,7 @@ class _Treed:
             self._trees["all"] = self._tree(np.arange(n), np.zeros(n), np.arange(n))
         return self._trees["all"]
 
-    def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
+    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
         """See `Metric.cheapest`; about O(n log n)."""
         from privopt_fl_linear import kernels
 
@@ -110,10 +109,10 @@ class _Treed:
         order = tree[4] if len(facilities) == self.size else self._all()[4]
         if len(facilities) == self.size:
             order = facilities[order]
-        found: Integers = facilities[kernels.cheapest(self._sphere, tree, self._boxed, self._exact, order)]
+        found: Ints = facilities[kernels.cheapest(self._sphere, tree, self._boxed, self._exact, order)]
         return found
 
-    def independent(self, candidates: Integers, reach: float) -> Integers:
+    def independent(self, candidates: Ints, reach: float) -> Ints:
         """See `Metric.independent`."""
         from privopt_fl_linear import kernels
 
@@ -122,14 +121,14 @@ class _Treed:
         boxed, exact = self._boxed[candidates], self._exact[candidates]
         order = np.arange(len(candidates))
         tree = kernels.build(boxed, exact, np.zeros(len(candidates)), order)
-        taken: Integers = candidates[kernels.independent(self._sphere, tree, boxed, exact, order, reach)]
+        taken: Ints = candidates[kernels.independent(self._sphere, tree, boxed, exact, order, reach)]
         return taken
 
-    def balls(self, centres: Integers, rank: Integers, radius: float) -> Integers:
+    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
         """See `Metric.balls`; an overlap by rounding goes to the nearer centre."""
         from privopt_fl_linear import kernels
 
-        owner: Integers = kernels.balls(self._sphere, self._all(), self._boxed, self._exact, centres, rank, radius)
+        owner: Ints = kernels.balls(self._sphere, self._all(), self._boxed, self._exact, centres, rank, radius)
         return owner
 
     def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
@@ -141,7 +140,7 @@ class _Treed:
         )
         return answer
 
-    def between(self, a: Integers, b: Integers) -> Floats:
+    def between(self, a: Ints, b: Ints) -> Floats:
         """See `Metric.between`."""
         from privopt_fl_linear import kernels
 
@@ -223,7 +222,7 @@ class Matrix:
         """Half the greatest distance."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
-    def cheapest(self, facilities: Integers, cost: Floats, rank: Integers) -> Integers:
+    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
         """See `Metric.cheapest`; O(n |facilities|)."""
         by_rank = facilities[np.argsort(rank[facilities], kind="stable")]
         answer = np.empty(self.size, np.int64)
@@ -233,7 +232,7 @@ class Matrix:
             answer[start : start + step] = by_rank[np.argmin(block, axis=1)]
         return answer
 
-    def independent(self, candidates: Integers, reach: float) -> Integers:
+    def independent(self, candidates: Ints, reach: float) -> Ints:
         """See `Metric.independent`."""
         blocked = np.zeros(len(candidates), np.bool_)
         taken = []
@@ -243,7 +242,7 @@ class Matrix:
                 blocked |= self.distances[point, candidates] <= reach
         return np.array(taken, dtype=np.int64)
 
-    def balls(self, centres: Integers, rank: Integers, radius: float) -> Integers:
+    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
         """See `Metric.balls`."""
         owner = np.full(self.size, -1)
         nearest = np.full(self.size, np.inf)
@@ -258,7 +257,7 @@ class Matrix:
         answer: NDArray[np.bool_] = np.count_nonzero(self.distances <= radius, axis=1) >= wanted
         return answer
 
-    def between(self, a: Integers, b: Integers) -> Floats:
+    def between(self, a: Ints, b: Ints) -> Floats:
         """See `Metric.between`."""
         picked: Floats = self.distances[a, b]
         return picked

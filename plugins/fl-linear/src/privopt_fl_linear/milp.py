@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError, SolverError
-from privopt_fl_linear.metric import Floats, Integers
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
@@ -38,9 +38,9 @@ class Location:
         status: ``"optimal"`` or ``"feasible"``.
     """
 
-    facility: Integers
+    facility: Ints
     capacities: Floats
-    opened: Integers
+    opened: Ints
     objective: float
     bound: float | None
     solver: str

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats
 from privopt.declare import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import InputError
 from privopt.interfaces import Release
 from privopt_fl_linear.algorithms import Assignment
-from privopt_fl_linear.metric import Floats
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.server import Plan
 

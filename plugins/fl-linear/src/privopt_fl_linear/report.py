@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from privopt.arrays import Floats
 from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, table, table_section, themed
 from privopt.run.report.geo import Feature, Layer
 from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import grid
-from privopt_fl_linear.metric import Floats
 from privopt_fl_linear.server import Plan, capacities
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats, Ints
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import GoOn, Policy, candidates, cheapest_at, grid, policy
 from privopt_fl_linear.margins import MarginRule
-from privopt_fl_linear.metric import Floats, Integers, Metric
+from privopt_fl_linear.metric import Metric
 
 __all__ = ["Plan", "Site", "serve"]
 
@@ -34,7 +35,7 @@ class Site:
 
     metric: Metric
     cost: Floats
-    rank: Integers
+    rank: Ints
     opening: Floats | None = None
 
     @property

@@ -27,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from privopt.arrays import Floats
 from privopt_fl_linear.algorithms import Assignment
-from privopt_fl_linear.metric import Floats, Metric
+from privopt_fl_linear.metric import Metric
 
 __all__ = ["assumption_5", "bounds", "values"]
 

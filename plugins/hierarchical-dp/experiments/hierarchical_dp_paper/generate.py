@@ -14,7 +14,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt_hierarchical_dp.tree import Ints, Tree, add_up
+from privopt.arrays import Ints
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Census", "census", "taxi"]
 

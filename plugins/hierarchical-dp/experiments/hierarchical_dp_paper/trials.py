@@ -11,10 +11,10 @@ import numpy as np
 from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
+from privopt.arrays import Ints
 from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.release import violations
-from privopt_hierarchical_dp.tree import Ints
 
 __all__ = ["Trial", "run_methods", "task_of"]
 

@@ -10,16 +10,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.qip import MOST_NODES, QipSolution, solve_exactly
 from privopt_hierarchical_dp.rounding import deal_down
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Fit", "fit_counts", "fit_cumulative", "weighted_objective"]
 
-Floats = NDArray[np.float64]
 FARTHEST = 1 << 24
 """Distance of a noisy value from a count up to which integer programs are asked."""
 

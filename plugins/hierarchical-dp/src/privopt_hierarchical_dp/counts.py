@@ -17,9 +17,10 @@ import polars as pl
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt.declare import File
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.tree import Ints, Tree, add_up
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
 

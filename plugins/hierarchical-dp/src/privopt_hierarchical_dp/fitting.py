@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
 from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
@@ -23,11 +23,10 @@ from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.smoothing import smooth_down
 from privopt_hierarchical_dp.top_down import top_down
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Task", "fit", "fit_at_once", "noise_variance", "objective_weights", "refuse_size"]
 
-Floats = NDArray[np.float64]
 _ROOT_PULL = 1e6  # weight of G in the relaxed model, beside weights of at most 1
 
 

@@ -25,8 +25,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt.errors import UsageError
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
 

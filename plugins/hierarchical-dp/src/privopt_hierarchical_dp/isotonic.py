@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from privopt_hierarchical_dp.tree import Ints
+from privopt.arrays import Ints
 
 __all__ = ["isotonic_floats", "isotonic_integers", "isotonic_means"]
 

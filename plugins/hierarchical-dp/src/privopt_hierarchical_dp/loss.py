@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Ints
 from privopt.interfaces import UtilityLoss
 from privopt_hierarchical_dp.fitting import objective_weights
 from privopt_hierarchical_dp.methods import measured
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.release import HierarchyRelease
-from privopt_hierarchical_dp.tree import Ints
 
 __all__ = ["PostProcessing"]
 

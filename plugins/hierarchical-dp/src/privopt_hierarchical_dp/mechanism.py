@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
@@ -19,7 +20,7 @@ from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensit
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem
 from privopt_hierarchical_dp.release import HierarchyRelease, violations
-from privopt_hierarchical_dp.tree import Ints, Tree, add_up
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

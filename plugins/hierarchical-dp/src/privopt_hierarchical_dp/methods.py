@@ -16,8 +16,9 @@ import numpy as np
 from attrs import frozen
 
 from privopt import noise
+from privopt.arrays import Ints
 from privopt_hierarchical_dp.as_published import chain_query
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
     "METHODS",

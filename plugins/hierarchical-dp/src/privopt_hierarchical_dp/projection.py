@@ -21,14 +21,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from attrs import frozen
 from numba import njit
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.isotonic import isotonic_floats
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["Projection", "project_jointly", "simplex_rows", "sum_up"]
-
-Floats = NDArray[np.float64]
 
 
 @frozen(kw_only=True, eq=False)

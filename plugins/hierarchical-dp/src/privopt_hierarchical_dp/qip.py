@@ -19,8 +19,9 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt.errors import SolverError, UsageError
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["MOST_NODES", "QipSolution", "build", "refuse", "solve_exactly"]
 

@@ -11,10 +11,11 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.archive import read_npz
+from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Release
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyInstance

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats, Ints
 from privopt.run.report import Section, drawing, figure_section, pair_section, table, table_section, themed
 from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
-from privopt_hierarchical_dp.fitting import Floats, Task, fit, noise_variance, objective_weights
+from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights
 from privopt_hierarchical_dp.methods import draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.release import read_table
 from privopt_hierarchical_dp.smoothing import like_leaves
-from privopt_hierarchical_dp.tree import Ints, add_up
+from privopt_hierarchical_dp.tree import add_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

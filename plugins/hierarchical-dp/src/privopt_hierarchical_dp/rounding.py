@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt.arrays import Ints
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["deal", "deal_down"]
 

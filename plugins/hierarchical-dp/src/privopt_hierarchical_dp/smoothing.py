@@ -19,15 +19,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.isotonic import isotonic_floats
 from privopt_hierarchical_dp.rounding import deal
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["heterogeneity", "like_leaves", "pool_upwards", "smooth_down"]
 
-Floats = NDArray[np.float64]
 
 _PRIOR_SQUARE = 0.02  # h^2 where the data say nothing: counties differ by about 14 %
 _SWEEPS = 40

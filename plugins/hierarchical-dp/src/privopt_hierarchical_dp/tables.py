@@ -15,7 +15,8 @@ from math import ceil, inf
 import numpy as np
 from attrs import frozen
 
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt.arrays import Ints
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
     "Table",

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt_hierarchical_dp.half_prices import project_counts
 from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
 from privopt_hierarchical_dp.rounding import deal
-from privopt_hierarchical_dp.tree import Ints, Tree
+from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["top_down"]
 

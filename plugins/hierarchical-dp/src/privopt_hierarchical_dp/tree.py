@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 
 __all__ = ["Ints", "Tree", "add_up"]
-
-Ints = NDArray[np.int64]
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -154,7 +152,7 @@ def _clashes(parent_of: Sequence[dict[str, str]], file: str) -> list[Fault]:
     return faults
 
 
-def add_up(tree: Tree, leaves: NDArray[np.int64]) -> list[Ints]:
+def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
     """Values of every level from those of the leaves, the root's first.
 
     Args:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.local import Surroundings
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cost_bounds", "relaxed_bound", "undominated"]
 
-Floats = NDArray[np.float64]
 GAP = 1e-3
 
 

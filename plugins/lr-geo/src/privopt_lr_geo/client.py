@@ -9,6 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.weights import Repaired, repair
 from privopt_lr_geo.local import Surroundings
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from privopt_lr_geo.problem import LRGeoOptions
 
 __all__ = ["Client", "indicator"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def indicator(options: LRGeoOptions, reach: Floats, costs: Floats) -> NDArray[np.bool_]:

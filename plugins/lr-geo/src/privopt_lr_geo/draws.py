@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from privopt.archive import read_npz
+from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.files import open_private, private_folder
 from privopt_lr_geo.estimate import member_of
@@ -23,7 +23,6 @@ from privopt_lr_geo.estimate import member_of
 __all__ = ["Draw", "draw", "draw_or_resume"]
 
 NAME: Final = "users.npz"
-Ints = NDArray[np.int64]
 
 
 @frozen(kw_only=True, eq=False)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Costs", "Estimates", "Exchange", "circle_of", "estimates", "member_of"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ULPS: Final = 1e-12
 """Relative room for the rounding of sums of doubles; that of single precision is taken care of by itself."""

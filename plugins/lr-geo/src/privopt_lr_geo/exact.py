@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import evolve, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import SolverError, StoppedError
 from privopt.exact import certify
 from privopt.exact.bound import lower_bound
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "certified_pairs", "exponential_loss", "population_loss", "solve_exact", "whole_matrix"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Weights = NDArray[np.uint64]
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
 """tau of rate = epsilon (1 - tau), tried in this order."""
@@ -66,7 +63,7 @@ class Found:
     """
 
     public: ColumnWeights | None
-    whole: Weights
+    whole: Unsigned
     details: dict[str, Any]
     solver: dict[str, Any]
     lower_bound: float | None = None
@@ -79,7 +76,7 @@ def blocks(count: int, width: int) -> list[Ints]:
     return [np.arange(start, min(count, start + step)) for start in range(0, count, step)]
 
 
-def whole_matrix(public: ColumnWeights, ways: Ways) -> Weights:
+def whole_matrix(public: ColumnWeights, ways: Ways) -> Unsigned:
     """Every record's row, computed as its user would. Memory: 8 N K bytes."""
     count = len(ways.data.records)
     whole = np.empty((count, public.outputs), dtype=np.uint64)
@@ -186,7 +183,7 @@ def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> F
     allowed = float(data.epsilon) * (1.0 - slack)
 
     def tried(rate: float) -> tuple[Floats, float]:
-        """Weights, and what normalising takes of epsilon."""
+        """Unsigned, and what normalising takes of epsilon."""
         context.report(f"column weights at {rate:.4g} per {data.unit}")
         kernel = np.exp(-np.minimum(distances * rate, cap))
         x = positive_weights(kernel)
@@ -313,7 +310,7 @@ def _best(data: MetricData, context: SolveContext, spare: Found | None, found: S
     return Found(public=None, whole=release.weights, details=details, solver=solver)
 
 
-def population_loss(weights: Weights, data: MetricData) -> float:
+def population_loss(weights: Unsigned, data: MetricData) -> float:
     """Prior-weighted loss over all records."""
     rows = [
         data.prior[part] * np.einsum("ik,ik->i", weights[part].astype(np.float64), data.cost[part])

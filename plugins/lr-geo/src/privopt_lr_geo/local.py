@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt_lr_geo.problem import CLOSE
 
 if TYPE_CHECKING:
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from privopt_lr_geo.problem import LRGeoInstance
 
 __all__ = ["Surroundings", "Ways", "surroundings"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Ways:

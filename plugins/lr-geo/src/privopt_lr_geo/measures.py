@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.metric import attack
 from privopt_lr_geo.local import Surroundings
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["across_users", "proposition_bound"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TOLERANCE: Final = 1e-9
 """An excess up to this, relative, is left by the repair and not counted as a violation."""

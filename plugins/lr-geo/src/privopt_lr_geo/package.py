@@ -10,12 +10,10 @@ from attrs import asdict, fields, frozen
 from numpy.typing import NDArray
 
 from privopt.archive import parse_npz
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 
 __all__ = ["Answer", "Package", "Terms", "pack", "unpack"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @frozen(kw_only=True)

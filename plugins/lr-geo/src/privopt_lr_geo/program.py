@@ -13,6 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.metric.space.pairs import reduce_pairs
 from privopt_lr_geo.package import Package, Terms
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from privopt.dsl import Model
 
 __all__ = ["Central", "Piece", "assemble", "central_model"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @frozen(kw_only=True, eq=False)

@@ -14,6 +14,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
 from privopt.metric.cost import travel_cost
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGEST", "Cells", "Extract", "Places", "ReferenceTable", "Request"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 LARGEST: Final = 4e9
 """Bytes of a table, or of the travel that it is made of, beyond which it is refused."""

@@ -15,13 +15,11 @@ from typing import Final
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints, Unsigned
 
 __all__ = ["TOTAL", "ColumnWeights", "steady_exp"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Weights = NDArray[np.uint64]
 
 TOTAL: Final = 1 << 63
 _LN2_HEAD: Final = 6.93147180369123816490e-01
@@ -64,7 +62,7 @@ class ColumnWeights:
         """Distance beyond which a user need not look."""
         return self.cap / self.rate * (1.0 + 1e-9)
 
-    def rows(self, distances: Floats) -> Weights:
+    def rows(self, distances: Floats) -> Unsigned:
         """(B, K) integer rows, each of sum 2**63, from (B, N) path distances; infinite ones count as the cap."""
         columns = steady_exp(-np.minimum(distances * self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
@@ -79,7 +77,7 @@ class ColumnWeights:
         return rows
 
 
-def _whole(row: Floats) -> Weights:
+def _whole(row: Floats) -> Unsigned:
     """A row of doubles as integers that sum to 2**63; what rounding leaves goes to the greatest."""
     whole = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
     missing = (TOTAL - int(whole.sum(dtype=np.uint64))) % (1 << 64)

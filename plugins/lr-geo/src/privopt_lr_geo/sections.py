@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Bools, Floats
 from privopt.metric.explorer import Explored, explorer, fits
 from privopt.metric.figures import beside, convergence, layout
 from privopt.metric.pages import trajectory_of
@@ -29,11 +30,8 @@ __all__ = ["figures", "map_layer", "range_figure", "row_figure", "sections", "up
 SHOWN: Final = 200
 """Users in tables; and those whose LR sets the map marks."""
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
-
-def lr_sets(problem: LRGeoInstance, users: NDArray[np.int64]) -> Mask:
+def lr_sets(problem: LRGeoInstance, users: NDArray[np.int64]) -> Bools:
     """(M, N) which records are locally relevant to which users (Definition 4.1)."""
     limit = problem.declared.lr_geo.radius * (1.0 + CLOSE)
     return np.asarray(Ways(problem.data).rows(users, limit) <= limit)

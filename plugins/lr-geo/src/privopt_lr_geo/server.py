@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import evolve, field, frozen
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.backends.highs import BEARING
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Answer, Package, Terms
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
 
 __all__ = ["Solved", "solve"]
-
-Floats = NDArray[np.float64]
 
 
 @frozen(kw_only=True, eq=False)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from attrs import evolve
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.backends import Outcome, get
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Package, Terms
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Warmth", "start_of", "start_point"]
 
-Floats = NDArray[np.float64]
 Warmth = Literal["whole", "separate", "star"]
 
 SWEEPS: Final = 3

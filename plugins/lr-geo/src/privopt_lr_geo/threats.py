@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats, Ints
 from privopt_lr_geo.package import Package
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["attack_server", "circle_centres", "fingerprint", "graph_centre", "zero_columns"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 SAME = 1e-9
 """Relative difference up to which two distances are taken for one."""

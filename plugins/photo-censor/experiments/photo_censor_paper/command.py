@@ -21,11 +21,12 @@ from experiments.tables import Row, Sheet
 from photo_censor_paper.generate import COLLECTIONS, LOCATIONS, World, collections
 from photo_censor_paper.pictures import PICTURES, before_and_after
 from photo_censor_paper.published import published
+from privopt.arrays import Bools
 from privopt.errors import InfeasibleError, StoppedError
 from privopt_photo_censor.greedy import greedy
 from privopt_photo_censor.optimal import Plan, solve
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Mask, Task
+from privopt_photo_censor.scores import Album, Task
 
 __all__ = ["STUDY", "Effort", "Tables", "main"]
 
@@ -208,7 +209,7 @@ def _by_budget(
     base: list[list[float]] = [[] for _ in budgets]
     back: list[list[float]] = [[], []]
     for album in tables.albums(kind):
-        kept: list[Mask] = []
+        kept: list[Bools] = []
         for place, share in enumerate(budgets):
             task = Task(budget=int(share * album.photos))
             plan = tables.optimum(f"table3 {kind} {share:.1%}", album, task)
@@ -325,9 +326,9 @@ def figure_1(tables: Tables) -> None:
     tables.once(sheet, {}, make)
 
 
-def _example(tables: Tables) -> tuple[World, Album, dict[str, Mask]]:
+def _example(tables: Tables) -> tuple[World, Album, dict[str, Bools]]:
     rng = np.random.default_rng([tables.seed, 1])
-    best: tuple[int, World, Album, dict[str, Mask]] | None = None
+    best: tuple[int, World, Album, dict[str, Bools]] | None = None
     for _ in range(max(3, tables.effort.figure_counts)):
         world = World.draw(rng)
         location = int(rng.integers(LOCATIONS))

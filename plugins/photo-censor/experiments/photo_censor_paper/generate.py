@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats
 from privopt_photo_censor.classifier import log_softmax
-from privopt_photo_censor.scores import Album, Floats, locked
+from privopt_photo_censor.scores import Album, locked
 
 __all__ = ["COLLECTIONS", "World", "collections", "sizes"]
 

@@ -9,7 +9,8 @@ import numpy as np
 from experiments.pictures import COLOURS, Painter, Rows, curve, dress, panels
 from experiments.tables import number, split
 from photo_censor_paper.generate import World
-from privopt_photo_censor.scores import Album, Floats, Mask
+from privopt.arrays import Bools, Floats
+from privopt_photo_censor.scores import Album
 
 __all__ = ["PICTURES", "before_and_after"]
 
@@ -23,7 +24,7 @@ def _plane(features: Floats) -> Floats:
     return np.asarray(centred @ axes[:2].T)
 
 
-def before_and_after(world: World, album: Album, kept: dict[str, Mask]) -> Any:
+def before_and_after(world: World, album: Album, kept: dict[str, Bools]) -> Any:
     """Figure 1: the classifier's belief over all locations, and which photos are posted."""
     figure, axes = panels(len(kept), 2, 4.0, 3.2)
     places = _plane(world.features)

@@ -13,10 +13,11 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 from privopt_photo_censor import s2
-from privopt_photo_censor.scores import Floats, locked
+from privopt_photo_censor.scores import locked
 
 __all__ = ["Boxes", "Cells", "Centres", "S2Cells", "equal_count", "read_cells", "s2_partition"]
 

@@ -21,11 +21,11 @@ import numpy as np
 from attrs import frozen
 from PIL import Image, ImageOps
 
+from privopt.arrays import Floats
 from privopt.declare import File, key, load_problem
 from privopt.declare.schema import positive
 from privopt.errors import Fault, InputError, UsageError
 from privopt_photo_censor.cells import Cells, read_cells
-from privopt_photo_censor.scores import Floats
 
 __all__ = ["Classifier", "Input", "Settings", "load_classifier", "log_softmax"]
 

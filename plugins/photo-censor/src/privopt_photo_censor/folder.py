@@ -13,9 +13,10 @@ from typing import Any, Final
 from attrs import frozen
 from PIL import ExifTags, Image, ImageOps
 
+from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
-from privopt_photo_censor.scores import Floats, Listing
+from privopt_photo_censor.scores import Listing
 
 __all__ = ["ScoredFolder", "carries_position", "entries", "gps", "score_folder"]
 

@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Bools
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Mask, Task
+from privopt_photo_censor.scores import Album, Task
 from privopt_photo_censor.single import reach
 
 __all__ = ["Engine", "Shared"]
@@ -45,7 +46,7 @@ class Shared:
         if task.budget is not None:
             need = max(need, album.photos - task.budget)
         self.state: NDArray[np.int64] = np.array([wanted, need, -1, -1, 0, 0, 0, 0], dtype=np.int64)
-        self.best: Mask = np.zeros(album.photos, dtype=np.bool_)
+        self.best: Bools = np.zeros(album.photos, dtype=np.bool_)
         self.reach = reach(self.data)
         self.cap = int((self.reach >= need).sum()) if self.budget else self._kept_cap(wanted)
         self.solver = ""
@@ -67,7 +68,7 @@ class Shared:
         """Whether the incumbent meets the bound."""
         return self.cap <= self.value if self.value >= 0 else self.cap < (1 if self.budget else int(self.state[1]))
 
-    def offer(self, kept: Mask) -> bool:
+    def offer(self, kept: Bools) -> bool:
         """Take a set if it is better, by its exact rank."""
         count = int(kept.sum())
         if count < self.state[1] or not kept[self.data.keep].all():

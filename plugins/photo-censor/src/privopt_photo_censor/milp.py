@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
+from privopt.arrays import Bools
 from privopt.backends import Outcome, get
 from privopt.dsl.solution import Interrupted
 from privopt_photo_censor.incumbent import Shared
-from privopt_photo_censor.scores import Mask
 
 __all__ = ["MilpSearch", "build"]
 
@@ -29,7 +29,7 @@ LEEWAY: Final = 1e-7
 """Relative leeway of a row, so that a tie that doubles miss is not cut off: the exact rank decides."""
 
 
-def build(shared: Shared, refused: list[Mask]) -> tuple[Any, np.ndarray[Any, np.dtype[np.int64]]]:
+def build(shared: Shared, refused: list[Bools]) -> tuple[Any, np.ndarray[Any, np.dtype[np.int64]]]:
     """The model for what must still be beaten, and the rows of the alternates in it.
 
     Args:
@@ -78,7 +78,7 @@ class MilpSearch:
         self.shared = shared
         self.solver = solver
         self.spent = False
-        self.refused: list[Mask] = []
+        self.refused: list[Bools] = []
         self._cap = shared.cap
 
     def _seconds(self, effort: int) -> float | None:

@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Bools
 from privopt.errors import InfeasibleError, SolverError, StoppedError
 from privopt_photo_censor.engines import AlternateSearch, Enumeration, PhotoSearch
 from privopt_photo_censor.incumbent import Engine, Shared
 from privopt_photo_censor.milp import MilpSearch
 from privopt_photo_censor.rank import protected_k
-from privopt_photo_censor.scores import Album, Mask, Task
+from privopt_photo_censor.scores import Album, Task
 from privopt_photo_censor.single import best_for
 
 __all__ = ["ENGINES", "Plan", "clash", "easy", "solve"]
@@ -45,7 +46,7 @@ class Plan:
         trajectory: (seconds, value, bound) of the incumbents.
     """
 
-    kept: Mask
+    kept: Bools
     protected: int
     bound: int
     engine: str

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from attrs import evolve, field, frozen
 
+from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
-from privopt_photo_censor.scores import Album, Floats, Listing, Task
+from privopt_photo_censor.scores import Album, Listing, Task
 
 __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 

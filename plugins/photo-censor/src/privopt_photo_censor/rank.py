@@ -12,7 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from privopt_photo_censor.scores import Album, Mask
+from privopt.arrays import Bools
+from privopt_photo_censor.scores import Album
 
 __all__ = ["exact_sign", "protected_k", "rank"]
 
@@ -31,11 +32,11 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     return (total > 0) - (total < 0)
 
 
-def _kept(album: Album, kept: Mask | None) -> Mask:
+def _kept(album: Album, kept: Bools | None) -> Bools:
     return np.ones(album.photos, dtype=np.bool_) if kept is None else np.asarray(kept, dtype=np.bool_)
 
 
-def protected_k(album: Album, kept: Mask | None = None) -> int:
+def protected_k(album: Album, kept: Bools | None = None) -> int:
     """Locations at or above the true one when the photos `kept` (all where left out) are posted.
 
     Ties protect, -inf with -inf too; with no photo posted every location ties.
@@ -57,6 +58,6 @@ def protected_k(album: Album, kept: Mask | None = None) -> int:
     return count
 
 
-def rank(album: Album, kept: Mask | None = None) -> int:
+def rank(album: Album, kept: Bools | None = None) -> int:
     """Rank of the true location, 1 = most likely; ties count against it."""
     return protected_k(album, kept) + 1

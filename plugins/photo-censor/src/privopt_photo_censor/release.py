@@ -12,11 +12,12 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.archive import read_npz
+from privopt.arrays import Bools, Floats
 from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.interfaces import Release
 from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.scores import Floats, Listing, Mask, locked
+from privopt_photo_censor.scores import Listing, locked
 
 __all__ = ["Deletions", "carriers"]
 
@@ -25,7 +26,7 @@ SCORES: Final = "scores.npz"
 THUMBNAILS: Final = "thumbnails"
 
 
-def _mask(values: Any) -> Mask:
+def _mask(values: Any) -> Bools:
     return locked(np.array(values, dtype=np.bool_))
 
 
@@ -43,7 +44,7 @@ class Deletions(Release):
     """
 
     names: tuple[str, ...]
-    kept: Mask = field(converter=_mask)
+    kept: Bools = field(converter=_mask)
     scores: Floats | None = None
     true: int = -1
     listing: Listing | None = None

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from privopt.arrays import Bools, Floats
 from privopt.errors import PrivoptError
 from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.run.report.theme import BAD, INK, MARK, axes_of
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.release import carriers
-from privopt_photo_censor.scores import Album, Floats, Mask, some
+from privopt_photo_censor.scores import Album, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +35,7 @@ GREEDY: Final = 20_000
 """Photos times locations up to which greedy is run for comparison."""
 
 
-def belief(album: Album, kept: Mask) -> Floats:
+def belief(album: Album, kept: Bools) -> Floats:
     """(M,) the classifier's posterior over the places from the photos kept (paper, (1)), with the margin."""
     scores = album.scores[kept].sum(axis=0)
     if album.margin:
@@ -50,7 +51,7 @@ def _percent(share: float) -> str:
 
 
 @themed
-def guess_figure(album: Album, kept: Mask, title: str) -> Figure:
+def guess_figure(album: Album, kept: Bools, title: str) -> Figure:
     """The classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
     chances, place = belief(album, kept), rank(album, kept)
     order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
@@ -73,7 +74,7 @@ def guess_figure(album: Album, kept: Mask, title: str) -> Figure:
 
 
 @themed
-def photo_figure(album: Album, kept: Mask) -> Figure:
+def photo_figure(album: Album, kept: Bools) -> Figure:
     """How telling each photo is by itself: P(true place | photo), kept and deleted."""
     chances = np.exp(album.scores[:, album.true])
     order = np.argsort(-chances, kind="stable")

@@ -10,10 +10,10 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import Bools, Floats
+
 __all__ = ["Album", "Listing", "Reduced", "Task", "locked", "some"]
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 A = TypeVar("A", bound=NDArray[Any])
 
 
@@ -37,7 +37,7 @@ def _floats(values: Any) -> Floats:
     return locked(np.array(values, dtype=np.float64, order="C"))
 
 
-def _mask(values: Any) -> Mask:
+def _mask(values: Any) -> Bools:
     return locked(np.array(values, dtype=np.bool_))
 
 
@@ -86,12 +86,12 @@ class Album:
 
     scores: Floats = field(converter=_floats)
     true: int
-    keep: Mask = field(converter=_mask)
+    keep: Bools = field(converter=_mask)
     keep_at_least: int = 1
     margin: float = 0.0
 
     @keep.default
-    def _none_kept(self) -> Mask:
+    def _none_kept(self) -> Bools:
         return np.zeros(self.scores.shape[0], dtype=np.bool_)
 
     def __attrs_post_init__(self) -> None:
@@ -147,9 +147,9 @@ class Reduced:
     true: Floats
     margin: float
     diff: Floats
-    kills: Mask
+    kills: Bools
     size: Floats
-    keep: Mask
+    keep: Bools
 
     @classmethod
     def of(cls, album: Album) -> Reduced:
@@ -178,7 +178,7 @@ class Reduced:
         n = self.diff.shape[1]
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
-    def sums(self, kept: Mask) -> Floats:
+    def sums(self, kept: Bools) -> Floats:
         """(m,) sums over kept photos in doubles, -inf where a kept photo rules the location out."""
         total = self.diff[:, kept].sum(axis=1)
         return np.where(self.kills[:, kept].any(axis=1), -np.inf, total)

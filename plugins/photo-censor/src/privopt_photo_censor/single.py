@@ -12,8 +12,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.arrays import Bools
 from privopt_photo_censor.rank import exact_sign
-from privopt_photo_censor.scores import Album, Mask, Reduced
+from privopt_photo_censor.scores import Album, Reduced
 
 __all__ = ["best_for", "reach"]
 
@@ -70,7 +71,7 @@ def _exact_reach(data: Reduced, j: int, sure: int, maybe: int) -> int:
     return best
 
 
-def best_for(album: Album, j: int, count: int) -> Mask:
+def best_for(album: Album, j: int, count: int) -> Bools:
     """The `count` photos to keep that are best for alternate row `j` of ``album.reduced``.
 
     With ``count = reach[j]`` they leave j at or above the true location; ties in doubles are put in exact order.
