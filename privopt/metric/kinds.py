@@ -63,12 +63,14 @@ class DistanceKind(ABC):
         places: which keys of ``[records]`` and ``[outputs]`` it takes.
         ids_alone: whether points may be ids without coordinates.
         path_metric: whether it is the shortest way over edges, so that records out of reach are a fault.
+        kit: ``"package.module:STRATEGY"``: Hypothesis's of problems that name it, for :mod:`privopt.testing.kinds`.
     """
 
     kind: ClassVar[str]
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors"})
     ids_alone: ClassVar[bool] = False
     path_metric: ClassVar[bool] = False
+    kit: ClassVar[str] = ""
 
     @classmethod
     def keys(cls) -> type:
@@ -101,9 +103,11 @@ class LossKind(ABC):
     Attributes:
         kind: its name in problem files.
         prior: of the records, by which the loss is weighed.
+        kit: strategy of problems that name it, as of a distance; left out: other problems, with its name alone.
     """
 
     kind: ClassVar[str]
+    kit: ClassVar[str] = ""
     prior: File | None = key(None, help="CSV: id,p; left out: uniform")
 
     @classmethod
@@ -141,9 +145,11 @@ class MetricNotion(ABC):
         kind: its name in problem files.
         epsilon: exact, per unit of distance.
         neighbours_within: greatest distance of a required pair; None for every pair.
+        kit: strategy of problems that name it, as of a loss.
     """
 
     kind: ClassVar[str]
+    kit: ClassVar[str] = ""
     epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
     neighbours_within: float | None = key(
         None,

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privopt.testing.kinds import check_kind, kind_conformance
     from privopt.testing.kit import conformance
     from privopt.testing.metric import MetricCase, metric_problems, metric_profile
     from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from privopt.testing.under_trial import Subject, subject, subjects
 
 _HOMES = {
+    "kinds": ("check_kind", "kind_conformance"),
     "kit": ("conformance",),
     "metric": ("MetricCase", "metric_problems", "metric_profile"),
     "problems": ("GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"),
@@ -39,8 +41,10 @@ __all__ = [
     "Query",
     "Subject",
     "Variant",
+    "check_kind",
     "conformance",
     "csv_bytes",
+    "kind_conformance",
     "metric_problems",
     "metric_profile",
     "npy_bytes",

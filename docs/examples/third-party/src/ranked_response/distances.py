@@ -50,6 +50,7 @@ class Hamming(DistanceKind):
     kind: ClassVar[str] = "hamming"
     places: ClassVar[frozenset[str]] = frozenset({"points"})
     ids_alone: ClassVar[bool] = True
+    kit: ClassVar[str] = "ranked_response.kit:WORDS"
 
     def metric(self, records, outputs):
         """Of the ids; words of different lengths are bad input."""

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from privopt.testing import GeneratedProblem, Variant, metric_profile, to_toml
+from privopt.testing import GeneratedProblem, Variant, csv_bytes, metric_problems, metric_profile, to_toml
 
 
 @st.composite
@@ -27,3 +27,32 @@ def renamed(problem, chance):
 
 
 PROFILE = metric_profile(problems=problems(), variants={"relabelling": renamed})
+
+
+@st.composite
+def words(draw):
+    """Two to five different words of one length, some of them also as outputs."""
+    size = draw(st.integers(1, 3))
+    word = st.text("ab", min_size=size, max_size=size)
+    records = draw(st.lists(word, min_size=2, max_size=5, unique=True)) if size > 1 else ["a", "b"]
+    tables = {
+        "records": {"points": "words.csv"},
+        "distance": {"kind": "hamming"},
+        "privacy": {"epsilon": Decimal("0.7")},
+        "utility": {"kind": "distance"},
+    }
+    files = {"words.csv": csv_bytes(["id"], [[each] for each in records])}
+    if draw(st.booleans()):
+        tables["outputs"] = {"points": "outputs.csv"}
+        files["outputs.csv"] = csv_bytes(["id"], [[each] for each in records[:2]])
+    return GeneratedProblem(toml=to_toml(tables), files=files)
+
+
+def approximate(problem):
+    """The same problem under the (epsilon, delta) notion."""
+    return problem.with_key("privacy.kind", "approximate-metric-dp").with_key("privacy.delta", Decimal("0.01"))
+
+
+WORDS = words()
+PLAIN = metric_problems(shapes=("grid", "points"), utilities=("distance",), budgets=("1.0", "0.5"))
+APPROXIMATE = PLAIN.map(approximate)

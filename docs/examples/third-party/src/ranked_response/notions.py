@@ -30,6 +30,7 @@ class ApproximatePrivacy(MetricNotion):
     """`[privacy] kind = "approximate-metric-dp"`."""
 
     kind: ClassVar[str] = "approximate-metric-dp"
+    kit: ClassVar[str] = "ranked_response.kit:APPROXIMATE"
     delta: Fraction = key(help="what the bound may be missed by", unit="probability", check=between(0, 1))
 
     def constraint(self, data):
