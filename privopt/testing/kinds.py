@@ -157,7 +157,9 @@ KIND_CHECKS: Final[dict[str, dict[str, Callable[[MetricInstance[Any]], str | Non
 
 def _names(role: str) -> list[str]:
     """The checks of a role."""
-    return [*{"solver": BACKEND_CHECKS, "decomposer": DECOMPOSER_CHECKS}.get(role, KIND_CHECKS.get(role, {}))]
+    if role == "solver":
+        return list(BACKEND_CHECKS)
+    return list(DECOMPOSER_CHECKS if role == "decomposer" else KIND_CHECKS[role])
 
 
 def check_kind(role: str, name: str, *, how: Effort | None = None, seed: int = 0) -> list[CheckResult]:
