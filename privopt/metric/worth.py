@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from privopt.metric.attack import bayes_error
 
@@ -98,13 +99,16 @@ class Worth:
         return tuple(lines)
 
 
-def worth_of(release: MatrixRelease, data: MetricData, *, by_distance: bool = True) -> Worth:
-    """Measure a release of every record. Cost: the required pairs once, and the matrix once.
+def worth_of(
+    release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: NDArray[np.int64] | None = None
+) -> Worth:
+    """Measure a release. Cost: the required pairs once, and the matrix once.
 
     Args:
-        release: rows of all records.
+        release: rows of all records, or of those in ``rows_of``.
         data: the problem's.
         by_distance: whether the notion bounds odds by exp(epsilon d); no distance is stated where it does not.
+        rows_of: (M,) record of each row, of senders who are equally likely; None for all records under the prior.
     """
     pairs, distances = data.pairs, data.distances
     apart = (distances > 0) & by_distance
@@ -117,6 +121,13 @@ def worth_of(release: MatrixRelease, data: MetricData, *, by_distance: bool = Tr
         one, two = (data.records.ids[place] for place in pairs[first].tolist())
         closest = (one, two, float(distances[first]))
     known = nearest[np.isfinite(nearest)]
+    rows, prior = release.probabilities, data.prior
+    if rows_of is not None:
+        held, place = np.unique(rows_of, return_inverse=True)
+        prior = np.bincount(place) / len(rows_of)
+        total = np.zeros((len(held), rows.shape[1]))
+        np.add.at(total, place, rows)
+        rows = total / np.bincount(place)[:, None]
     paired = np.zeros(len(data.records), dtype=np.bool_)
     paired[pairs.ravel()] = True
     alone = np.flatnonzero(~paired).tolist() if data.within is not None else []
@@ -128,8 +139,8 @@ def worth_of(release: MatrixRelease, data: MetricData, *, by_distance: bool = Tr
         closest=closest,
         alone=tuple(data.records.ids[place] for place in alone),
         within=data.within,
-        guess=1.0 - bayes_error(release.probabilities, data.prior),
-        chance=float(data.prior.max()),
+        guess=1.0 - bayes_error(rows, prior),
+        chance=float(prior.max()),
     )
 
 

@@ -48,6 +48,21 @@ def test_round_trip(write, method):
         assert result["status"] == "optimal"
 
 
+@pytest.mark.parametrize("method", ["full", "exact"])
+def test_the_promise_is_said_in_figures_and_warned_of_where_it_hides_nothing(write, method):
+    def told(name, **changes):
+        path = write(name, rows=3, cols=3, users='"all"', **changes)
+        return solve("lr-geo", path, path.parent / "told", Options(method=method, solver="highs"))
+
+    fair = told("fair", epsilon="1.0")
+    assert ("In each user's own matrix: One report" in fair.meaning[0]) == (method == "full")
+    assert "of at most 1.65 at the median distance of 0.5 km" in fair.meaning[0]
+    assert "without any report in 11.1 %" in fair.meaning[1]
+    assert not any("hides next to nothing" in line for line in fair.warnings)
+    useless = told("useless", epsilon="40.0")
+    assert any("hides next to nothing" in line for line in useless.warnings)
+
+
 @pytest.mark.parametrize("epsilon", ["12.0", "25.0", "60.0", "1000.0"])
 @pytest.mark.parametrize("method", ["benders", "full"])
 def test_exponents_beyond_doubles(write, method, epsilon):

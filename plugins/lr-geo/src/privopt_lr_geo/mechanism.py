@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -15,18 +14,19 @@ from privopt.errors import StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import NEAR
+from privopt.metric.worth import Worth, worth_of
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
 from privopt_lr_geo.draws import draw, draw_or_resume
 from privopt_lr_geo.estimate import Costs, Exchange
 from privopt_lr_geo.exact import exponential_loss, population_loss, solve_exact
 from privopt_lr_geo.local import Ways, pairs_inside, surroundings
+from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.measures import across_users, proposition_bound
 from privopt_lr_geo.package import Answer, Package, Terms
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease, Published
-from privopt_lr_geo.rows import TOTAL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from privopt.run.report.geo import Layer
     from privopt.run.report.page import Section
 
-__all__ = ["LRGeo", "MeanOfUsers", "clients_of", "costs_of"]
+__all__ = ["LRGeo", "clients_of", "costs_of"]
 
 SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
@@ -44,23 +44,6 @@ ATTACKED: Final = 50
 BOUNDED: Final = 10
 """Users over whom the audit bounds the cost, at most, and PATIENCE the seconds that it takes for that."""
 PATIENCE: Final = 60.0
-
-
-@frozen(kw_only=True, eq=False)
-class MeanOfUsers(UtilityLoss[LRGeoRelease]):
-    """Mean over the users of the true cost of the row that each really uses.
-
-    Attributes:
-        cost: (M, K) of the users' records, not weighted by the prior.
-    """
-
-    cost: NDArray[np.float64]
-    unit: str = ""
-
-    def evaluate(self, release: MatrixRelease) -> float:
-        """Of the integers released."""
-        rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
-        return math.fsum(rows.tolist()) / TOTAL / len(rows)
 
 
 @frozen(kw_only=True, eq=False)
@@ -327,11 +310,29 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             found["bounds"] = cost_bounds(problem, chosen[:BOUNDED], costs, release.matrices, seconds=PATIENCE)
         return found
 
+    def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[str]:
+        """The promise at the distance between nearest neighbours, and the best guess at a user's record."""
+        lines = self._worth(problem, release).sentences()
+        return ("In each user's own matrix: " + lines[0], *lines[1:]) if self._own(result) and len(lines) > 1 else lines
+
+    def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[str]:
+        """Where the promise hides next to nothing, or leaves records out."""
+        return self._worth(problem, release).warnings()
+
+    @staticmethod
+    def _own(result: Mapping[str, Any]) -> bool:
+        return bool(result["guarantee"].get("scope") == "own-matrix")
+
+    @staticmethod
+    def _worth(problem: LRGeoInstance, release: LRGeoRelease) -> Worth:
+        return worth_of(release, problem.data, rows_of=np.asarray(problem.users))
+
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
+        from privopt.metric.pages import meaning_section
         from privopt_lr_geo.sections import sections
 
-        return sections(problem, release, result)
+        return [meaning_section(self.meaning(problem, release, result)), *sections(problem, release, result)]
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Bounds by round, and one user's row."""

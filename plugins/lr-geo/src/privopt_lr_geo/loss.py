@@ -1,0 +1,33 @@
+"""The loss: what the users pay for their own rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from privopt.interfaces import UtilityLoss
+from privopt.metric.matrix import MatrixRelease
+from privopt_lr_geo.release import LRGeoRelease
+from privopt_lr_geo.rows import TOTAL
+
+__all__ = ["MeanOfUsers"]
+
+
+@frozen(kw_only=True, eq=False)
+class MeanOfUsers(UtilityLoss[LRGeoRelease]):
+    """Mean over the users of the true cost of the row that each really uses.
+
+    Attributes:
+        cost: (M, K) of the users' records, not weighted by the prior.
+    """
+
+    cost: NDArray[np.float64]
+    unit: str = ""
+
+    def evaluate(self, release: MatrixRelease) -> float:
+        """Of the integers released."""
+        rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
+        return math.fsum(rows.tolist()) / TOTAL / len(rows)
