@@ -131,3 +131,13 @@ def test_faults_of_the_table_are_named(tmp_path):
     assert "bd-mdp.partition" in ended.stderr
     assert "bd-mdp.subsets" in ended.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_report_shows_the_decomposition(tmp_path):
+    table = 'partition = "records"\nsubsets = 2\nstart = "cold"\nlagrangian_steps = 0'
+    text = TOML.format(records=GRID.format(2, 3), epsilon=1.0, utility='kind = "distance"', table=table)
+    solve(tmp_path, text, "--solver", "highs")
+    assert run("report", tmp_path / "p").returncode == 0
+    page = (tmp_path / "p" / "report.html").read_text("utf-8")
+    assert "The decomposition" in page
+    assert "partitioned by records" in page

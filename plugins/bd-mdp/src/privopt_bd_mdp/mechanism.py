@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from privopt import __version__
 from privopt.interfaces import SolveContext
@@ -11,6 +12,10 @@ from privopt.metric.baselines.lp import instance_of, solve_full, solve_structure
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.problem import MetricInstance
 from privopt_bd_mdp.problem import BDmDPProblem
+
+if TYPE_CHECKING:
+    from privopt.metric.matrix import MatrixRelease
+    from privopt.run.report import Section
 
 __all__ = ["BDmDP"]
 
@@ -33,6 +38,14 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
         if context.method in METHODS:
             return solve_structured(problem.data, context)
         return _by_decomposition(problem, context)
+
+    def report(
+        self, problem: MetricInstance[BDmDPProblem], release: MatrixRelease, result: Mapping[str, Any]
+    ) -> Sequence[Section]:
+        """That of the metric mechanisms, and the decomposition."""
+        from privopt_bd_mdp.report import sections
+
+        return [*super().report(problem, release, result), *sections(result)]
 
 
 def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:

@@ -15,8 +15,9 @@ from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveConte
 from privopt.notions import NoGuarantee
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.location import noisy_counts
+from privopt_fl_linear.loss import CostAtCounts
 from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location
-from privopt_fl_linear.privacy import COVERED, CostAtCounts, LocalLaplace
+from privopt_fl_linear.privacy import COVERED, LocalLaplace
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.server import Plan, Site, capacities, serve

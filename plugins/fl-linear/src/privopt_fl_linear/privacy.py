@@ -8,13 +8,12 @@ from attrs import frozen
 
 from privopt.exact.bounds import float_up
 from privopt.execution import Executor
-from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
+from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt_fl_linear.location import spent
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Plan, Site
 
-__all__ = ["COVERED", "CostAtCounts", "LocalLaplace"]
+__all__ = ["COVERED", "LocalLaplace"]
 
 COVERED = (
     "Local differential privacy: whoever sees everything published, the server included, cannot tell b clients at one "
@@ -77,28 +76,3 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
             rests_on=DECLARED,
             notes={"scale": str(scale), "sensitivity": SENSITIVITY, "distribution": f"{self.noise} Laplace"},
         )
-
-
-@frozen(kw_only=True, eq=False)
-class CostAtCounts(UtilityLoss[FLRelease]):
-    """Capacity cost plus connection cost at the counts that the release carries (plus opening costs).
-
-    Attributes:
-        site: what is public.
-    """
-
-    site: Site
-    unit: str = "cost"
-
-    def evaluate(self, release: FLRelease) -> float | None:
-        """Cost of the release; None where its counts are not published (method ``optimal``)."""
-        if release.counts is None:
-            return None
-        plan = Plan(
-            assignment=release.assignment,
-            margins=release.capacities,
-            capacities=release.capacities,
-            delta=0.0,
-            level=0.0,
-        )
-        return plan.cost(self.site, release.counts)["total"]

@@ -330,19 +330,19 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
         from privopt.metric.pages import meaning_section
-        from privopt_lr_geo.sections import sections
+        from privopt_lr_geo.report import sections
 
         return [meaning_section(self.meaning(problem, release, result)), *sections(problem, release, result)]
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
         """Bounds by round, and one user's row."""
-        from privopt_lr_geo.sections import figures
+        from privopt_lr_geo.report import figures
 
         return figures(problem, release, result)
 
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Layer | None:
         """Users with their losses, and outputs with how often users release them."""
-        from privopt_lr_geo.sections import map_layer
+        from privopt_lr_geo.report import map_layer
 
         return map_layer(problem, release)
 

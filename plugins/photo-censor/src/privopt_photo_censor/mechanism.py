@@ -10,8 +10,9 @@ import numpy as np
 
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
-from privopt_photo_censor.privacy import Deleted, ProtectedK, TopK
+from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from attrs import frozen
 
-from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
+from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
 from privopt_photo_censor.scores import Album, Listing, Task, some
@@ -16,7 +16,7 @@ from privopt_photo_censor.scores import Album, Listing, Task, some
 if TYPE_CHECKING:
     from privopt.execution import Executor
 
-__all__ = ["Deleted", "ProtectedK", "TopK"]
+__all__ = ["TopK"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -115,26 +115,3 @@ class TopK(PrivacyConstraint[Deletions]):
             notes={"protected_k": above, "rank_after": above + 1},
             failures=tuple(failures),
         )
-
-
-class Deleted(UtilityLoss[Deletions]):
-    """Photos deleted."""
-
-    unit = "photos"
-
-    def evaluate(self, release: Deletions) -> float:
-        """Count them."""
-        return float((~release.kept).sum())
-
-
-@frozen(kw_only=True, eq=False)
-class ProtectedK(UtilityLoss[Deletions]):
-    """Locations at or above the true one."""
-
-    album: Album
-    unit = "locations"
-    maximise = True
-
-    def evaluate(self, release: Deletions) -> float:
-        """Count them exactly."""
-        return float(protected_k(self.album, release.kept))

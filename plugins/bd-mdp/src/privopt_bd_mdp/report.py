@@ -1,0 +1,35 @@
+"""The report's section on the decomposition: parts, blocks, boundaries, rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from privopt.run.report import Section, table_section
+
+__all__ = ["sections"]
+
+COLUMNS = {
+    "records": "records",
+    "pairs": "pairs",
+    "blocks": "blocks",
+    "largest_block": "largest block",
+    "boundary": "boundary records",
+    "pairs_between_subsets": "pairs between subsets",
+    "lagrangian_steps": "Lagrangian steps",
+    "rounds": "rounds",
+}
+
+
+def sections(result: Mapping[str, Any]) -> Sequence[Section]:
+    """What the solver tells of each connected part that was decomposed; nothing where none was."""
+    told = result["details"].get("told", {})
+    parts = told.get("parts", ())
+    if not parts:
+        return ()
+    lead = (
+        f"The records were partitioned by {told.get('partition')}; each connected part was decomposed on its own. "
+        "These figures are the solver's word; loss, bound and privacy above do not rest on them."
+    )
+    rows = [tuple(part.get(name, "") for name in COLUMNS) for part in parts]
+    return (table_section("The decomposition", tuple(COLUMNS.values()), rows, lead),)

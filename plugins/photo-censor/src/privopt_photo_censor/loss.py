@@ -1,0 +1,35 @@
+"""The losses: photos deleted, or locations protected."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from privopt.interfaces import UtilityLoss
+from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.release import Deletions
+from privopt_photo_censor.scores import Album
+
+__all__ = ["Deleted", "ProtectedK"]
+
+
+class Deleted(UtilityLoss[Deletions]):
+    """Photos deleted."""
+
+    unit = "photos"
+
+    def evaluate(self, release: Deletions) -> float:
+        """Count them."""
+        return float((~release.kept).sum())
+
+
+@frozen(kw_only=True, eq=False)
+class ProtectedK(UtilityLoss[Deletions]):
+    """Locations at or above the true one."""
+
+    album: Album
+    unit = "locations"
+    maximise = True
+
+    def evaluate(self, release: Deletions) -> float:
+        """Count them exactly."""
+        return float(protected_k(self.album, release.kept))
