@@ -6,7 +6,7 @@ reason and stops nothing. Nothing that a plugin's mechanisms need is imported be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -21,7 +21,7 @@ from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageE
 from privopt.specs import GROUP, ROLES, Hooks, KindSpec, MechanismSpec, MethodSpec
 
 if TYPE_CHECKING:
-    from privopt.interfaces import Mechanism
+    from privopt.interfaces import Mechanism, Release
 
 __all__ = ["Broken", "Kind", "Registered", "Registry", "discover", "registry", "using"]
 
@@ -323,10 +323,10 @@ def using(taken: Registry) -> Iterator[None]:
         _instead.reset(token)
 
 
-def observers_of(taken: Registry) -> Any:
+def observers_of(taken: Registry) -> Callable[[Release, object], list[str]]:
     """Call every plugin's ``privopt_released``; an observer's error is reported, not raised."""
 
-    def call(release: Any, problem: Any) -> list[str]:
+    def call(release: Release, problem: object) -> list[str]:
         complaints = []
         for implementation in taken.manager.hook.privopt_released.get_hookimpls():
             arguments = {"release": release, "problem": problem}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Floats, Indices
 from privopt.backends._highs_calls import (
     BEARING,
     TOLERANCE,
@@ -124,7 +124,7 @@ class _Probe:
         if n:
             self.solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
 
-    def bound(self, rows: Any, lower: Any, upper: Any) -> None:
+    def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
         """New sides of rows."""
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
@@ -141,7 +141,7 @@ class _WholeProbe(_Probe):
     def load(self, conditioned: Conditioned) -> None:
         """Nothing is kept between questions."""
 
-    def bound(self, rows: Any, lower: Any, upper: Any) -> None:
+    def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
         """New sides of rows."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 

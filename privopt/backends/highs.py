@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.backends._highs_calls import (
     BEARING,
     TOLERANCE,
@@ -138,27 +139,27 @@ class HighsSession(Session):
         """Rows, columns."""
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
-    def change_costs(self, columns: Any, values: Any) -> None:
+    def change_costs(self, columns: Ints, values: Floats) -> None:
         """See :class:`Session`."""
         index = np.asarray(columns, dtype=np.int32)
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
         if len(index):
             call(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
-    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+    def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         index, low, high = _bounds(columns, lower, upper)
         if len(index):
             call(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
 
-    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+    def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         index, low, high = _bounds(rows, lower, upper)
         if len(index):
             scale = self._row_scale[index]
             call(self._solver.changeRowsBounds(len(index), index, low * scale, high * scale), "change row bounds")
 
-    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+    def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         rows = matrix.tocsr()
         count = rows.shape[0]
@@ -179,7 +180,9 @@ class HighsSession(Session):
             self._row_scale = np.concatenate([self._row_scale, np.ones(count)])
             self._stale = True
 
-    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> None:
+    def add_columns(
+        self, costs: Floats | float, lower: Floats | float, upper: Floats | float, matrix: csr_array
+    ) -> None:
         """See :class:`Session`."""
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]
@@ -201,7 +204,7 @@ class HighsSession(Session):
                 "add columns",
             )
 
-    def delete_rows(self, rows: Any) -> None:
+    def delete_rows(self, rows: Ints) -> None:
         """See :class:`Session`."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
@@ -209,7 +212,7 @@ class HighsSession(Session):
             self._row_scale = np.delete(self._row_scale, index)
             self._stale = True
 
-    def delete_columns(self, columns: Any) -> None:
+    def delete_columns(self, columns: Ints) -> None:
         """See :class:`Session`."""
         index = np.unique(np.asarray(columns, dtype=np.int32))
         if len(index):
@@ -312,7 +315,7 @@ class HighsSession(Session):
         return ray * self._row_scale if outcome is Outcome.INFEASIBLE else ray
 
 
-def _bounds(places: Any, lower: Any, upper: Any) -> tuple[Any, Floats, Floats]:
+def _bounds(places: Any, lower: Floats | float, upper: Floats | float) -> tuple[Any, Floats, Floats]:
     index = np.asarray(places, dtype=np.int32)
     low, high = (
         np.ascontiguousarray(np.broadcast_to(np.asarray(v, dtype=np.float64), index.shape)) for v in (lower, upper)

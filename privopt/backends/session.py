@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.backends.outcome import Outcome
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
@@ -67,31 +68,33 @@ class Session(ABC):
     """
 
     @abstractmethod
-    def change_costs(self, columns: Any, values: Any) -> None:
+    def change_costs(self, columns: Ints, values: Floats) -> None:
         """New objective coefficients, as the form's sense reads them."""
 
     @abstractmethod
-    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+    def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         """New bounds of columns."""
 
     @abstractmethod
-    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+    def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
         """New sides of rows."""
 
     @abstractmethod
-    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+    def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
         """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns)."""
 
     @abstractmethod
-    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> None:
+    def add_columns(
+        self, costs: Floats | float, lower: Floats | float, upper: Floats | float, matrix: csr_array
+    ) -> None:
         """Append columns; ``matrix`` (sparse, all rows by new columns) holds their entries."""
 
     @abstractmethod
-    def delete_rows(self, rows: Any) -> None:
+    def delete_rows(self, rows: Ints) -> None:
         """Remove rows; those behind them move up."""
 
     @abstractmethod
-    def delete_columns(self, columns: Any) -> None:
+    def delete_columns(self, columns: Ints) -> None:
         """Remove columns; those behind them move up."""
 
     @property
@@ -125,25 +128,25 @@ class ColdSession(Session):
     def __init__(self, solver: Backend, form: StandardForm) -> None:
         self._solver, self.form = solver, form
 
-    def change_costs(self, columns: Any, values: Any) -> None:
+    def change_costs(self, columns: Ints, values: Floats) -> None:
         """See :class:`Session`."""
         costs = self.form.c.copy()
         costs[columns] = values
         self.form = evolve(self.form, c=costs)
 
-    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+    def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         low, high = self.form.col_lower.copy(), self.form.col_upper.copy()
         low[columns], high[columns] = lower, upper
         self.form = evolve(self.form, col_lower=low, col_upper=high)
 
-    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+    def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         low, high = self.form.row_lower.copy(), self.form.row_upper.copy()
         low[rows], high[rows] = lower, upper
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
-    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+    def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         from scipy import sparse
 
@@ -155,7 +158,9 @@ class ColdSession(Session):
             row_upper=np.concatenate([form.row_upper, np.broadcast_to(upper, count)]),
         )
 
-    def add_columns(self, costs: Any, lower: Any, upper: Any, matrix: Any) -> None:
+    def add_columns(
+        self, costs: Floats | float, lower: Floats | float, upper: Floats | float, matrix: csr_array
+    ) -> None:
         """See :class:`Session`."""
         from scipy import sparse
 
@@ -169,12 +174,12 @@ class ColdSession(Session):
             integrality=np.concatenate([form.integrality, np.zeros(count, dtype=np.uint8)]),
         )
 
-    def delete_rows(self, rows: Any) -> None:
+    def delete_rows(self, rows: Ints) -> None:
         """See :class:`Session`."""
         form, kept = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
         self.form = evolve(form, A=form.A[kept], row_lower=form.row_lower[kept], row_upper=form.row_upper[kept])
 
-    def delete_columns(self, columns: Any) -> None:
+    def delete_columns(self, columns: Ints) -> None:
         """See :class:`Session`."""
         form, kept = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(

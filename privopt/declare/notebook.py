@@ -13,7 +13,7 @@ CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
 CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value in words, escaped: nine digits, thousands parted."""
     if value is None:
         text = "none"

@@ -172,7 +172,7 @@ def key(
     """
     declared = Key(help=help, unit=unit, secret=secret, name=name, check=check, kinds=kinds, kind=kind)
 
-    def validate(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    def validate(_: Any, attribute: attrs.Attribute[Any], value: object) -> None:
         wanted = check(value) if check is not None and value is not None else None
         if wanted:
             raise InputError([Fault("problem", name or attribute.name, show(value), wanted)])
@@ -183,12 +183,12 @@ def key(
     return attrs.field(default=default, metadata=metadata, validator=validate)
 
 
-def positive(value: Any) -> str | None:
+def positive(value: float | Fraction) -> str | None:
     """Check: a number above 0."""
     return None if value > 0 else "a number above 0"
 
 
-def non_negative(value: Any) -> str | None:
+def non_negative(value: float | Fraction) -> str | None:
     """Check: a number of at least 0."""
     return None if value >= 0 else "a number of at least 0"
 

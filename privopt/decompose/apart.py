@@ -7,13 +7,12 @@ cuts join the components of the records that they speak of.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse import csgraph
+from scipy.sparse import csgraph, csr_array
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 from privopt.backends import Answer, Basis, Outcome, get
 from privopt.backends.session import ColdSession
 from privopt.decompose.split import restrict
@@ -58,22 +57,22 @@ class Apart(ColdSession):
         self._basis: Basis | None = None
         self.parts = 0
 
-    def change_column_bounds(self, columns: Any, lower: Any, upper: Any) -> None:
+    def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         """New bounds of columns."""
         super().change_column_bounds(columns, lower, upper)
         self._whole.change_column_bounds(columns, lower, upper)
 
-    def change_row_bounds(self, rows: Any, lower: Any, upper: Any) -> None:
+    def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
         """New sides of rows."""
         super().change_row_bounds(rows, lower, upper)
         self._whole.change_row_bounds(rows, lower, upper)
 
-    def add_rows(self, matrix: Any, lower: Any, upper: Any) -> None:
+    def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
         """Append rows."""
         super().add_rows(matrix, lower, upper)
         self._whole.add_rows(matrix, lower, upper)
 
-    def delete_rows(self, rows: Any) -> None:
+    def delete_rows(self, rows: Ints) -> None:
         """Remove rows."""
         super().delete_rows(rows)
         self._whole.delete_rows(rows)

@@ -7,8 +7,6 @@ edges, which is smaller.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
@@ -100,7 +98,7 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     return cover
 
 
-def make_partition(subset: Any, edges: Ints, *, cover: bool = True) -> Partition:
+def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
     """What follows from the subsets of the nodes of a graph.
 
     Args:

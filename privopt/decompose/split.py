@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 from scipy import sparse
+from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
 from privopt.dsl.condition import implied_bounds
@@ -303,7 +304,7 @@ def row_scale(largest: float) -> float:
     return 1.0 if largest <= STEEP else float(2.0 ** np.floor(np.log2(STEEP / largest)))
 
 
-def sparse_rows(cuts: Sequence[Cut], width: int) -> Any:
+def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
     """The slopes of cuts as CSR, one a row."""
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -60,7 +60,7 @@ class Executor(ABC):
         self._places: dict[Hashable, int] = {}
 
     @abstractmethod
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Run ``function(*arguments)`` on the worker of ``key``, after what was submitted there before."""
 
     def hold(self, value: Any) -> Any:

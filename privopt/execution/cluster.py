@@ -41,7 +41,7 @@ class _Dask(Executor):
         self._live[held.number] = held
         return held
 
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         place = self._place(key)
         return self._pools[place].submit(self._call, place, function, arguments)
 

@@ -34,7 +34,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class _Serial(Executor):
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         future: Future[T] = Future()
         _run(future, function, *arguments)
         return future
@@ -48,7 +48,7 @@ class _Threads(Executor):
         self.jobs = jobs
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
 
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         return self._pools[self._place(key)].submit(function, *arguments)
 
     def close(self, *, wait: bool = True) -> None:
@@ -56,7 +56,7 @@ class _Threads(Executor):
             pool.shutdown(wait=wait, cancel_futures=not wait)
 
 
-def _run(future: Future[T], function: Callable[..., T], *arguments: Any) -> None:
+def _run(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
     """Settle ``future`` with what the call gives or raises."""
     try:
         future.set_result(function(*arguments))
@@ -247,7 +247,7 @@ class _Processes(Executor):
         self._live[held.number] = held
         return held
 
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         place = self._place(key)
         return self._pools[place].submit(self._call, place, function, arguments)
 

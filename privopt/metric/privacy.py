@@ -164,7 +164,7 @@ class MetricDP(MatrixConstraint):
     def stated(
         self,
         measured: Measured,
-        weights: Any,
+        weights: NDArray[np.uint64],
         records: Sequence[str] | NDArray[np.str_],
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,

@@ -9,6 +9,7 @@ from privopt.errors import UsageError
 from privopt.interfaces import Mechanism
 from privopt.registry import registry
 from privopt.specs import MechanismSpec
+from privopt.testing.profile import Profile
 
 __all__ = ["conformance"]
 
@@ -18,7 +19,7 @@ def conformance(
     *,
     spec: MechanismSpec | None = None,
     guarantee: str = "",
-    profile: Any = None,
+    profile: Profile | None = None,
     methods: Sequence[str] | None = None,
     checks: Sequence[str] | None = None,
     expected_failures: Mapping[str, str] | None = None,

@@ -149,7 +149,7 @@ def try_solver(name: str, function: Callable[[Any, Any], None], tried: Any, how:
     """Run one check of a solver on as many models as ``how`` says."""
     start, count = time.monotonic(), 0
 
-    def body(data: Any) -> None:
+    def body(data: st.DataObject) -> None:
         nonlocal count
         count += 1
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from attrs import evolve, field, frozen
 
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
@@ -85,7 +86,7 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def npy_bytes(array: Any) -> bytes:
+def npy_bytes(array: npt.ArrayLike) -> bytes:
     """An ``.npy`` file of an array."""
     stream = io.BytesIO()
     np.save(stream, np.asarray(array), allow_pickle=False)

@@ -148,7 +148,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     start = time.monotonic()
     state = _State(start)
 
-    def body(data: Any) -> None:
+    def body(data: st.DataObject) -> None:
         _one(check, subject, how, state, data)
 
     run = hypothesis.seed(seed)(how.settings()(hypothesis.given(st.data())(body)))

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Hashable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -82,7 +83,7 @@ class Run:
         return self.seen.outcome.release
 
 
-def fingerprint(value: Any) -> dict[str, str]:
+def fingerprint(value: object) -> dict[str, str]:
     """Digests of everything inside an object, by place: attrs fields, mappings, sequences, arrays."""
     found: dict[str, str] = {}
     _walk(value, "problem", found, set(), 0)
@@ -198,7 +199,7 @@ class Subject:
         """A fresh instance, not watched."""
         return self.mechanism_class()
 
-    def epsilon(self, problem: Any) -> Any:
+    def epsilon(self, problem: Any) -> Fraction:
         """The budget that the release claims for a problem, or that the paper claims."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed

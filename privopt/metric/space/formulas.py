@@ -9,12 +9,12 @@ block or machine it is computed. Below, u = 2^-53.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.exact.bounds import two_product, two_sum
 from privopt.metric.space.exact_paths import jit
 
@@ -79,7 +79,7 @@ def no_less(distances: Floats, *, sphere: bool = False) -> Floats:
 
 
 @jit()
-def root_of_squares(a: Any, b: Any, i: Any, j: Any, found: Any) -> None:  # pragma: no cover - compiled
+def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> None:  # pragma: no cover - compiled
     """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
     What each operation on doubles leaves out is carried along; where nothing is left out, as on grids of whole numbers,

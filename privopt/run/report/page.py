@@ -47,7 +47,7 @@ class Section:
     lead: str = ""
 
 
-def shown(value: Any, digits: int = 9) -> str:
+def shown(value: object, digits: int = 9) -> str:
     """A figure for people, escaped: so many digits, thousands parted, none where there is none."""
     if value is None:
         return "none"

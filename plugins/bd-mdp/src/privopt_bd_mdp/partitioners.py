@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import field, frozen
+from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UnknownNameError
@@ -37,7 +38,7 @@ class Records:
     distances: Floats | None = field(default=None)
 
     @property
-    def adjacency(self) -> Any:
+    def adjacency(self) -> csr_array:
         """(N, N) CSR of ones."""
         from scipy.sparse import coo_array
 

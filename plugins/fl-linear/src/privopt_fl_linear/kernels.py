@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
+from privopt.arrays import Floats, Ints
+
 EARTH_RADIUS_KM = 6371.0
 LEAF = 8
 
@@ -38,7 +40,7 @@ def compiled(function: Function) -> Function:
 
 
 @compiled
-def pair_distance(sphere: bool, exact_a: Any, a: int, exact_b: Any, b: int) -> float:
+def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int) -> float:
     """Return the distance of one pair: Euclidean, or haversine in km."""
     if sphere:
         north = math.sin((exact_a[a, 0] - exact_b[b, 0]) / 2.0)
@@ -51,7 +53,7 @@ def pair_distance(sphere: bool, exact_a: Any, a: int, exact_b: Any, b: int) -> f
 
 
 @compiled
-def box_distance(sphere: bool, low: Any, high: Any, node: int, boxed: Any, b: int) -> float:
+def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
     """Return a lower bound on the distance between a point and everything in a node's box."""
     total = 0.0
     for axis in range(boxed.shape[1]):
@@ -70,7 +72,7 @@ def box_distance(sphere: bool, low: Any, high: Any, node: int, boxed: Any, b: in
 
 
 @compiled
-def box_reach(sphere: bool, low: Any, high: Any, node: int, boxed: Any, b: int) -> float:
+def box_reach(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
     """Return an upper bound on the distance between a point and everything in a node's box."""
     total = 0.0
     for axis in range(boxed.shape[1]):
@@ -109,7 +111,7 @@ def _select(keys: Any, index: Any, start: int, end: int, middle: int) -> None:
 
 
 @compiled
-def build(boxed: Any, exact: Any, cost: Any, rank: Any) -> Any:
+def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Any:
     """Build the tree over all points given; at least one.
 
     Parameters: ``boxed`` (n, 2 or 3), ``exact`` (n, 3), ``cost`` (n,) float64, ``rank`` (n,) int64.
@@ -149,7 +151,7 @@ def build(boxed: Any, exact: Any, cost: Any, rank: Any) -> Any:
 
 
 @compiled
-def cheapest(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any) -> Any:
+def cheapest(sphere: bool, tree: Any, boxed: Floats, exact: Floats, order: Ints) -> Any:
     """Return for each query the point of the tree with the least cost + distance; ties go to the least rank.
 
     ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
@@ -193,7 +195,7 @@ def cheapest(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any) -> Any
 
 
 @compiled
-def independent(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any, reach: float) -> Any:
+def independent(sphere: bool, tree: Any, boxed: Floats, exact: Floats, order: Ints, reach: float) -> Any:
     """Return greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
 
     The tree must be over the same points. Each point is met by the few chosen ones around it only, so the cost is
@@ -229,7 +231,7 @@ def independent(sphere: bool, tree: Any, boxed: Any, exact: Any, order: Any, rea
 
 
 @compiled
-def balls(sphere: bool, tree: Any, boxed: Any, exact: Any, centres: Any, rank: Any, radius: float) -> Any:
+def balls(sphere: bool, tree: Any, boxed: Floats, exact: Floats, centres: Ints, rank: Ints, radius: float) -> Any:
     """Return for each point of the tree the centre within ``radius`` of it, -1 where there is none.
 
     Should balls overlap (they do not where the centres are farther apart than twice the radius), the nearer centre
@@ -267,7 +269,7 @@ def balls(sphere: bool, tree: Any, boxed: Any, exact: Any, centres: Any, rank: A
 
 
 @compiled
-def crowded(sphere: bool, tree: Any, boxed: Any, exact: Any, radius: float, wanted: float) -> Any:
+def crowded(sphere: bool, tree: Any, boxed: Floats, exact: Floats, radius: float, wanted: float) -> Any:
     """Return for each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
 
     A node whose box is no wider than the radius and that holds enough answers for all its points at once.
@@ -308,7 +310,7 @@ def crowded(sphere: bool, tree: Any, boxed: Any, exact: Any, radius: float, want
 
 
 @compiled
-def pair_distances(sphere: bool, exact_a: Any, exact_b: Any) -> Any:
+def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Any:
     """Return the distances of the pairs (a[i], b[i])."""
     out = np.empty(len(exact_a))
     for i in range(len(exact_a)):
@@ -317,7 +319,7 @@ def pair_distances(sphere: bool, exact_a: Any, exact_b: Any) -> Any:
 
 
 @compiled
-def triangle_excess(matrix: Any, first: Any, second: Any, third: Any) -> float:
+def triangle_excess(matrix: Floats, first: Ints, second: Ints, third: Ints) -> float:
     """Return the largest d(a, c) - (d(a, b) + d(b, c)) over the triples given, at least 0."""
     worst = 0.0
     for i in range(len(first)):

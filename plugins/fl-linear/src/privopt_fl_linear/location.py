@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privopt_fl_linear.quantiles import Noise
 
@@ -33,7 +34,7 @@ def spent(epsilon: Fraction) -> Fraction:
 
 
 def noisy_counts(
-    counts: Any, epsilon: Fraction, *, noise: Noise = "discrete", seed: int | None = None
+    counts: NDArray[Any], epsilon: Fraction, *, noise: Noise = "discrete", seed: int | None = None
 ) -> tuple[Any, NoiseRecord]:
     """Add Laplace noise of scale 1 / epsilon to each count: every location's report at once.
 

@@ -47,7 +47,12 @@ class Location:
     status: str
 
 
-def facility_location_model(facility_cost: Any, clients: Any, distances: Any, opening_cost: Any = None) -> Model:
+def facility_location_model(
+    facility_cost: Floats,
+    clients: Floats,
+    distances: Floats,
+    opening_cost: Floats | None = None,
+) -> Model:
     """Return the model: minimise opening + capacity + connection costs.
 
     Parameters
@@ -90,10 +95,10 @@ def facility_location_model(facility_cost: Any, clients: Any, distances: Any, op
 
 
 def solve_facility_location(
-    facility_cost: Any,
-    clients: Any,
-    distances: Any,
-    opening_cost: Any = None,
+    facility_cost: Floats,
+    clients: Floats,
+    distances: Floats,
+    opening_cost: Floats | None = None,
     *,
     backend: str = "cbc",
     **options: Any,

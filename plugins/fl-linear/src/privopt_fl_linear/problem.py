@@ -104,7 +104,7 @@ class Locations:
     clients: Any
     noisy: Any
 
-    def csv(self, noisy: Any) -> bytes:
+    def csv(self, noisy: NDArray[Any] | None) -> bytes:
         """The locations file with ``noisy_clients`` in place of the clients (neither where ``noisy`` is None)."""
         import polars as pl
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
@@ -64,7 +65,7 @@ class Plan:
     level: float
     policy: Policy | None = None
 
-    def cost(self, site: Site, counts: Any) -> dict[str, float]:
+    def cost(self, site: Site, counts: NDArray[Any]) -> dict[str, float]:
         """Return the capacity cost, the connection cost at the counts given, opening costs and their sum."""
         opened = self.assignment.opened
         parts = {
@@ -85,7 +86,7 @@ def capacities(counts: Floats, added: Floats) -> Floats:
 
 def serve(
     site: Site,
-    noisy: Any,
+    noisy: NDArray[Any],
     rule: MarginRule,
     alpha: float,
     *,

@@ -26,6 +26,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt_fl_linear.algorithms import Assignment
@@ -101,7 +102,7 @@ def assumption_5(metric: Metric, delta: float) -> dict[str, Any]:
 
 
 def values(
-    found: dict[str, Any], *, counts: Any, cost: Floats, optimum: float, assignment: Assignment, served: Floats
+    found: dict[str, Any], *, counts: NDArray[Any], cost: Floats, optimum: float, assignment: Assignment, served: Floats
 ) -> dict[str, Any]:
     """Return nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
 

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
 from privopt.backends.highs import BEARING
+from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Answer, Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model
@@ -99,7 +100,7 @@ def _full(central: Central, model: Model, context: SolveContext, why: dict[str, 
     )
 
 
-def dual_bound(form: Any, duals: Floats) -> float:
+def dual_bound(form: StandardForm, duals: Floats) -> float:
     """Weak duality in doubles: what multipliers prove of a minimum whose columns lie between finite bounds."""
     rows = np.where(duals > 0, form.row_lower, form.row_upper)
     usable = np.isfinite(rows)
@@ -146,7 +147,7 @@ def _benders(
 
 def _solved(
     central: Central,
-    form: Any,
+    form: StandardForm,
     x: Floats,
     bound: float | None,
     stopped: bool,

@@ -8,13 +8,14 @@ rounds from other starts had a gap of 4.3 % after 240 s). ``separate``: each use
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.backends import Outcome, get
+from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.program import Central, central_model
@@ -38,7 +39,12 @@ NEAR: Final = 1e-7
 
 
 def start_of(
-    warmth: Warmth, central: Central, form: Any, packages: Sequence[Package], terms: Terms, context: SolveContext
+    warmth: Warmth,
+    central: Central,
+    form: StandardForm,
+    packages: Sequence[Package],
+    terms: Terms,
+    context: SolveContext,
 ) -> Start:
     """A start for :class:`privopt.decompose.Benders`; from the next kind where one does not come in time."""
     from privopt.decompose import Start
@@ -53,7 +59,7 @@ def start_of(
     return Start(x=start_point(central, form, packages, terms), multipliers=multipliers)
 
 
-def _interior(form: Any, limit: float | None) -> tuple[Floats, Floats] | None:
+def _interior(form: StandardForm, limit: float | None) -> tuple[Floats, Floats] | None:
     """A near-optimal point and multipliers by HiGHS's interior point without crossover; None where it gives none."""
     session = get("highs").session(form, tolerance=NEAR, method="ipm", options={"run_crossover": "off"})
     try:
@@ -68,7 +74,7 @@ def _interior(form: Any, limit: float | None) -> tuple[Floats, Floats] | None:
     return (x, answer.duals) if (miss <= NEAR * (1.0 + size)).all() else None
 
 
-def _separate(central: Central, form: Any, context: SolveContext) -> list[Floats]:
+def _separate(central: Central, form: StandardForm, context: SolveContext) -> list[Floats]:
     """Multipliers from each user's program by itself, dual feasible for all together.
 
     First each with y of its own. Then coordinate ascent in the dual: a user's y bears, beside its own costs, what the
@@ -99,7 +105,7 @@ def _separate(central: Central, form: Any, context: SolveContext) -> list[Floats
     return [every] if len(every) == form.shape[0] else []
 
 
-def start_point(central: Central, form: Any, packages: Sequence[Package], terms: Terms) -> Floats | None:
+def start_point(central: Central, form: StandardForm, packages: Sequence[Package], terms: Terms) -> Floats | None:
     """A feasible point to begin with, or None.
 
     Every entry, also the free ones, in the exponential form, with weights that make all rows sum to one: the star of

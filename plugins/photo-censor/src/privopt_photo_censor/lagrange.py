@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
+
+from privopt.arrays import Bools, Floats
 
 __all__ = ["above", "append_row", "clear", "dual_simplex", "exact_sign", "jit", "lagrangian", "set_upper"]
 
@@ -26,14 +29,22 @@ PIVOT = 1e-9
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def jit(function: F) -> F:
+def jit(
+    function: F,
+) -> F:
     """Compile on first use and keep the code beside the module (numba)."""
     compiled: F = numba.njit(cache=True, error_model="numpy")(function)
     return compiled
 
 
 @jit
-def exact_sign(score: Any, true: Any, theta: float, kept: Any, parts: Any) -> int:
+def exact_sign(
+    score: Floats,
+    true: Floats,
+    theta: float,
+    kept: Bools,
+    parts: Floats,
+) -> int:
     """Sign of ``sum_i kept (score_i - true_i - theta)`` over doubles, exactly.
 
     Shewchuk's non-overlapping partial sums, the algorithm of :func:`math.fsum`; the sign of an expansion is that of
@@ -69,7 +80,16 @@ def exact_sign(score: Any, true: Any, theta: float, kept: Any, parts: Any) -> in
 
 
 @jit
-def above(scores: Any, true: Any, theta: float, diff: Any, kills: Any, size: Any, kept: Any, parts: Any) -> int:
+def above(
+    scores: Floats,
+    true: Floats,
+    theta: float,
+    diff: Floats,
+    kills: Bools,
+    size: Floats,
+    kept: Bools,
+    parts: Floats,
+) -> int:
     """Locations that the kept photos leave at or above the true one: the protected k, exactly.
 
     Args:
@@ -102,7 +122,14 @@ def above(scores: Any, true: Any, theta: float, diff: Any, kills: Any, size: Any
 
 
 @jit
-def clear(x: Any, cost: Any, basic: Any, low: Any, high: Any, n: int) -> None:
+def clear(
+    x: Floats,
+    cost: Floats,
+    basic: NDArray[Any],
+    low: Floats,
+    high: Floats,
+    n: int,
+) -> None:
     """Start of a tableau without rows: every photo that may stay stays."""
     for i in range(n):
         x[i] = high[i]
@@ -117,7 +144,16 @@ def clear(x: Any, cost: Any, basic: Any, low: Any, high: Any, n: int) -> None:
 
 
 @jit
-def append_row(T: Any, basis: Any, basic: Any, x: Any, cost: Any, n: int, r: int, diff: Any) -> None:
+def append_row(
+    T: Floats,
+    basis: NDArray[Any],
+    basic: NDArray[Any],
+    x: Floats,
+    cost: Floats,
+    n: int,
+    r: int,
+    diff: Floats,
+) -> None:
     """Add ``sum_i z_i diff_i - s = 0``, s >= 0, as row `r` of the tableau; s becomes basic."""
     width = n + r + 1
     row = T[r]
@@ -145,7 +181,17 @@ def append_row(T: Any, basis: Any, basic: Any, x: Any, cost: Any, n: int, r: int
 
 
 @jit
-def set_upper(T: Any, basis: Any, basic: Any, x: Any, low: Any, high: Any, r: int, i: int, value: float) -> None:
+def set_upper(
+    T: Floats,
+    basis: NDArray[Any],
+    basic: NDArray[Any],
+    x: Floats,
+    low: Floats,
+    high: Floats,
+    r: int,
+    i: int,
+    value: float,
+) -> None:
     """Fix photo `i` at `value` (0 deleted, 1 kept); a non-basic photo moves at once, a basic one when it leaves."""
     low[i] = value
     high[i] = value
@@ -157,7 +203,17 @@ def set_upper(T: Any, basis: Any, basic: Any, x: Any, low: Any, high: Any, r: in
 
 
 @jit
-def lagrangian(cost: Any, ray: Any, step: float, rows: Any, diff: Any, size: Any, low: Any, high: Any, r: int) -> float:
+def lagrangian(
+    cost: Floats,
+    ray: Floats,
+    step: float,
+    rows: NDArray[Any],
+    diff: Floats,
+    size: Floats,
+    low: Floats,
+    high: Floats,
+    r: int,
+) -> float:
     """Rigorous upper bound on the photos that can stay, at multipliers ``max(0, -cost_slack + step ray)``.
 
     The sum of mathematics P5 with what its evaluation and the rounded differences may be wrong by added.
@@ -182,7 +238,13 @@ def lagrangian(cost: Any, ray: Any, step: float, rows: Any, diff: Any, size: Any
 
 
 @jit
-def _leaving(basis: Any, x: Any, low: Any, high: Any, r: int) -> tuple[int, float, bool]:
+def _leaving(
+    basis: NDArray[Any],
+    x: Floats,
+    low: Floats,
+    high: Floats,
+    r: int,
+) -> tuple[int, float, bool]:
     """Row most out of its bounds, by how much, and whether it must rise."""
     worst = FEASIBLE
     row = -1
@@ -202,7 +264,17 @@ def _leaving(basis: Any, x: Any, low: Any, high: Any, r: int) -> tuple[int, floa
 
 @jit
 def _entering(
-    T: Any, basis: Any, basic: Any, x: Any, cost: Any, low: Any, high: Any, r: int, row: int, gap: float, rise: bool
+    T: Floats,
+    basis: NDArray[Any],
+    basic: NDArray[Any],
+    x: Floats,
+    cost: Floats,
+    low: Floats,
+    high: Floats,
+    r: int,
+    row: int,
+    gap: float,
+    rise: bool,
 ) -> int:
     """Long-step ratio test: candidates in order of ratio flip their bound until the row's gap would close.
 
@@ -239,16 +311,16 @@ def _entering(
 
 @jit
 def dual_simplex(
-    T: Any,
-    basis: Any,
-    basic: Any,
-    x: Any,
-    cost: Any,
-    low: Any,
-    high: Any,
-    rows: Any,
-    diff: Any,
-    size: Any,
+    T: Floats,
+    basis: NDArray[Any],
+    basic: NDArray[Any],
+    x: Floats,
+    cost: Floats,
+    low: Floats,
+    high: Floats,
+    rows: NDArray[Any],
+    diff: Floats,
+    size: Floats,
     r: int,
     need: int,
 ) -> float:
@@ -316,7 +388,17 @@ def dual_simplex(
 
 
 @jit
-def _along(cost: Any, ray: Any, rows: Any, diff: Any, size: Any, low: Any, high: Any, r: int, need: int) -> float:
+def _along(
+    cost: Floats,
+    ray: Floats,
+    rows: NDArray[Any],
+    diff: Floats,
+    size: Floats,
+    low: Floats,
+    high: Floats,
+    r: int,
+    need: int,
+) -> float:
     """Bound of a set that no photos satisfy: the Lagrangian falls along `ray` until it proves so."""
     best = lagrangian(cost, ray, 0.0, rows, diff, size, low, high, r)
     step = 1.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privopt_photo_censor.lagrange import above, append_row, clear, dual_simplex, jit, set_upper
 
@@ -202,7 +203,7 @@ def _sort(cand: Any, bound: Any, count: int) -> None:
 
 
 @jit
-def start(D: Data, G: Goal, S: Stack, reach: Any) -> None:
+def start(D: Data, G: Goal, S: Stack, reach: NDArray[Any]) -> None:
     """Open the root: candidates are the locations that alone let enough photos stay (`reach` = K_j of P3)."""
     n = D.diff.shape[1]
     for i in range(n):
@@ -318,7 +319,7 @@ def _build(D: Data, S: Stack, chosen: Any, v: int) -> float:
 
 
 @jit
-def extend(D: Data, G: Goal, S: Stack, chosen: Any, top: Any, out: Any) -> None:
+def extend(D: Data, G: Goal, S: Stack, chosen: NDArray[Any], top: NDArray[Any], out: NDArray[Any]) -> None:
     """Bounds of `chosen` with each of the root's candidates added, where among the best; -1 elsewhere.
 
     Uses the two levels of the stack above the current one, so it belongs before a search.
@@ -354,7 +355,7 @@ def extend(D: Data, G: Goal, S: Stack, chosen: Any, top: Any, out: Any) -> None:
 
 
 @jit
-def finish(D: Data, G: Goal, S: Stack, chosen: Any) -> None:
+def finish(D: Data, G: Goal, S: Stack, chosen: NDArray[Any]) -> None:
     """Solve the 0/1 program of a full set of alternates."""
     v = S.depth[0] + 1
     if _build(D, S, chosen, v) >= G.state[1]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privopt.arrays import Bools, Floats, Ints
 from privopt_photo_censor.lagrange import jit
 from privopt_photo_censor.search import KEPT, SOLVED, Data, Goal, _accept
 
@@ -36,7 +37,7 @@ class Walk(NamedTuple):
 
 
 @jit
-def gains(diff: Any, keep: Any, order: Any, most: int) -> Any:
+def gains(diff: Floats, keep: Bools, order: Ints, most: int) -> Floats:
     """The table `gain` of :class:`Walk` for at most `most` deletions."""
     m, n = diff.shape
     table = np.zeros((n + 1, most + 1, m))
