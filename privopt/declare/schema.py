@@ -24,7 +24,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import attrs
-from attrs import NOTHING, field, frozen
+from attrs import NOTHING, AttrsInstance, field, frozen
 
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import Unreadable, read_bytes
@@ -218,7 +218,7 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def files_of(problem: Any) -> list[File]:
+def files_of(problem: AttrsInstance) -> list[File]:
     """Every file that a problem names, in the order of its fields."""
     found: list[File] = []
     for attribute in attrs.fields(type(problem)):

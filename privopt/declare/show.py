@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
+from attrs import AttrsInstance
 
 from privopt.declare.notebook import card
 from privopt.declare.schema import KEY, File, Folder, Key
@@ -13,7 +14,7 @@ from privopt.declare.schema import KEY, File, Folder, Key
 __all__ = ["problem_html"]
 
 
-def problem_html(problem: Any, facts: Mapping[str, Any] | None = None) -> str:
+def problem_html(problem: AttrsInstance, facts: Mapping[str, Any] | None = None) -> str:
     """The keys that a problem gives, one row each, below ``facts`` such as its sizes.
 
     A problem class uses it as::

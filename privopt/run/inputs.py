@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from attrs import field, frozen
+from attrs import AttrsInstance, field, frozen
 
 from privopt.declare import File, files_of
 from privopt.errors import Fault, InputError
@@ -49,7 +49,7 @@ class ProblemCopy:
     files: Mapping[str, File]
 
     @classmethod
-    def of(cls, source: File, declared: Any) -> ProblemCopy:
+    def of(cls, source: File, declared: AttrsInstance) -> ProblemCopy:
         """Plan the copy of a problem that was read from ``source``.
 
         Raises:
@@ -154,7 +154,7 @@ def _values(value: Any, moved: Mapping[str, str]) -> Any:
     return moved.get(value, value) if isinstance(value, str) else value
 
 
-def stray_files(folder: Path, declared: Any, file: str) -> list[str]:
+def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
     """A line for each file below ``problem/`` that neither is the problem file ``file`` nor is named by it."""
     named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
     found, _ = files_in(folder / PROBLEM)

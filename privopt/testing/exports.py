@@ -8,6 +8,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from attrs import AttrsInstance
+
 from privopt.declare.schema import files_of
 from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.profile import Profile
@@ -17,7 +19,7 @@ __all__ = ["exports", "secret_files"]
 Rows = list[list[str]]
 
 
-def secret_files(declared: Any) -> list[str]:
+def secret_files(declared: AttrsInstance) -> list[str]:
     """Names of the secret files of a problem."""
     return [file.name for file in files_of(declared) if file.secret]
 
