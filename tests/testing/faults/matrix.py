@@ -14,7 +14,7 @@ from privopt.exact.bound import Multipliers
 from privopt.exact.weights import repair
 from privopt.interfaces import Certificate, Outcome
 from privopt.metric.baselines.lp import solve_full
-from privopt.metric.losses import ExpectedLoss
+from privopt.metric.losses import CostMatrix, ExpectedLoss
 from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.optimal import Instance, solve
@@ -361,6 +361,6 @@ class InputUnchecked(RightMatrix):
     """Looks at a file before it is known to be one."""
 
     def load(self, declared: MetricProblem, file: str) -> MetricInstance:
-        if declared.utility.cost is not None:
-            np.load(declared.utility.cost.here).sum()
+        if isinstance(declared.utility, CostMatrix):
+            np.load(declared.utility.file.here).sum()
         return super().load(declared, file)
