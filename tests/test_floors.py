@@ -19,6 +19,7 @@ FLOORS = [
     "registry",
     "builtin",
     "declare",
+    "graph",
     "execution",
     "dsl",
     "backends",

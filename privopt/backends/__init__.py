@@ -1,7 +1,7 @@
 """Solvers behind one small interface.
 
 Names are loaded when they are first asked for: no solver before it is used, and a worker process
-(:mod:`privopt.backends._worker`) loads the solver that it runs alone.
+(:mod:`privopt.backends.workers`) loads the solver that it runs alone.
 """
 
 from __future__ import annotations

@@ -141,8 +141,8 @@ class CbcModel:
         return int(cbc.cbclib.Cbc_getIterationCount(self.handle))
 
 
-def answer(problem: dict[str, Any], say: Any) -> dict[str, Any]:
-    """Solve a problem of arrays (see :mod:`privopt.backends._worker`); nothing is said meanwhile."""
+def answer(problem: dict[str, Any]) -> dict[str, Any]:
+    """Solve a problem of arrays (see :mod:`privopt.backends.workers`); nothing is said meanwhile."""
     started = time.monotonic()
     made = CbcModel()
     if "mps" in problem:

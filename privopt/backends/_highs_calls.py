@@ -7,13 +7,14 @@ import time
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Floats
 from privopt.backends.outcome import Outcome
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 from privopt.errors import SolverError
+from privopt.execution.worker import say
 
 __all__ = [
     "BEARING",
@@ -231,9 +232,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
         return _solve_here(arrays, settings)
     limit = settings["time_limit"]
     reply = ask(
-        "highs",
-        {"solver": __name__, **arrays, **{f"set_{k}": v for k, v in settings.items()}},
-        limit if limit < np.inf else None,
+        "highs", {"solver": __name__, "arrays": arrays, "settings": settings}, limit if limit < np.inf else None
     )
     if reply.answer is None:
         best = reply.latest or {}
@@ -241,21 +240,11 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
             outcome=Outcome.FEASIBLE if "x" in best else Outcome.STOPPED,
             status="interrupted" if reply.interrupted else "killed at the time limit",
             x=best.get("x"),
-            bound=float(best["bound"]) if best else None,
+            bound=best.get("bound"),
             interrupted=reply.interrupted,
         )
-    found = reply.answer
-    if "refused" in found:
-        raise SolverError(str(found["refused"]))
-    return Said(
-        outcome=Outcome(str(found["outcome"])) if "outcome" in found else None,
-        either=bool(found["either"]),
-        status=str(found["status"]),
-        x=found.get("x"),
-        bound=float(found["bound"]),
-        iterations=int(found["iterations"]),
-        interrupted=reply.interrupted,
-    )
+    said: Said = reply.answer["said"]
+    return evolve(said, interrupted=reply.interrupted)
 
 
 def _solve_here(arrays: dict[str, Any], settings: dict[str, Any], prepare: Any = None) -> Said:
@@ -272,26 +261,14 @@ def _solve_here(arrays: dict[str, Any], settings: dict[str, Any], prepare: Any =
     return said_by(solver, is_mip=bool(arrays["integrality"].any()))
 
 
-def answer(problem: dict[str, Any], say: Any) -> dict[str, Any]:
-    """Solve a problem of arrays in a worker (:mod:`privopt.backends._worker`); says each better point and bound."""
-    settings = {name[4:]: value.item() for name, value in problem.items() if name.startswith("set_")}
+def answer(problem: dict[str, Any]) -> dict[str, Any]:
+    """Solve a model in a worker process (:mod:`privopt.backends.workers`); says each better point and bound."""
+
+    def better(event: Any) -> None:
+        found = event.data_out
+        say({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
 
     def prepare(solver: Any) -> None:
-        def better(event: Any) -> None:
-            found = event.data_out
-            say({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
-
         solver.cbMipImprovingSolution.subscribe(better)
 
-    try:
-        found = _solve_here(problem, settings, prepare)
-    except SolverError as error:
-        return {"refused": str(error)}
-    return {
-        "outcome": None if found.outcome is None else found.outcome.value,
-        "either": found.either,
-        "status": found.status,
-        "x": found.x,
-        "bound": found.bound,
-        "iterations": found.iterations,
-    }
+    return {"said": _solve_here(problem["arrays"], problem["settings"], prepare)}

@@ -133,7 +133,7 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     """The worker's arrays as a raw answer; None is a worker that was killed at the limit."""
     if answer is None:
         return Raw(outcome=Outcome.STOPPED, seconds=seconds, message="killed at the time limit")
-    status = str(answer["status"])
+    status = answer["status"]
     if status not in _OUTCOMES:
         raise Unsound(f"cbc ended with status {status}")
     outcome = _OUTCOMES[status]
@@ -143,10 +143,10 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     return Raw(
         outcome=outcome,
         x=answer.get("x"),
-        bound=float(answer["bound"]) if "bound" in answer else None,
-        iterations=int(answer.get("iterations", 0)),
+        bound=answer.get("bound"),
+        iterations=answer.get("iterations", 0),
         seconds=seconds,
-        message=f"loaded in {float(answer.get('loaded', 0)):.2f} s",
+        message=f"loaded in {answer.get('loaded', 0.0):.2f} s",
         duals=answer.get("duals") if optimal else None,
         reduced=answer.get("reduced") if optimal else None,
     )

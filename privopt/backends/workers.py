@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from contextlib import suppress
-from pathlib import Path
+from concurrent.futures import Future, wait
+from importlib import import_module
 from typing import Any, Final
 
 from attrs import define
 
-import privopt
-from privopt.backends._worker import pack, read_frame, unpack, write_frame
-from privopt.errors import SolverError
+from privopt.errors import PrivoptError, SolverError
+from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 __all__ = ["GRACE_SECONDS", "Reply", "ask", "idle"]
 
@@ -45,88 +41,6 @@ class Reply:
     interrupted: bool = False
 
 
-def _environment() -> dict[str, str]:
-    """The worker imports what this process can import."""
-    home = str(Path(privopt.__file__).parent.parent)
-    return os.environ | {"PYTHONPATH": os.pathsep.join([home, *(p for p in sys.path if p)]), "PYTHONSAFEPATH": "1"}
-
-
-class Worker:
-    """One worker process; it answers one problem after another until it is closed."""
-
-    def __init__(self) -> None:
-        if not sys.executable:
-            raise SolverError("solvers need a Python interpreter to run in, and sys.executable is empty")
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "privopt.backends._worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env=_environment(),
-        )
-        self.answered = 0
-
-    def ask(self, body: bytes, limit: float | None) -> Reply:
-        """Send a problem and wait; without an answer where the limit or an interrupt came first, or the process died.
-
-        Raises:
-            KeyboardInterrupt: an interrupt came, and nothing had been said.
-        """
-        reply = Reply()
-
-        def exchange() -> None:
-            assert self.process.stdin is not None
-            assert self.process.stdout is not None
-            with suppress(OSError, ValueError):
-                write_frame(self.process.stdin, body)
-                while (frame := read_frame(self.process.stdout)) is not None:
-                    heard = unpack(frame)
-                    if "last" in heard:
-                        reply.answer = heard
-                        return
-                    reply.latest = heard
-
-        thread = threading.Thread(target=exchange, daemon=True)
-        thread.start()
-        try:
-            thread.join(limit)
-        except KeyboardInterrupt:
-            reply.interrupted = True
-        finally:
-            # no solver outlives the call
-            if thread.is_alive():
-                self.process.kill()
-                thread.join()
-        self.answered += 1
-        if reply.interrupted and reply.latest is None and reply.answer is None:
-            raise KeyboardInterrupt
-        return reply
-
-    def alive(self) -> bool:
-        """Whether it can take another problem."""
-        return self.process.poll() is None
-
-    def death(self) -> str:
-        """How it died, after its end."""
-        code = self.process.wait()
-        self.errors.seek(0)
-        lines = [x for x in self.errors.read().decode(errors="replace").splitlines() if x.strip()]
-        names = {int(s): s.name for s in signal.Signals}
-        cause = f"with exit code {code}" if code >= 0 else f"by {names.get(-code, f'signal {-code}')}"
-        return f"{cause}{f': {lines[-1][:200]}' if lines else ''}"
-
-    def close(self) -> None:
-        """Stop it."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.errors):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
-
-
 class _Idle:
     """Workers that wait for their next problem: starting one takes longer than most solves."""
 
@@ -142,7 +56,7 @@ class _Idle:
                 if worker.alive():
                     return worker
                 worker.close()
-        return Worker()
+        return Worker(quiet=True)
 
     def give(self, solver: str, worker: Worker) -> None:
         with self.lock:
@@ -170,34 +84,55 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=idle.forget)
 
 
+def _answer(problem: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = import_module(problem["solver"]).answer(problem)
+    return answer
+
+
 def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     """Solve in a worker process.
 
     Args:
         solver: in words; each has workers of its own, for solvers do not share a process.
-        problem: arrays, and under ``solver`` the module whose ``answer`` reads them.
+        problem: arrays, and under ``solver`` the module whose ``answer(problem)`` solves them; it may
+            :func:`privopt.execution.worker.say` a better point meanwhile, and is loaded in the worker alone.
         limit: seconds of wall time that the solver was given; GRACE_SECONDS later the worker is killed.
 
     Returns:
         The answer; none, where the worker was killed at the limit or by an interrupt.
 
     Raises:
-        SolverError: the process died.
+        SolverError: the process died, or the solver refused the problem.
         KeyboardInterrupt: an interrupt came, and the solver had nothing to hand over.
     """
-    allowed = None if limit is None else limit + GRACE_SECONDS
     worker = idle.take(solver)
-    started = time.monotonic()
-    reply = Reply()
-    try:
-        reply = worker.ask(pack(problem), allowed)
-        late = allowed is not None and time.monotonic() - started >= allowed
-        if reply.answer is None and not (late or reply.interrupted):
-            raise SolverError(f"{solver} died {worker.death()}")
+    answer: Future[dict[str, Any]] = Future()
+    asking = (answer, worker.call, _answer, (problem,))
+    late = interrupted = False
+    threading.Thread(target=settle, args=asking, daemon=True).start()
+    until = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
+    try:  # short waits, on the future: a signal may reach another thread, and an interrupted join takes ours for ended
+        while not (answer.done() or late):
+            wait([answer], timeout=min(0.2, max(until - time.monotonic(), 0.0)))
+            late = not answer.done() and time.monotonic() >= until
+    except KeyboardInterrupt:
+        interrupted = True
     finally:
-        # one that was killed may still look alive for a moment
-        if reply.answer is None:
-            worker.close()
-        else:
-            idle.give(solver, worker)
-    return reply
+        if not answer.done():  # no solver outlives the call
+            worker.process.kill()
+    error, latest = answer.exception(), worker.latest
+    died = isinstance(error, DeadWorkerError)
+    death = worker.death() if died and not (late or interrupted) else ""
+    if died or late:  # one that was killed may still look alive for a moment
+        worker.close()
+    else:
+        idle.give(solver, worker)
+    if death:
+        raise SolverError(f"{solver} died {death}")
+    if isinstance(error, PrivoptError):
+        raise error
+    if error is not None and not died:
+        raise SolverError(f"{solver} failed: {error!r}") from error
+    if interrupted and error is not None and latest is None:
+        raise KeyboardInterrupt
+    return Reply(answer=None if error is not None else answer.result(), latest=latest, interrupted=interrupted)

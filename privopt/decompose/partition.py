@@ -12,6 +12,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
+from privopt.graph import components, ranked
 
 __all__ = ["Partition", "boundary_of", "make_partition", "vertex_cover"]
 
@@ -106,9 +107,6 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
         edges: (E, 2).
         cover: keep one end of each edge between subsets on the boundary, not both.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
     nodes = len(subset)
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
@@ -118,14 +116,8 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
         boundary = boundary.copy()
         boundary[0] = False  # something must be inside
     inside = edges[~boundary[edges].any(axis=1)]
-    graph = coo_array((np.ones(len(inside), dtype=np.int8), (inside[:, 0], inside[:, 1])), shape=(nodes, nodes))
-    labels = connected_components(graph, directed=False)[1]
     # what falls apart once the boundary is fixed is solved apart (Property 3.1)
     block = np.full(nodes, -1, dtype=np.int64)
     inner = np.flatnonzero(~boundary)
-    joined = labels[inner]
-    _, first, inverse = np.unique(joined, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    block[inner] = rank[inverse]
+    block[inner] = ranked(components(nodes, inside)[inner])
     return Partition(subset=subset, boundary=boundary, block=block, crossing=len(crossing), ends=int(ends.sum()))

@@ -14,6 +14,7 @@ from attrs import field, frozen
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
 from privopt.execution import Executor
+from privopt.graph import components, neighbours
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
 
@@ -49,24 +50,18 @@ class Graph:
 
 def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Graph:
     """Neighbour lists and components of the pairs."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    source = np.concatenate([first, second])
-    target = np.concatenate([second, first])
-    order = np.lexsort((target, source))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=records))]).astype(np.int64)
-    adjacency = coo_array((np.ones(len(first), dtype=np.int8), (first, second)), shape=(records, records))
-    components, labels = connected_components(adjacency, directed=False)
+    pairs = np.column_stack([first, second])
+    indptr, indices, edges = neighbours(records, pairs)
+    labels = components(records, pairs)
     return Graph(
         first=first,
         second=second,
         exponents=exponents,
         indptr=indptr,
-        indices=target[order],
-        edges=(order % max(1, len(first))).astype(np.int64),
-        labels=labels.astype(np.int64),
-        components=int(components),
+        indices=indices,
+        edges=edges,
+        labels=labels,
+        components=int(labels.max(initial=-1)) + 1,
     )
 
 

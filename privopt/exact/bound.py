@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from fractions import Fraction
-from typing import Protocol, runtime_checkable
 
 import numba
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
@@ -30,7 +29,7 @@ from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
 from privopt.execution import Executor, serial
 
-__all__ = ["Block", "Blocks", "Multipliers", "lower_bound"]
+__all__ = ["Block", "Multipliers", "lower_bound"]
 
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]
@@ -38,34 +37,49 @@ Block = tuple[int, int, Floats, Floats]
 _COLUMNS = 128
 
 
-@runtime_checkable
-class Blocks(Protocol):
-    """Whatever holds multipliers and gives them in blocks."""
-
-    def blocks(self) -> Iterable[Block]:
-        """Blocks of columns, each once."""
-        ...
-
-
 @frozen(kw_only=True, eq=False)
 class Multipliers:
-    """One number for each row of privacy.
+    """One number for each row of privacy, whole or in blocks of outputs that need not be held at once.
 
-    Any sign and size is borne: negative ones and those that are not finite count as 0.
+    ``forward[p, k]`` belongs to ``z_ik <= exp(eps d) z_jk`` of the pair p = (i, j), ``backward[p, k]`` to the row with
+    i and j exchanged. Negative ones and those that are not finite count as 0.
 
     Attributes:
-        forward: (P, K) of ``z_ik <= exp(eps d) z_jk`` for the pair (i, j).
-        backward: (P, K) of ``z_jk <= exp(eps d) z_ik``.
+        blocks: called without arguments, gives ``(k0, k1, forward, backward)`` with arrays of shape (P, k1 - k0),
+            each output at most once; outputs that no block names have multipliers 0.
     """
 
-    forward: Floats = field(repr=False)
-    backward: Floats = field(repr=False)
+    blocks: Callable[[], Iterator[Block]]
 
-    def blocks(self, columns: int = _COLUMNS) -> Iterator[Block]:
-        """The same in blocks of columns."""
-        for start in range(0, self.forward.shape[1], columns):
-            stop = min(start + columns, self.forward.shape[1])
-            yield start, stop, self.forward[:, start:stop], self.backward[:, start:stop]
+    @classmethod
+    def whole(cls, forward: Floats, backward: Floats, *, columns: int = _COLUMNS) -> Multipliers:
+        """Of two arrays of shape (P, K), in blocks of so many columns."""
+        outputs = forward.shape[1]
+
+        def blocks() -> Iterator[Block]:
+            for start in range(0, outputs, columns):
+                stop = min(start + columns, outputs)
+                yield start, stop, forward[:, start:stop], backward[:, start:stop]
+
+        return cls(blocks=blocks)
+
+    @classmethod
+    def zero(cls, pairs: int, outputs: int) -> Multipliers:
+        """All 0: they prove every record's cheapest output."""
+
+        def blocks() -> Iterator[Block]:
+            for start in range(0, outputs, _COLUMNS):
+                none = np.zeros((pairs, min(_COLUMNS, outputs - start)))
+                yield start, start + none.shape[1], none, none
+
+        return cls(blocks=blocks)
+
+    def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
+        """Both arrays at full size (P, K)."""
+        forward, backward = np.zeros((pairs, outputs)), np.zeros((pairs, outputs))
+        for k0, k1, f, b in self.blocks():
+            forward[:, k0:k1], backward[:, k0:k1] = f, b
+        return forward, backward
 
 
 @numba.njit(cache=True, nogil=True)
@@ -116,7 +130,7 @@ def lower_bound(
     pairs: Ints,
     distances: Floats,
     epsilon: Fraction,
-    multipliers: Blocks | Iterable[Block],
+    multipliers: Multipliers,
     *,
     executor: Executor | None = None,
 ) -> float:
@@ -127,8 +141,7 @@ def lower_bound(
         pairs: (P, 2) required pairs.
         distances: (P,) each double the rational that it is.
         epsilon: exact: the epsilon that is promised, not the tighter one that was solved with.
-        multipliers: any; something that gives blocks of columns, or the blocks, which need not be held at once.
-            Columns that no block names have multipliers 0.
+        multipliers: any.
         executor: where blocks are evaluated.
 
     Returns:
@@ -146,11 +159,10 @@ def lower_bound(
     first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     least = np.full(len(cost), np.inf)
     seen = np.zeros(cost.shape[1], dtype=bool)
-    blocks = multipliers.blocks() if isinstance(multipliers, Blocks) else multipliers
     pending: deque[Future[Floats]] = deque()
     where = executor or serial()
     graph = [where.hold(a) for a in (first, second, growth)]
-    for number, (start, stop, forward, backward) in enumerate(blocks):
+    for number, (start, stop, forward, backward) in enumerate(multipliers.blocks()):
         shape = (len(pairs), stop - start)
         if not (0 <= start < stop <= cost.shape[1]) or forward.shape != shape or backward.shape != shape:
             raise UsageError(f"multipliers for columns {start} to {stop} have shapes {forward.shape}, {backward.shape}")

@@ -32,6 +32,7 @@ from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
 from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
 from privopt.execution import Executor
+from privopt.graph import components, edge_matrix, ranked
 
 __all__ = ["Repaired", "repair"]
 
@@ -196,32 +197,26 @@ def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, with
         if not stretched.any():
             break
         active, threshold = stretched, threshold / 10
-    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse], exponents
+    return ranked(label), exponents
 
 
 def _classes(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
     """Components of the near pairs, and which records lie in one with members beyond ``reach`` of its first."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components, dijkstra
+    from scipy.sparse.csgraph import dijkstra
 
-    # an explicit 0 would be no edge
-    lengths = np.maximum(exponents, 1e-300)
-    adjacency = csr_array((lengths, (pairs[:, 0], pairs[:, 1])), shape=(records, records))
-    count, labels = connected_components(adjacency, directed=False)
+    labels = components(records, pairs)
+    adjacency = edge_matrix(records, pairs, exponents)
     far = np.zeros(records, dtype=bool)
-    sizes = np.bincount(labels, minlength=count)
+    sizes = np.bincount(labels)
     suspects = sizes[labels] > 10
     if suspects.any():
-        first = np.full(count, -1, dtype=np.int64)
+        first = np.full(len(sizes), -1, dtype=np.int64)
         first[labels[::-1]] = np.arange(records)[::-1]
         for component in np.unique(labels[suspects]):
             away = dijkstra(adjacency, directed=False, indices=first[component])
             members = labels == component
             far[members] = away[members].max() > reach
-    return labels.astype(np.int64), far
+    return labels, far
 
 
 def _quotient(

@@ -15,9 +15,10 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
+from privopt.graph import components
 from privopt.metric.kinds import DistanceKind, LossKind, Spaces
 from privopt.metric.space.geometry import Metric, Space, grid_points
-from privopt.metric.space.pairs import check_neighbours, components, needed_pairs, required_pairs
+from privopt.metric.space.pairs import check_neighbours, needed_pairs, required_pairs
 
 if TYPE_CHECKING:
     from privopt.metric.problem import MetricProblem, Places

@@ -10,6 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
+from privopt.metric.space.formulas import EARTH_RADIUS_KM
 from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, SOFT, axes_of, themed
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "beside", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 
 
-EARTH_KM: Final = 6371.0
 WORK: Final = 3e8
 """Ratios of probabilities that a figure may compute: pairs times outputs."""
 
@@ -63,7 +63,7 @@ def layout(*spaces: Space) -> list[Layout]:
 def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
     if kind == "geographic":
         south, west = values.min(axis=0)
-        degree = np.radians(1.0) * EARTH_KM
+        degree = np.radians(1.0) * EARTH_RADIUS_KM
         shrink = np.cos(np.radians(values[:, 0].mean()))
         placed = np.column_stack([(values[:, 1] - west) * degree * shrink, (values[:, 0] - south) * degree])
         return placed, (f"km east of {west:.5g}°", f"km north of {south:.5g}°"), "km"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
 import numpy as np
@@ -22,7 +22,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError, ModelError
-from privopt.exact.bound import Block, Multipliers, lower_bound
+from privopt.exact.bound import Multipliers, lower_bound
 from privopt.exact.sample import draw
 from privopt.interfaces import Mechanism, Outcome, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.dsl import Solution
+    from privopt.execution import Executor
     from privopt.metric.data import MetricData
+    from privopt.metric.optimal import Solution as Structured
     from privopt.run.report.geo import Layer
     from privopt.run.report.page import Section
 
-__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of"]
+__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of", "proved_bound"]
 
 CONFIDENCE: Final = 0.999
 DRAWS: Final = 100_000
@@ -59,14 +61,13 @@ class Matrix:
 
     Attributes:
         z: (N, K) near-feasible probabilities.
-        multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound. They may come
-            as column blocks, for problems too large for two (P, K) arrays.
+        multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound.
         over: (P,) the required pairs that the multipliers belong to; all where None.
         solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
     """
 
     z: NDArray[np.float64]
-    multipliers: Multipliers | Iterable[Block] | None = None
+    multipliers: Multipliers | None = None
     over: NDArray[np.bool_] | None = None
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
@@ -103,6 +104,56 @@ class Matrix:
             stopped=solution.status != "optimal",
         )
 
+    @classmethod
+    def found(
+        cls, found: Structured, data: MetricData, *, name: str = "", details: Mapping[str, Any] | None = None
+    ) -> Matrix:
+        """What a structured solver says of :meth:`privopt.metric.optimal.Instance.of` the data.
+
+        Args:
+            found: its answer.
+            data: the problem's.
+            name: of the solver; that of the answer's method where empty.
+            details: in place of the solver's own.
+        """
+        from privopt import __version__
+
+        return cls(
+            z=found.z,
+            multipliers=found.multipliers,
+            over=data.needed,
+            solver={
+                "name": name or found.method,
+                "version": __version__,
+                "iterations": found.iterations,
+                **({} if name else {"path": found.details.get("path", found.method)}),
+            },
+            details={**({"solve": found.details} if details is None else details), "trajectory": found.trajectory},
+            stopped=found.status == "stopped",
+        )
+
+
+def proved_bound(
+    weighted: NDArray[np.float64],
+    data: MetricData,
+    over: NDArray[np.bool_] | None,
+    multipliers: Multipliers,
+    executor: Executor | None,
+) -> float:
+    """What multipliers prove of the loss of every mechanism that keeps the exact distances, which may be freer.
+
+    Args:
+        weighted: (N, K) costs, prior included.
+        data: the problem's.
+        over: (P,) the required pairs that the multipliers belong to; all where None.
+        multipliers: of their rows.
+        executor: where blocks are evaluated.
+    """
+    kept = slice(None) if over is None else over
+    lengths = data.metric.no_less(data.distances[kept])
+    bound = lower_bound(weighted, data.pairs[kept], lengths, data.epsilon, multipliers, executor=executor)
+    return _for_exact_costs(bound, weighted)
+
 
 def _has(solution: Solution, family: str) -> bool:
     return any(block.name == family for block in solution.form.families)
@@ -124,7 +175,7 @@ def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind"
             f"data.needed, for {shape[2]} outputs"
         )
     forward, backward = duals.reshape(shape)
-    return Multipliers(forward=forward, backward=backward)
+    return Multipliers.whole(forward, backward)
 
 
 class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
@@ -195,16 +246,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             context.report("bound")
             with context.timed("verify"):
-                over = slice(None) if found.over is None else found.over
-                bound = lower_bound(
-                    loss.weighted,
-                    data.pairs[over],
-                    data.metric.no_less(data.distances[over]),  # who keeps to the exact distances may be freer
-                    data.epsilon,
-                    found.multipliers,
-                    executor=context.executor,
-                )
-                bound = _for_exact_costs(bound, loss.weighted)
+                bound = proved_bound(loss.weighted, data, found.over, found.multipliers, context.executor)
         return Outcome(
             release=release,
             lower_bound=bound,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privopt.metric import figures
+from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.explorer import Explored, explorer, fits
 from privopt.metric.losses import costs_of
 from privopt.run.report.geo import Layer, point_features
@@ -37,10 +38,9 @@ def losses_beside(data: MetricData | None, result: Mapping[str, Any]) -> list[tu
     rows = [(f"this release ({result['mechanism']})", float(result["objective"]["value"]), "")]
     if data is None:
         return rows
-    if data.crossed and data.cost.size <= 4_000_000 and result["mechanism"] != "exponential":
-        crossed = data.to_outputs
-        scores = np.exp(-float(data.epsilon) / 2 * (crossed - crossed.min(axis=1, keepdims=True)))
-        plain = float((data.weighted * scores / scores.sum(axis=1, keepdims=True)).sum())
+    skipped = data.cost.size > 4_000_000 or result["mechanism"] == "exponential"
+    plain = None if skipped else exponential_loss(data)
+    if plain is not None:
         rows.append(("exponential mechanism", plain, "probabilities proportional to exp(-epsilon d / 2)"))
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "no information released at all"))

@@ -36,7 +36,7 @@ class Squared(Exponential):
         """The exponential mechanism."""
         found = super().matrix(problem, context)
         nothing = np.zeros((len(problem.data.pairs), problem.data.shape[1]))
-        return evolve(found, multipliers=Multipliers(forward=nothing, backward=nothing))
+        return evolve(found, multipliers=Multipliers.whole(nothing, nothing))
 
 
 class WorstRecord(UtilityLoss):

@@ -19,12 +19,12 @@ from scipy import sparse
 from solver_forms import hard, tiny
 
 from privopt.backends import Outcome, get
-from privopt.backends._worker import unpack
 from privopt.backends.cbc import LIBRARY, Cbc
 from privopt.backends.highs import Highs
 from privopt.backends.workers import ask, idle
 from privopt.dsl.solution import Interrupted, solve_form
 from privopt.errors import SolverError
+from privopt.execution.worker import Worker
 
 
 def test_raw_huge_coefficients_kill_only_the_worker() -> None:
@@ -106,8 +106,8 @@ def test_no_worker_outlives_a_killed_program() -> None:
             sys.executable,
             "-c",
             textwrap.dedent("""
-        from privopt.backends.workers import Worker
-        worker = Worker()
+        from privopt.execution.worker import Worker
+        worker = Worker(quiet=True)
         print(worker.process.pid, flush=True)
         import time
         time.sleep(60)
@@ -158,14 +158,13 @@ def test_highs_that_overruns_is_ended_and_its_best_point_kept(monkeypatch: pytes
 def test_an_interrupt_ends_highs_at_once_and_its_best_point_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[float] = []
 
-    def unpacked(body: bytes) -> dict[str, Any]:
-        arrays = unpack(body)
+    def hear(self: Worker, value: Any) -> None:
+        self.latest = value
         if not sent:
             sent.append(time.monotonic())
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return arrays
 
-    monkeypatch.setattr("privopt.backends.workers.unpack", unpacked)
+    monkeypatch.setattr(Worker, "hear", hear)
     with pytest.raises(Interrupted) as caught:
         Highs().solve(hard())
     assert time.monotonic() - sent[0] < 10  # the model takes minutes

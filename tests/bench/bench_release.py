@@ -69,7 +69,7 @@ def measure(
 
 def release(name: str, side: int, near: float, bound: float | None) -> None:
     """Repair with its certificate, then the certificate alone, then the bound from multipliers that are all 0."""
-    from privopt.exact import certify, lower_bound, repair
+    from privopt.exact import Multipliers, certify, lower_bound, repair
 
     pairs, lengths, distance = grid(side, near)
     exact, z = degraded_star(distance)
@@ -89,7 +89,7 @@ def release(name: str, side: int, near: float, bound: float | None) -> None:
             yield start, start + none.shape[1], none, none
 
     if len(pairs) * z.shape[1] < 1e9:
-        measure(f"{name}: lower bound", lambda: lower_bound(loss, pairs, lengths, EPSILON, blocks()))
+        measure(f"{name}: lower bound", lambda: lower_bound(loss, pairs, lengths, EPSILON, Multipliers(blocks=blocks)))
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ def small(seed, largest=4):
 def test_exact_multipliers_give_the_optimum(optimum, seed):
     cost, pairs, lengths, epsilon, _ = small(seed)
     best, _, forward, backward = optimum(cost, pairs, lengths, epsilon)
-    bound = lower_bound(cost, pairs, lengths, epsilon, Multipliers(forward=forward, backward=backward))
+    bound = lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(forward, backward))
     assert Fraction(bound) <= best
     assert bound >= float(best) * (1 - 1e-9) - 1e-12
 
@@ -58,7 +58,7 @@ def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
         both = np.where(
             rng.random(both.shape) < 0.5, both, rng.choice([np.inf, -np.inf, 1e308, -1e308, 0.0], both.shape)
         )
-    bound = lower_bound(cost, pairs, lengths, epsilon, Multipliers(forward=both[0], backward=both[1]))
+    bound = lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1]))
     assert Fraction(bound) <= best
     assert np.isfinite(bound)
 
@@ -66,20 +66,20 @@ def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
 def test_blocks_and_executors_change_nothing():
     cost, pairs, lengths, epsilon, rng = small(11, largest=9)
     both = np.abs(rng.normal(size=(2, len(pairs), cost.shape[1]))) * 1e-3
-    whole = Multipliers(forward=both[0], backward=both[1])
-    expected = lower_bound(cost, pairs, lengths, epsilon, whole)
-    assert lower_bound(cost, pairs, lengths, epsilon, whole.blocks(2)) == expected
+    expected = lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1]))
+    assert lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1], columns=2)) == expected
     with threads(2) as executor:
-        assert lower_bound(cost, pairs, lengths, epsilon, whole.blocks(1), executor=executor) == expected
+        single = Multipliers.whole(both[0], both[1], columns=1)
+        assert lower_bound(cost, pairs, lengths, epsilon, single, executor=executor) == expected
 
 
 def test_no_pairs_and_columns_left_out():
     cost = np.array([[1.0, 2.0], [4.0, 3.0]])
     none = np.empty((0, 2), dtype=np.int64)
-    bound = lower_bound(cost, none, np.empty(0), Fraction(1), iter(()))
+    bound = lower_bound(cost, none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(())))
     assert bound == 4  # sums that doubles hold are not lowered
-    assert lower_bound(np.zeros((2, 2)), none, np.empty(0), Fraction(1), iter(())) == 0.0
-    tenths = lower_bound(np.full((10, 1), 0.1), none, np.empty(0), Fraction(1), iter(()))
+    assert lower_bound(np.zeros((2, 2)), none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(()))) == 0.0
+    tenths = lower_bound(np.full((10, 1), 0.1), none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(())))
     assert Fraction(tenths) <= 10 * Fraction(0.1)
 
 
@@ -88,21 +88,21 @@ def test_the_bound_is_of_the_epsilon_named():
     cost = np.array([[0.0, 1.0], [1.0, 0.0]]) / 2
     pairs, lengths = np.array([[0, 1]]), np.array([1.0])
     tight = 1 / (1 + np.exp(0.5)) / 2
-    multipliers = Multipliers(forward=np.array([[tight, 0.0]]), backward=np.array([[0.0, tight]]))
+    multipliers = Multipliers.whole(np.array([[tight, 0.0]]), np.array([[0.0, tight]]))
     assert lower_bound(cost, pairs, lengths, Fraction(1, 2), multipliers) > 0.377
     assert lower_bound(cost, pairs, lengths, Fraction(1), multipliers) <= 1 / (1 + np.e)
 
 
 def test_rows_beyond_what_weights_carry_count_as_none():
     cost = np.eye(2)
-    multipliers = Multipliers(forward=np.ones((1, 2)), backward=np.ones((1, 2)))
+    multipliers = Multipliers.whole(np.ones((1, 2)), np.ones((1, 2)))
     assert lower_bound(cost, np.array([[0, 1]]), np.array([800.0]), Fraction(1), multipliers) <= 0
 
 
 def test_refusals():
     none = np.empty((0, 2), dtype=np.int64)
     with pytest.raises(UsageError):
-        lower_bound(np.array([[np.nan]]), none, np.empty(0), Fraction(1), iter(()))
-    wrong = Multipliers(forward=np.zeros((2, 2)), backward=np.zeros((1, 2)))
+        lower_bound(np.array([[np.nan]]), none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(())))
+    wrong = Multipliers.whole(np.zeros((2, 2)), np.zeros((1, 2)))
     with pytest.raises(UsageError):
         lower_bound(np.eye(2), np.array([[0, 1]]), np.ones(1), Fraction(1), wrong)

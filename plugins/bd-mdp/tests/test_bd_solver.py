@@ -30,8 +30,7 @@ from privopt_bd_mdp.solver import decompose, partition_of
 
 
 def check(instance, options, context, optimum):
-    found = decompose(instance, options, context)
-    solution = found.solution
+    solution = decompose(instance, options, context)
     assert solution.status == "optimal"
     assert optimum - 1e-7 <= solution.objective <= optimum / (1 - context.gap) + 1e-7  # the gap is a share of the loss
     assert solution.lower_bound <= optimum + 1e-7
@@ -41,7 +40,7 @@ def check(instance, options, context, optimum):
     assert bound <= optimum + 1e-7
     for _, lower, upper in solution.trajectory:
         assert lower <= optimum + 1e-7 <= upper + 2e-7
-    return found
+    return solution
 
 
 @pytest.mark.parametrize("kind", PARTITIONS)
@@ -49,7 +48,7 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
     instance = make_grid(2, 6, 1.0)
     optimum = solve_column_generation(instance).objective
     options = Decomposition(partition=kind, subsets=2, start="cold", lagrangian_steps=0)
-    [part] = check(instance, options, make_context(), optimum).parts
+    [part] = check(instance, options, make_context(), optimum).details["parts"]
     assert part["rounds"] > 0
     assert 0 < part["boundary"] <= part["boundary_both_sides"]
 
@@ -155,7 +154,7 @@ def test_the_deadline_is_honoured_inside_a_pricing_step(make_grid, make_context)
     decompose(make_grid(3, 3, 0.5), Decomposition(), make_context())  # compiles what there is to compile
     instance = make_grid(16, 16, 0.5)
     began = time.monotonic()
-    solution = decompose(instance, Decomposition(), make_context(gap=1e-9, deadline=began + 0.3)).solution
+    solution = decompose(instance, Decomposition(), make_context(gap=1e-9, deadline=began + 0.3))
     assert time.monotonic() - began < 60  # the machine may be busy
     assert solution.status == "stopped"
     assert solution.lower_bound < solution.objective
@@ -181,7 +180,7 @@ def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least(ma
         assert found.upper > exponential
         found.step()
         assert found.upper <= exponential
-        return decompose(small, Decomposition(), make_context()).solution
+        return decompose(small, Decomposition(), make_context())
 
     assert solve_by_component(instance, part).status == "optimal"
 
@@ -190,16 +189,16 @@ def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeyp
     instance = gaussian(60).instance(0.5)
     optimum = solve_column_generation(instance).objective
     found = check(instance, Decomposition(), make_context(gap=1e-4), optimum)
-    assert max(part["interior_point_iterations"] for part in found.parts) > 0
+    assert max(part["interior_point_iterations"] for part in found.details["parts"]) > 0
     without = check(instance, Decomposition(interior_point=False), make_context(gap=1e-2), optimum)
-    assert {part["interior_point_iterations"] for part in without.parts} == {0}
+    assert {part["interior_point_iterations"] for part in without.details["parts"]} == {0}
 
     def fails(*_arguments, **_keywords):
         raise SolverError("broken down")
 
     monkeypatch.setattr(solver, "solve_interior_point", fails)
     failed = check(instance, Decomposition(), make_context(gap=1e-2), optimum)
-    assert "broken down" in {part.get("interior_point_failed") for part in failed.parts}
+    assert "broken down" in {part.get("interior_point_failed") for part in failed.details["parts"]}
 
 
 def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context, monkeypatch):
@@ -216,7 +215,7 @@ def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context, m
         return inside(given, progress=stop, **keywords)
 
     monkeypatch.setattr(solver, "solve_interior_point", interrupted)
-    found = decompose(instance, Decomposition(), make_context(gap=1e-6)).solution
+    found = decompose(instance, Decomposition(), make_context(gap=1e-6))
     assert found.status == "stopped"
     assert found.lower_bound - 1e-7 <= optimum <= found.objective + 1e-7
     assert np.allclose(found.z.sum(axis=1), 1)
@@ -232,7 +231,7 @@ def test_what_is_not_connected_is_solved_apart(make_grid, make_context):
     )
     optimum = 2 * solve_column_generation(one).objective
     options = Decomposition(subsets=4, start="cold", lagrangian_steps=0, partition="minimum-boundary")
-    assert len(check(instance, options, make_context(), optimum).parts) == 2
+    assert len(check(instance, options, make_context(), optimum).details["parts"]) == 2
 
 
 def test_path_rows_are_proved_by_the_rows_along_the_path(make_grid):

@@ -23,9 +23,9 @@ def test_model_1_by_the_integer_program_is_model_1_by_half_prices(random_tree, b
         start = [np.zeros_like(level) for level in noisy]
         found = solve_exactly(tree, noisy, start=start, total=11, backend=backend)
         assert found.proved
-        assert objective(found.values, noisy) == objective(best, noisy)
+        assert objective(found.counts, noisy) == objective(best, noisy)
         assert found.lower_bound == pytest.approx(objective(best, noisy), abs=1e-6)
-        np.testing.assert_array_equal(found.values[0], add_up(tree, found.values[-1])[0])
+        np.testing.assert_array_equal(found.counts[0], add_up(tree, found.counts[-1])[0])
 
 
 @pytest.mark.parametrize("backend", ["cbc", "highs"])
@@ -41,8 +41,8 @@ def test_model_2_by_the_integer_program_is_brute_force(backend):
                 best = min(best, objective(add_up(tree, np.array([one, two])), noisy))
         start = [np.zeros_like(level) for level in noisy]
         found = solve_exactly(tree, noisy, start=start, total=total, cumulative=True, backend=backend)
-        assert objective(found.values, noisy) == best
-        assert (np.diff(found.values[1], axis=1) >= 0).all()
+        assert objective(found.counts, noisy) == best
+        assert (np.diff(found.counts[1], axis=1) >= 0).all()
 
 
 def test_the_model_reads_as_the_paper_writes_it():
@@ -70,6 +70,6 @@ def test_millions_of_groups_are_solved_as_a_handful_is(cumulative):
         for backend in ("cbc", "highs")
     }
     assert all(one.proved for one in found.values())
-    assert objective(found["cbc"].values, noisy) == objective(found["highs"].values, noisy)
+    assert objective(found["cbc"].counts, noisy) == objective(found["highs"].counts, noisy)
     if not cumulative:
-        assert objective(found["cbc"].values, noisy) == objective(project_counts(tree, noisy, total=total), noisy)
+        assert objective(found["cbc"].counts, noisy) == objective(project_counts(tree, noisy, total=total), noisy)

@@ -22,6 +22,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
+from privopt.metric.space.pairs import consistent
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
@@ -33,7 +34,6 @@ __all__ = ["FORMS", "TiedForm", "const_opt_model", "solve_const_opt", "tied_form
 
 
 FORMS = ("full", "half")
-_CLOSE = 1e-9  # relative excess over the triangle inequality that rounding explains
 _BLOCK = 1 << 22
 FAINT = 2e-9
 """Tied mass up to this is left out of rows' sums: no solver bears it beside 1, and the repair brings rows to one."""
@@ -88,7 +88,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         faults = [Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost[:20].tolist()]
         raise InputError(faults)
     free = d <= radius
-    exponents = _exponents(_triangle(d, pairs, pair_distances), epsilon)
+    exponents = _exponents(consistent(d, pairs, pair_distances), epsilon)
     top = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
     exponents = exponents - np.where(np.isfinite(top), top, 0.0)
     above, below = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
@@ -169,36 +169,3 @@ def _exponents(d: Floats, epsilon: float) -> Floats:
     top = half.max(axis=1, keepdims=True)
     share = half - top - np.log(np.exp(half - top).sum(axis=1, keepdims=True))
     return np.stack([full, share])
-
-
-def _triangle(d: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """The greatest table of at most d with |d_ik - d_jk| <= d_ij for every pair."""
-    step = max(1, _BLOCK // d.shape[1])
-    for start in range(0, len(pairs), step):
-        i, j = pairs[start : start + step].T
-        one, other = d[i], d[j]
-        together = np.isfinite(one) & np.isfinite(other)
-        apart = np.abs(np.where(together, one, 0.0) - np.where(together, other, 0.0))
-        apart[np.isfinite(one) != np.isfinite(other)] = np.inf
-        if (apart > lengths[start : start + step, None] + _CLOSE * np.where(together, one + other, 0.0)).any():
-            return _shortest_ways(d, pairs, lengths)
-    return d
-
-
-def _shortest_ways(d: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
-    n, outputs = d.shape
-    i, k = np.nonzero(np.isfinite(d))
-    tails = np.concatenate([pairs[:, 0], pairs[:, 1], n + k])
-    heads = np.concatenate([pairs[:, 1], pairs[:, 0], i])
-    weights = np.concatenate([lengths, lengths, d[i, k]])
-    order = np.lexsort((weights, heads, tails))
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = (np.diff(tails[order]) != 0) | (np.diff(heads[order]) != 0)
-    order = order[fresh]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(tails[order], minlength=n + outputs))])
-    graph = csr_array((weights[order], heads[order], starts), shape=(n + outputs, n + outputs))
-    ways = dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))
-    return np.asarray(ways[:, :n].T, dtype=np.float64)

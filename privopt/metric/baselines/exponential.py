@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 
-__all__ = ["exponential"]
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+
+__all__ = ["exponential", "exponential_loss"]
+
+_BLOCK = 1 << 22
 
 
 def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "distance") -> Floats:
@@ -45,3 +53,18 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "dist
     weights = np.exp((-0.5 * epsilon) * (d - nearest))
     shares: Floats = weights / weights.sum(axis=1, keepdims=True)
     return shares
+
+
+def exponential_loss(data: MetricData) -> float | None:
+    """Expected loss of the exponential mechanism; None where distances to outputs are unknown, or all infinite."""
+    if not data.crossed:
+        return None
+    count, losses = len(data.records), []
+    step = max(1, _BLOCK // max(1, len(data.outputs)))
+    for start in range(0, count, step):
+        rows = np.arange(start, min(count, start + step))
+        reach = data.metric.to_outputs(rows)
+        if not np.isfinite(reach.min(axis=1)).all():
+            return None
+        losses.append(np.einsum("ik,ik->i", exponential(reach, float(data.epsilon)), data.weighted[rows]))
+    return math.fsum(np.concatenate(losses).tolist())

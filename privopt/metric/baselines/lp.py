@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
-    from privopt.metric.optimal.instance import Instance, Solution
+    from privopt.metric.optimal.instance import Solution
 
 __all__ = [
     "at_least_exponential",
-    "instance_of",
     "multipliers_of",
     "optimal_model",
     "solve_full",
@@ -67,11 +66,11 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     Raises:
         SolverError: the method asked for does not apply, or failed.
     """
-    from privopt import __version__
     from privopt.metric.optimal.auto import solve
+    from privopt.metric.optimal.instance import Instance
 
     found = solve(
-        instance_of(data),
+        Instance.of(data),
         method=context.method,
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=context.deadline,
@@ -79,32 +78,7 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     )
     if found.status != "optimal":
         found = at_least_exponential(found, data)
-    return Matrix(
-        z=found.z,
-        multipliers=None if found.multipliers is None else found.multipliers.blocks(),
-        over=data.needed,
-        solver={
-            "name": found.method,
-            "version": __version__,
-            "iterations": found.iterations,
-            "path": found.details.get("path", found.method),
-        },
-        details={"solve": found.details, "trajectory": found.trajectory},
-        stopped=found.status == "stopped",
-    )
-
-
-def instance_of(data: MetricData) -> Instance:
-    """The optimal mechanism's linear program as arrays."""
-    from privopt.metric.optimal.instance import Instance
-
-    return Instance(
-        cost=data.weighted,
-        pairs=data.pairs[data.needed],
-        distances=data.distances[data.needed],
-        epsilon=float(data.epsilon),
-        coordinates=data.records.coordinates,
-    )
+    return Matrix.found(found, data)
 
 
 def at_least_exponential(found: Solution, data: MetricData) -> Solution:

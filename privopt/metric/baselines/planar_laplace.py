@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
+from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
 
-_EARTH_RADIUS_KM = 6371.0
 _NOTHING = 745.0  # exp(-745) is the last above 0
 
 
@@ -103,7 +103,7 @@ def project(points: npt.ArrayLike) -> Floats:
     east = np.cos(lat) * np.sin(lon - lon0)
     north = np.sin(lat - lat0) + 2 * math.sin(lat0) * np.cos(lat) * np.sin((lon - lon0) / 2) ** 2
     scale = np.divide(angle, np.hypot(east, north), out=np.ones_like(angle), where=angle > 0)
-    plane: Floats = np.column_stack([east, north]) * (scale * _EARTH_RADIUS_KM)[:, None]
+    plane: Floats = np.column_stack([east, north]) * (scale * EARTH_RADIUS_KM)[:, None]
     return plane
 
 

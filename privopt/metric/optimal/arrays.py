@@ -27,7 +27,7 @@ class Arrays(Protocol):
     """What the interior point asks of an array library."""
 
     def put(self, array: NDArray[Any]) -> Any:
-        """Array of the library from a NumPy array."""
+        """Floats of the library from a NumPy array."""
 
     def get(self, array: Any) -> NDArray[Any]:
         """NumPy array from an array of the library."""
@@ -36,7 +36,7 @@ class Arrays(Protocol):
         """Sparse matrix of the library from SciPy's CSR; knows ``@`` with a matrix of two dimensions."""
 
     def zeros(self, *shape: int) -> Any:
-        """Array of zeros."""
+        """Floats of zeros."""
 
     def contiguous(self, array: Any) -> Any:
         """The same array, its last axis next in memory."""

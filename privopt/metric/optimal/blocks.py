@@ -14,6 +14,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Ints
+from privopt.graph import edge_matrix
 from privopt.metric.optimal.arrays import Arrays
 from privopt.metric.optimal.instance import Instance
 
@@ -63,11 +64,9 @@ def _candidate_orders(instance: Instance) -> list[Ints]:
     orders = [np.arange(n)]
     if len(instance.pairs) > n * (n - 1) // 4:
         return orders
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    i, j = instance.pairs.T
-    graph = csr_array((np.ones(2 * len(i)), (np.concatenate([i, j]), np.concatenate([j, i]))), shape=(n, n))
+    graph = edge_matrix(n, instance.pairs, both=True)
     orders.append(np.asarray(reverse_cuthill_mckee(graph, symmetric_mode=True), dtype=np.int64))
     if instance.coordinates is not None and instance.coordinates.shape[1] >= 2:
         centred = instance.coordinates - instance.coordinates.mean(axis=0)

@@ -16,9 +16,10 @@ from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError
-from privopt.metric.optimal.instance import Instance, Multipliers, Solution, dual_bound
+from privopt.exact.bound import Multipliers
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import make_graph
-from privopt.metric.optimal.star import Star, kernel_of, proof, star_trees
+from privopt.metric.optimal.star import Star, gradients, kernel_of, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["LEAST", "known_at_once", "positive_weights", "solve_ones"]
@@ -134,23 +135,9 @@ def solve_ones(kernel: Floats) -> Floats:
     Raises:
         SolverError: the kernel is singular.
     """
-    x: Floats = np.zeros(len(kernel))
-    r: Floats = np.ones(len(kernel))
-    p: Floats = r.copy()
-    rr = float(r @ r)
-    for _ in range(200):
-        q = kernel @ p
-        curvature = float(p @ q)
-        if curvature <= 0:
-            break
-        step = rr / curvature
-        x = x + step * p
-        r = r - step * q
-        new = float(r @ r)
-        if new <= 1e-26 * len(kernel):
-            return x
-        p = np.asarray(r + (new / rr) * p)
-        rr = new
+    found = gradients(kernel, np.ones(len(kernel)), steps=200, share=1e-13)
+    if found is not None:
+        return found
     try:
         direct = np.asarray(np.linalg.solve(kernel, np.ones(len(kernel))), dtype=np.float64)
         if not np.isfinite(direct).all():

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 
 from privopt.arrays import Floats
-from privopt.metric.optimal.instance import Instance, Multipliers
+from privopt.exact.bound import Multipliers
+from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.paths import Graph
 from privopt.metric.optimal.pricing import Trees, flow
 

@@ -9,7 +9,7 @@ one, ``z >= 0``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
@@ -17,8 +17,12 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
+from privopt.exact.bound import Multipliers
 
-__all__ = ["Floats", "Instance", "Multipliers", "Progress", "Solution", "dual_bound"]
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+
+__all__ = ["Floats", "Instance", "Progress", "Solution", "dual_bound"]
 
 Progress = Callable[[float, float, int, str], None]
 
@@ -63,6 +67,17 @@ class Instance:
     distances: Floats = field(converter=_floats)
     epsilon: float = field(converter=float)
     coordinates: Floats | None = field(default=None, converter=_optional_floats)
+
+    @classmethod
+    def of(cls, data: MetricData) -> Instance:
+        """The optimal mechanism's program over the pairs of a problem that imply the others."""
+        return cls(
+            cost=data.weighted,
+            pairs=data.pairs[data.needed],
+            distances=data.distances[data.needed],
+            epsilon=float(data.epsilon),
+            coordinates=data.records.coordinates,
+        )
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._faults())
@@ -123,47 +138,6 @@ class Instance:
 
 
 @frozen(kw_only=True, eq=False)
-class Multipliers:
-    """Multipliers of the privacy rows, whole or in blocks of outputs.
-
-    ``forward[p, k]`` belongs to ``z[i, k] <= exp(epsilon d) z[j, k]`` of pair ``p = (i, j)`` and
-    ``backward[p, k]`` to the row with ``i`` and ``j`` exchanged. All are at least 0.
-
-    Attributes:
-        blocks: called without arguments, gives ``(k0, k1, forward, backward)`` with arrays of shape
-            ``(P, k1 - k0)``, covering all outputs in order.
-    """
-
-    blocks: Callable[[], Iterator[tuple[int, int, Floats, Floats]]]
-
-    @classmethod
-    def whole(cls, forward: Floats, backward: Floats) -> Multipliers:
-        """Wrap two arrays of shape ``(P, K)``."""
-        return cls(blocks=lambda: iter([(0, forward.shape[1], forward, backward)]))
-
-    @classmethod
-    def zero(cls, pairs: int, outputs: int) -> Multipliers:
-        """All 0: they prove every record's cheapest output."""
-
-        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-            step = max(1, min(outputs, 4_000_000 // max(1, pairs)))
-            for k0 in range(0, outputs, step):
-                zero = np.zeros((pairs, min(step, outputs - k0)))
-                yield k0, k0 + zero.shape[1], zero, zero
-
-        return cls(blocks=blocks)
-
-    def arrays(self, instance: Instance) -> tuple[Floats, Floats]:
-        """Return both arrays at full size ``(P, K)``."""
-        forward = np.zeros((len(instance.pairs), instance.outputs))
-        backward = np.zeros_like(forward)
-        for k0, k1, f, b in self.blocks():
-            forward[:, k0:k1] = f
-            backward[:, k0:k1] = b
-        return forward, backward
-
-
-@frozen(kw_only=True, eq=False)
 class Solution:
     """Answer of a method.
 
@@ -216,8 +190,11 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     one = np.ones(len(rows))
     up = csr_array((one, (i, rows)), shape=shape) - csr_array((growth, (j, rows)), shape=shape)
     down = csr_array((one, (j, rows)), shape=shape) - csr_array((growth, (i, rows)), shape=shape)
-    y = np.full(instance.records, np.inf)
+    y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
     for k0, k1, forward, backward in multipliers.blocks():
         reduced = instance.cost[:, k0:k1] + up @ np.maximum(forward, 0) + down @ np.maximum(backward, 0)
         y = np.minimum(y, reduced.min(axis=1))
+        seen[k0:k1] = True
+    if not seen.all():
+        y = np.minimum(y, instance.cost[:, ~seen].min(axis=1))
     return float(y.sum()), y

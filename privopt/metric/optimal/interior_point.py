@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.exact.bound import Multipliers
 from privopt.metric.optimal.arrays import Arrays, chosen_arrays
 from privopt.metric.optimal.blocks import factorise
-from privopt.metric.optimal.instance import Instance, Multipliers, Progress, Solution
+from privopt.metric.optimal.instance import Instance, Progress, Solution
 from privopt.metric.optimal.interior_state import Chunk, State, begin
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry

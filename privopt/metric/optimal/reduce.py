@@ -15,7 +15,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.metric.optimal.instance import Instance, Multipliers, Solution
+from privopt.exact.bound import Multipliers
+from privopt.graph import components, neighbours
+from privopt.metric.optimal.instance import Instance, Solution
 
 __all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
 
@@ -29,22 +31,8 @@ Solver = Callable[[Instance], Solution]
 
 def adjacency(instance: Instance) -> tuple[Ints, Ints, Floats, Ints]:
     """Required-pairs graph in CSR form: row starts, neighbours, log-ratios, pair of each entry."""
-    i, j = instance.pairs.T
-    number = np.arange(len(i))
-    source, target = np.concatenate([i, j]), np.concatenate([j, i])
-    order = np.lexsort((target, source))
-    start = np.zeros(instance.records + 1, dtype=np.int64)
-    np.cumsum(np.bincount(source, minlength=instance.records), out=start[1:])
-    pair = np.concatenate([number, number])[order]
-    return start, target[order], instance.lengths[pair], pair
-
-
-def _labels(records: int, pairs: Ints) -> Ints:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    graph = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(records, records))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+    start, other, pair = neighbours(instance.records, instance.pairs)
+    return start, other, instance.lengths[pair], pair
 
 
 @frozen(kw_only=True, eq=False)
@@ -127,7 +115,7 @@ def merge_records(instance: Instance) -> Merged | None:
     near = instance.lengths <= MERGE_BELOW
     if not near.any():
         return None
-    label = _labels(instance.records, instance.pairs[near])
+    label = components(instance.records, instance.pairs[near])
     groups = int(label.max()) + 1
     cost = np.zeros((groups, instance.outputs))
     np.add.at(cost, label, instance.cost)
@@ -226,7 +214,11 @@ def _join(instance: Instance, label: Ints, rows: list[Ints], parts: list[Solutio
         z[label == c] = part.z
 
     def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-        sources = [part.multipliers.arrays(instance_of(c)) for c, part in enumerate(parts) if part.multipliers]
+        sources = [
+            part.multipliers.arrays(len(number), instance.outputs)
+            for number, part in zip(rows, parts, strict=True)
+            if part.multipliers
+        ]
         step = max(1, min(instance.outputs, 4_000_000 // max(1, len(instance.pairs))))
         for k0 in range(0, instance.outputs, step):
             k1 = min(instance.outputs, k0 + step)
@@ -235,9 +227,6 @@ def _join(instance: Instance, label: Ints, rows: list[Ints], parts: list[Solutio
             for number, (forward, backward) in zip(rows, sources, strict=True):
                 f[number], b[number] = forward[:, k0:k1], backward[:, k0:k1]
             yield k0, k1, f, b
-
-    def instance_of(c: int) -> Instance:
-        return _component(instance, label, c)[0]
 
     order = {"optimal": 0, "feasible": 1, "stopped": 2}
     largest = max(parts, key=lambda part: len(part.z))
@@ -280,12 +269,12 @@ def solve_by_component(instance: Instance, solver: Solver) -> Solution:
     if merged is not None:
         return merged.lift(solve_by_component(merged.instance, solver))
     kept, rows = drop_implied_pairs(instance)
-    label = _labels(kept.records, kept.pairs)
-    components = int(label.max()) + 1
-    if components == 1:
+    label = components(kept.records, kept.pairs)
+    count = int(label.max()) + 1
+    if count == 1:
         answer = _shared_best(kept) or solver(kept)
     else:
-        parts = [_component(kept, label, c) for c in range(components)]
+        parts = [_component(kept, label, c) for c in range(count)]
         answers = [_shared_best(part) or solver(part) for part, _ in parts]
         answer = _join(kept, label, [number for _, number in parts], answers)
     if answer.multipliers is not None and len(rows) < len(instance.pairs):

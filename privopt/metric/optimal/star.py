@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
+from privopt.exact.bound import Multipliers
 from privopt.metric.optimal.flows import tree_multipliers
-from privopt.metric.optimal.instance import Instance, Multipliers, Progress, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
 from privopt.metric.optimal.pricing import Priced, Trees, price
 from privopt.metric.optimal.reduce import solve_by_component
@@ -33,6 +34,7 @@ __all__ = [
     "GRACE",
     "Star",
     "anchored_bound",
+    "gradients",
     "kernel_of",
     "make_star",
     "price_all",
@@ -120,31 +122,22 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     return kernel
 
 
+def gradients(kernel: Floats, right: Floats, *, steps: int = 60, share: float = 1e-12) -> Floats | None:
+    """Conjugate gradients, down to a share of the right side; None where they need more steps."""
+    from scipy.sparse.linalg import cg
+
+    x, failed = cg(kernel, right, rtol=share, atol=0.0, maxiter=steps)
+    return None if failed else np.asarray(x)
+
+
 def _solver(kernel: Floats) -> Callable[[Floats], Floats]:
     """Approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
     from scipy.linalg import LinAlgError, cho_factor, cho_solve, lu_factor, lu_solve
 
-    def gradients(right: Floats) -> Floats | None:
-        x, r = np.zeros_like(right), right.copy()
-        p, rr = r.copy(), float(r @ r)
-        goal = 1e-24 * rr
-        for _ in range(60):
-            q = kernel @ p
-            curvature = float(p @ q)
-            if curvature <= 0:
-                return None
-            step = rr / curvature
-            x, r = x + step * p, r - step * q
-            new = float(r @ r)
-            if new <= goal:
-                return x
-            p, rr = r + (new / rr) * p, new
-        return None
-
-    if gradients(np.ones(len(kernel))) is not None:
+    if gradients(kernel, np.ones(len(kernel))) is not None:
 
         def iterative(right: Floats) -> Floats:
-            answer = gradients(right)
+            answer = gradients(kernel, right)
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
         return iterative

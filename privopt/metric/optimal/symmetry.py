@@ -16,7 +16,8 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
-from privopt.metric.optimal.instance import Instance, Multipliers
+from privopt.exact.bound import Multipliers
+from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency
 
 __all__ = ["Symmetry", "find_symmetry"]

@@ -14,9 +14,14 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
+from privopt.graph import components, edge_matrix
 from privopt.metric.space.geometry import Metric
 
-__all__ = ["check_neighbours", "components", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
+__all__ = ["check_neighbours", "consistent", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
+
+
+_CLOSE = 1e-9  # relative excess over the triangle inequality that rounding explains
+_BLOCK = 1 << 22
 
 
 def required_pairs(
@@ -152,22 +157,33 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
     return finite[~implied].astype(np.int64)
 
 
-def components(n: int, pairs: Ints) -> Ints:
-    """Connected components of n nodes under `pairs`: independent problems (Property 3.1).
+def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
+    """The greatest table (N, K) of at most the given one in which the ends of a pair differ by its length at most.
 
-    Returns:
-        (n,) numbers from 0, in the order in which the components first occur.
+    It is the given one where that obeys the triangle inequality up to rounding; else the shortest ways over the pairs
+    take the place of entries. Entries may be infinite.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    step = max(1, _BLOCK // table.shape[1])
+    for start in range(0, len(pairs), step):
+        i, j = pairs[start : start + step].T
+        one, other = table[i], table[j]
+        together = np.isfinite(one) & np.isfinite(other)
+        apart = np.abs(np.where(together, one, 0.0) - np.where(together, other, 0.0))
+        apart[np.isfinite(one) != np.isfinite(other)] = np.inf
+        if (apart > lengths[start : start + step, None] + _CLOSE * np.where(together, one + other, 0.0)).any():
+            return _shortest_ways(table, pairs, lengths)
+    return table
 
-    pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    labels = connected_components(graph, directed=False)[1]
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
+
+def _shortest_ways(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
+    from scipy.sparse.csgraph import dijkstra
+
+    n, outputs = table.shape
+    i, k = np.nonzero(np.isfinite(table))
+    edges = np.concatenate([pairs, pairs[:, ::-1], np.column_stack([n + k, i])])
+    graph = edge_matrix(n + outputs, edges, np.concatenate([lengths, lengths, table[i, k]]))
+    ways = dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))
+    return np.asarray(ways[:, :n].T, dtype=np.float64)
 
 
 def _every_pair(n: int) -> Ints:

@@ -32,7 +32,7 @@ class RightMatrix(MetricMechanism):
         data = problem.data
         z = self.found(data)
         nothing = np.zeros((len(data.pairs), data.shape[1]))
-        multipliers = Multipliers(forward=nothing, backward=nothing)
+        multipliers = Multipliers.whole(nothing, nothing)
         return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt.metric.optimal"})
 
     def found(self, data: Any) -> Any:

@@ -43,7 +43,7 @@ class Losses:
         instance = source.instance(epsilon, seed=seed)
         began = time.monotonic()
         context = SolveContext(method="benders", solver="highs", gap=1e-2, deadline=began + limit)
-        solution = decompose(instance, Decomposition(partition="minimum-boundary"), context).solution
+        solution = decompose(instance, Decomposition(partition="minimum-boundary"), context)
         other = instance.loss(exponential(source.distances, epsilon))
         row = {
             "benders": solution.objective,

@@ -134,11 +134,12 @@ class Runs:
         context = SolveContext(method="benders", solver="highs", gap=GAP, deadline=began + cell.limit)
         wanted = Decomposition(partition=cell.partition, subsets=cell.subsets, **METHODS[cell.method])  # type: ignore[arg-type]
         try:
-            found = decompose(instance, wanted, context)
+            solution = decompose(instance, wanted, context)
         except PrivoptError as error:
             return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
-        seconds, solution, parts = time.monotonic() - began, found.solution, found.parts
-        self._keep_trajectory(cell, found.largest)
+        seconds, parts = time.monotonic() - began, solution.details["parts"]
+        largest = max(range(len(parts)), key=lambda n: int(parts[n]["records"]), default=None)
+        self._keep_trajectory(cell, () if largest is None else solution.details["trajectories"][largest])
         self.blocks.once(cell.key, lambda: _blocks(parts))
         self.masters.once(cell.key, lambda: _masters(parts))
         return {

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from privopt import __version__
 from privopt.interfaces import SolveContext
-from privopt.metric.baselines.lp import instance_of, solve_full, solve_structured
+from privopt.metric.baselines.lp import solve_full, solve_structured
 from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.optimal import Instance
 from privopt.metric.problem import MetricInstance
 from privopt_bd_mdp.problem import BDmDPProblem
 
@@ -57,21 +57,6 @@ def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveConte
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )
-    found = decompose(instance_of(data), problem.declared.bd_mdp, within)
-    solution = found.solution
-    return Matrix(
-        z=solution.z,
-        multipliers=None if solution.multipliers is None else solution.multipliers.blocks(),
-        over=data.needed,
-        solver={
-            "name": f"{context.method}, {context.solver}",
-            "version": __version__,
-            "iterations": solution.iterations,
-        },
-        details={
-            "partition": problem.declared.bd_mdp.partition,
-            "parts": found.parts,
-            "trajectory": solution.trajectory,
-        },
-        stopped=solution.status == "stopped",
-    )
+    found = decompose(Instance.of(data), problem.declared.bd_mdp, within)
+    details = {"partition": problem.declared.bd_mdp.partition, "parts": found.details["parts"]}
+    return Matrix.found(found, data, name=f"{context.method}, {context.solver}", details=details)

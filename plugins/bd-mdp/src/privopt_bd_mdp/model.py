@@ -14,7 +14,9 @@ from privopt.arrays import Floats, Ints
 from privopt.decompose import Partition, ValidRows
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
-from privopt.metric.optimal.instance import Instance, Multipliers
+from privopt.exact.bound import Multipliers
+from privopt.graph import edge_matrix
+from privopt.metric.optimal.instance import Instance
 
 __all__ = ["PMO", "PathRows"]
 
@@ -76,7 +78,7 @@ class PMO:
         """Multipliers of privacy rows as a vector over all rows, with the best prices beside them."""
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
-            forward, backward = multipliers.arrays(self.instance)
+            forward, backward = multipliers.arrays(len(self.instance.pairs), self.instance.outputs)
             rows = self.form.family("geo-ind")
             duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
         reduced = self.form.c - self.form.A.T @ duals
@@ -113,8 +115,7 @@ class PathRows:
         self.pmo = pmo
         instance, n = pmo.instance, pmo.instance.records
         self.boundary = np.flatnonzero(partition.boundary)
-        pairs, lengths = instance.pairs, np.maximum(instance.lengths, 1e-300)
-        graph = sparse.coo_array((lengths, (pairs[:, 0], pairs[:, 1])), shape=(n, n)).tocsr()
+        pairs, graph = instance.pairs, edge_matrix(n, instance.pairs, instance.lengths)
         distances, self._before = dijkstra(graph, directed=False, indices=self.boundary, return_predecessors=True)
         between = distances[:, self.boundary]
         known = np.zeros((n, n), dtype=np.bool_)

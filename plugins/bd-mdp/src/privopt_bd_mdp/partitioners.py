@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UnknownNameError
+from privopt.graph import edge_matrix
 from privopt_bd_mdp.problem import PARTITIONS
 
 __all__ = ["Records", "partition"]
@@ -40,22 +41,15 @@ class Records:
     @property
     def adjacency(self) -> csr_array:
         """(N, N) CSR of ones."""
-        from scipy.sparse import coo_array
-
-        one = np.ones(2 * len(self.edges))
-        ends = np.concatenate([self.edges, self.edges[:, ::-1]])
-        return coo_array((one, (ends[:, 0], ends[:, 1])), shape=(self.count, self.count)).tocsr()
+        return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
         """(N, N): row i holds the distances from record i to all (Equation (18))."""
         if self.distances is not None:
             return self.distances
-        from scipy.sparse import coo_array
         from scipy.sparse.csgraph import dijkstra
 
-        length = np.maximum(self.lengths, 1e-300)  # an entry of 0 would be no edge
-        graph = coo_array((length, (self.edges[:, 0], self.edges[:, 1])), shape=(self.count, self.count)).tocsr()
-        table = np.asarray(dijkstra(graph, directed=False))
+        table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
         far = np.isfinite(table)
         return np.where(far, table, 2.0 * float(table[far].max(initial=1.0)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from privopt.arrays import Floats
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
@@ -24,7 +24,7 @@ from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
 
-__all__ = ["OWN", "Found", "decompose", "partition_of"]
+__all__ = ["OWN", "decompose", "partition_of"]
 
 
 OWN: Final = "benders"
@@ -38,28 +38,6 @@ HALF: Final = 0.5
 """Where a step leaves more than this share of the gap the interior point takes over, memory allowing."""
 
 
-@frozen(kw_only=True)
-class Found:
-    """A solution and how it was found, part by part.
-
-    Attributes:
-        solution: of the whole instance.
-        parts: figures of each connected part that had to be decomposed.
-        trajectories: (seconds, lower, upper) of each of them.
-    """
-
-    solution: Solution
-    parts: tuple[dict[str, Any], ...]
-    trajectories: tuple[tuple[tuple[float, float, float], ...], ...]
-
-    @property
-    def largest(self) -> tuple[tuple[float, float, float], ...]:
-        """The trajectory of the part with the most records; none without parts."""
-        if not self.parts:
-            return ()
-        return self.trajectories[max(range(len(self.parts)), key=lambda n: int(self.parts[n]["records"]))]
-
-
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
     """Partition of the records of a connected instance; one end of each crossing pair is its boundary."""
     records = Records(
@@ -68,10 +46,14 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
     return make_partition(partition(options.partition, records, subsets), instance.pairs)
 
 
-def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Found:
+def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Solution:
     """Solve an instance to ``context.gap``.
 
     Records at distance 0 are merged, implied pairs dropped, components solved one by one (Property 3.1).
+
+    Returns:
+        The answer; its details hold ``parts``, figures of each connected part that had to be decomposed, and
+        ``trajectories``, (seconds, lower, upper) of each of them.
 
     Raises:
         StoppedError: stopped with nothing feasible.
@@ -96,7 +78,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         return solution
 
     whole = solve_by_component(instance, part)
-    return Found(solution=whole, parts=tuple(parts), trajectories=tuple(trajectories))
+    return evolve(whole, details={"parts": tuple(parts), "trajectories": tuple(trajectories)})
 
 
 @define(eq=False)

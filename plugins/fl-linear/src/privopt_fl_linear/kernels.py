@@ -23,8 +23,8 @@ import numba
 import numpy as np
 
 from privopt.arrays import Floats, Ints
+from privopt.metric.space.geometry import EARTH_RADIUS_KM
 
-EARTH_RADIUS_KM = 6371.0
 LEAF = 8
 
 Function = TypeVar("Function", bound=Callable[..., Any])

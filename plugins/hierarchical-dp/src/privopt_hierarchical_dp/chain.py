@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve
 
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
-from privopt_hierarchical_dp.qip import MOST_NODES, QipSolution, solve_exactly
+from privopt_hierarchical_dp.qip import MOST_NODES, Fit, solve_exactly
 from privopt_hierarchical_dp.rounding import deal_down
 from privopt_hierarchical_dp.tree import Tree
 
@@ -21,25 +21,6 @@ __all__ = ["Fit", "fit_counts", "fit_cumulative", "weighted_objective"]
 
 FARTHEST = 1 << 24
 """Distance of a noisy value from a count up to which integer programs are asked."""
-
-
-@frozen(kw_only=True, eq=False)
-class Fit:
-    """Integer counts and what is known of their objective.
-
-    Attributes:
-        counts: for each level (R_l, N).
-        lower_bound: on the objective of any valid release; None where there is none.
-        iterations: of ADMM or of the solver.
-        solver: what solved it.
-        proved: True where the integers are proved optimal.
-    """
-
-    counts: list[Ints]
-    lower_bound: float | None
-    iterations: int
-    solver: str
-    proved: bool = False
 
 
 def weighted_objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Sequence[Floats]) -> float:
@@ -99,7 +80,7 @@ def fit_cumulative(
         tree, padded, start=start, total=int(tops[0][0]), totals=tops, cumulative=True, relax_first=True,
         weights=[np.append(weight, 1.0) for weight in scaled[0]], backend=backend, time_limit=time_limit,
     )  # fmt: skip
-    return _proved([np.diff(level, axis=1, prepend=0) for level in solved.values], solved, bound, scaled[1])
+    return _proved(solved, [np.diff(level, axis=1, prepend=0) for level in solved.counts], bound, scaled[1])
 
 
 def _far(noisy: Sequence[Ints], start: Sequence[Ints]) -> bool:
@@ -107,15 +88,9 @@ def _far(noisy: Sequence[Ints], start: Sequence[Ints]) -> bool:
     return any(int(np.abs(a - b).max(initial=0)) > FARTHEST for a, b in zip(noisy, start, strict=True))
 
 
-def _proved(counts: list[Ints], solved: QipSolution, bound: float, factor: float) -> Fit:
+def _proved(solved: Fit, counts: list[Ints], bound: float, factor: float) -> Fit:
     """What the integer program found, with the better of its bound (in scaled weights) and the projection's."""
-    return Fit(
-        counts=counts,
-        lower_bound=max(bound, solved.lower_bound * factor),
-        iterations=solved.iterations,
-        solver=solved.solver,
-        proved=solved.proved,
-    )
+    return evolve(solved, counts=counts, lower_bound=max(bound, (solved.lower_bound or 0.0) * factor))
 
 
 def _scaled(weights: Sequence[Floats]) -> tuple[list[Floats], float]:
@@ -155,4 +130,4 @@ def fit_counts(
         tree, noisy, start=counts, total=int(tops[0][0]), totals=tops, relax_first=True,
         weights=[float(w[0]) for w in scaled], backend=backend, time_limit=time_limit,
     )  # fmt: skip
-    return _proved(solved.values, solved, bound, factor)
+    return _proved(solved, solved.counts, bound, factor)

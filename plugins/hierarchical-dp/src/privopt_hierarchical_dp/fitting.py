@@ -264,15 +264,8 @@ def _integer_program(task: Task) -> tuple[Fit, Mapping[str, Any]]:
         )
     except StoppedError:
         return Fit(counts=quick.counts, lower_bound=None, iterations=0, solver=quick.solver), {"stopped": True}
-    counts = [np.diff(level, axis=1, prepend=0) for level in found.values] if cumulative else found.values
-    fitted = Fit(
-        counts=counts,
-        lower_bound=found.lower_bound,
-        iterations=found.iterations,
-        solver=found.solver,
-        proved=found.proved,
-    )
-    return fitted, {} if found.proved else {"stopped": True}
+    counts = [np.diff(level, axis=1, prepend=0) for level in found.counts] if cumulative else found.counts
+    return evolve(found, counts=counts), {} if found.proved else {"stopped": True}
 
 
 _FITS: dict[str, Callable[[Task], tuple[Fit, Mapping[str, Any]]]] = {

@@ -86,23 +86,20 @@ def _answer_low(
     return _answer_above_leaves(first, last, noisy[node], own, weight[level[first]], price, ranked, prefix)
 
 
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
+    """Where a search that gallops, then halves, looks next."""
+    if not has_high:
+        return low + step
+    return (low + high) // 2 if has_low else high - step
+
+
 # columns of a frame of the search
 _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEXT, _COUNT = range(11)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _answer(
-    node: int,
-    price: int,
-    noisy: Ints,
-    child: Ints,
-    level: Ints,
-    weight: Ints,
-    ranked: Ints,
-    prefix: Ints,
-    guess: Ints,
-    stack: Ints,
-) -> Any:
+def _answer(node: int, price: int, tables: Any) -> Any:
     """Largest value of ``node`` whose marginal is at most ``price``.
 
     A node above others searches for the largest share q of the price that it can leave to its
@@ -110,6 +107,7 @@ def _answer(
     gallops from the last answer, then halves. Nested searches stand on ``stack``, one frame a
     level (compiled recursion cannot be cached).
     """
+    noisy, child, level, weight, ranked, prefix, guess, stack = tables
     height = len(weight) - level[node]
     if height <= 2:
         return _answer_low(node, price, noisy, child, level, weight, ranked, prefix)
@@ -150,13 +148,8 @@ def _answer(
             else:
                 frame[_HIGH] = frame[_PROBE]
                 frame[_HAS_HIGH] = 1
-            if not frame[_HAS_HIGH]:
-                frame[_PROBE] = frame[_LOW] + frame[_STEP]
-            elif not frame[_HAS_LOW]:
-                frame[_PROBE] = frame[_HIGH] - frame[_STEP]
-            else:
-                frame[_PROBE] = (frame[_LOW] + frame[_HIGH]) // 2
-                done = frame[_HIGH] - frame[_LOW] == 1
+            frame[_PROBE] = _probe(frame[_LOW], frame[_HIGH], frame[_HAS_LOW], frame[_HAS_HIGH], frame[_STEP])
+            done = frame[_HAS_LOW] and frame[_HAS_HIGH] and frame[_HIGH] - frame[_LOW] == 1
             frame[_STEP] *= 2
             if done:
                 guess[frame[_NODE]] = frame[_LOW]
@@ -186,40 +179,20 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _total(
-    price: int,
-    noisy: Ints,
-    child: Ints,
-    level: Ints,
-    weight: Ints,
-    ranked: Ints,
-    prefix: Ints,
-    guess: Ints,
-    stack: Ints,
-    out: Ints,
-) -> Any:
+def _total(price: int, tables: Any, out: Ints) -> Any:
     """Answers of all roots (one a size) to the price at the top, into ``out``; returns their sum."""
+    noisy, child, level, weight, ranked, prefix, guess, stack = tables
     total = 0
     for s in range(len(noisy)):
-        out[s] = _answer(0, price, noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack)
+        out[s] = _answer(0, price, (noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack))
         total += out[s]
     return total
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _hand_down(
-    value: Ints,
-    noisy: Ints,
-    child: Ints,
-    level: Ints,
-    weight: Ints,
-    ranked: Ints,
-    prefix: Ints,
-    guess: Ints,
-    stack: Ints,
-    first_leaf: int,
-) -> None:
+def _hand_down(value: Ints, tables: Any, first_leaf: int) -> None:
     """Split each node's value over its children: the price that reaches it, then ties in order."""
+    _, child, level, weight, ranked, prefix, guess, _ = tables
     for node in range(first_leaf):
         first, last = child[node, 0], child[node, 1]
         wanted = value[node]
@@ -233,7 +206,7 @@ def _hand_down(
                 count = _above_leaves(first, last, tick, ranked, prefix)
             else:
                 for c in range(first, last):
-                    count += _answer(c, probe, noisy, child, level, weight, ranked, prefix, guess, stack)
+                    count += _answer(c, probe, tables)
             if count < wanted:
                 low, has_low = probe, True
             else:
@@ -241,21 +214,16 @@ def _hand_down(
                 if wanted == 0:
                     low, has_low = probe, True
                     high = probe + 1
-            if not has_high:
-                probe = low + step
-            elif not has_low:
-                probe = high - step
-            else:
-                probe = (low + high) // 2
+            probe = _probe(low, high, has_low, has_high, step)
             step *= 2
         rest = wanted
         for c in range(first, last):
-            value[c] = 0 if wanted == 0 else _answer(c, low, noisy, child, level, weight, ranked, prefix, guess, stack)
+            value[c] = 0 if wanted == 0 else _answer(c, low, tables)
             rest -= value[c]
         for c in range(first, last):
             if rest == 0:
                 break
-            more = min(rest, _answer(c, high, noisy, child, level, weight, ranked, prefix, guess, stack) - value[c])
+            more = min(rest, _answer(c, high, tables) - value[c])
             value[c] += more
             rest -= more
 
@@ -269,32 +237,29 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
     stack = np.zeros((len(weight), 11), np.int64)
     for s in range(sizes):
         _rank_leaves(noisy[s], child, first_leaf, ranked[s], prefix[s])
+    tables = (noisy, child, level, weight, ranked, prefix, guess, stack)
     below = np.zeros(sizes, np.int64)
     above = np.zeros(sizes, np.int64)
     low, high = 0, 0
     has_low, has_high = False, False
     probe, step = 0, 1
     while not (has_low and has_high and high - low == 1):
-        if _total(probe, noisy, child, level, weight, ranked, prefix, guess, stack, above) < total:
+        if _total(probe, tables, above) < total:
             low, has_low = probe, True
         else:
             high, has_high = probe, True
             if total == 0:
                 return
-        if not has_high:
-            probe = low + step
-        elif not has_low:
-            probe = high - step
-        else:
-            probe = (low + high) // 2
+        probe = _probe(low, high, has_low, has_high, step)
         step *= 2
-    rest = total - _total(low, noisy, child, level, weight, ranked, prefix, guess, stack, below)
-    _total(high, noisy, child, level, weight, ranked, prefix, guess, stack, above)
+    rest = total - _total(low, tables, below)
+    _total(high, tables, above)
     for s in range(sizes):
         more = min(rest, above[s] - below[s])
         value[s, 0] = below[s] + more
         rest -= more
-        _hand_down(value[s], noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack, first_leaf)
+        own = (noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack)
+        _hand_down(value[s], own, first_leaf)
 
 
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:

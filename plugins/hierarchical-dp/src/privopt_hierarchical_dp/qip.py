@@ -23,7 +23,7 @@ from privopt.arrays import Ints
 from privopt.errors import SolverError, UsageError
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["MOST_NODES", "QipSolution", "build", "refuse", "solve_exactly"]
+__all__ = ["MOST_NODES", "Fit", "build", "refuse", "solve_exactly"]
 
 MOST_NODES = 2000
 _WINDOW = 4  # bends on either side of the centre at first
@@ -31,24 +31,24 @@ _ROUNDS = 40
 
 
 @frozen(kw_only=True, eq=False)
-class QipSolution:
-    """What the solver found.
+class Fit:
+    """Integers and what is known of their objective.
 
     Attributes:
-        values: for each level (R_l, N) integers: counts, or cumulative counts.
-        lower_bound: proved bound on the objective.
-        iterations: of the solver, over all rounds.
-        solver: its name and version.
-        relaxed: whether the continuous model was integral already.
-        proved: whether the optimum was proved before the time ran out.
+        counts: for each level (R_l, N); where an integer program was asked for cumulative counts, these.
+        lower_bound: on the objective of any valid release; None where there is none.
+        iterations: of ADMM or of the solver.
+        solver: what solved it.
+        proved: True where the integers are proved optimal.
+        relaxed: whether an integer program's continuous model was integral already.
     """
 
-    values: list[Ints]
-    lower_bound: float
+    counts: list[Ints]
+    lower_bound: float | None
     iterations: int
     solver: str
-    relaxed: bool
-    proved: bool
+    proved: bool = False
+    relaxed: bool = False
 
 
 def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
@@ -189,7 +189,7 @@ def solve_exactly(
     backend: str = "cbc",
     time_limit: float | None = None,
     relax_first: bool = False,
-) -> QipSolution:
+) -> Fit:
     """Solve Model 1 or Model 2 to proven optimality.
 
     Args:
@@ -235,8 +235,8 @@ def solve_exactly(
         outside = max(int(np.abs(m).max(initial=0)) for m in moved)
         optimal = found.status == "optimal"
         if outside <= reach or not optimal:
-            return QipSolution(
-                values=values,
+            return Fit(
+                counts=values,
                 lower_bound=-math.inf if found.bound is None else float(found.bound) + base,
                 iterations=spent,
                 solver=found.solver,

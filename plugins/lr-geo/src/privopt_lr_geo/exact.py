@@ -23,7 +23,7 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import SolverError, StoppedError
 from privopt.exact import certify
-from privopt.exact.bound import lower_bound
+from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.optimal.calibrated import LEAST, positive_weights, solve_ones
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.rows import TOTAL, ColumnWeights, steady_exp
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt.metric.optimal import Solution
 
-__all__ = ["Found", "certified_pairs", "exponential_loss", "population_loss", "solve_exact", "whole_matrix"]
+__all__ = ["Found", "certified_pairs", "population_loss", "solve_exact", "whole_matrix"]
 
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
@@ -250,13 +250,13 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
 
 def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reason: str) -> Found:
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
-    from privopt.metric.baselines.lp import instance_of
-    from privopt.metric.optimal import solve
+    from privopt.metric.mechanism import proved_bound
+    from privopt.metric.optimal import Instance, solve
 
     try:
         context.check()
         found = solve(
-            instance_of(data),
+            Instance.of(data),
             gap=context.gap / 2,
             deadline=context.deadline,
             progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
@@ -270,10 +270,7 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
     context.report("bound")
     bound = None
     if found.multipliers is not None:
-        pairs, lengths = data.pairs[data.needed], data.distances[data.needed]
-        bound = lower_bound(
-            data.weighted, pairs, lengths, data.epsilon, found.multipliers.blocks(), executor=context.executor
-        )
+        bound = proved_bound(data.weighted, data, data.needed, found.multipliers, context.executor)
     own = math.inf if spare is None else population_loss(spare.whole, data)
     best = spare if spare is not None and _met(own, bound, context.gap) else None
     if best is None:
@@ -317,15 +314,3 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
         for part in blocks(*weights.shape)
     ]
     return math.fsum(np.concatenate(rows).tolist()) / TOTAL
-
-
-def exponential_loss(data: MetricData) -> float | None:
-    """The same of the exponential mechanism; None where distances to outputs are unknown."""
-    if not data.crossed:
-        return None
-    rows = []
-    for part in blocks(*data.shape):
-        reach = data.metric.to_outputs(part)
-        z = np.exp(-0.5 * float(data.epsilon) * (reach - reach.min(axis=1, keepdims=True)))
-        rows.append(data.prior[part] * np.einsum("ik,ik->i", z, data.cost[part]) / z.sum(axis=1))
-    return math.fsum(np.concatenate(rows).tolist())

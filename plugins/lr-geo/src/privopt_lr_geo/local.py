@@ -9,6 +9,8 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.graph import edge_matrix
+from privopt.metric.space.pairs import consistent
 from privopt_lr_geo.problem import CLOSE
 
 if TYPE_CHECKING:
@@ -33,13 +35,8 @@ class Ways:
     @cached_property
     def graph(self) -> Any:
         """Sparse (N, N), both ways. Records at distance 0 are joined by the least double there is."""
-        from scipy.sparse import csr_array
-
-        i, j = self.data.pairs[self.data.needed].T
-        lengths = np.maximum(self.data.distances[self.data.needed], 5e-324)
-        shape = (len(self.data.records),) * 2
-        both = (np.concatenate([lengths, lengths]), (np.concatenate([i, j]), np.concatenate([j, i])))
-        return csr_array(both, shape=shape)
+        data = self.data
+        return edge_matrix(len(data.records), data.pairs[data.needed], data.distances[data.needed], both=True)
 
     def rows(self, records: Ints, limit: float = np.inf) -> Floats:
         """(B, N) path distances from records; infinite beyond ``limit`` or out of reach."""
@@ -111,14 +108,4 @@ def reach_of(data: MetricData, records: Ints) -> Floats:
     """
     if not _tabled(data):
         return data.metric.to_outputs(records)
-    i, j = data.pairs.T
-    table = data.to_outputs
-    if not len(i) or (np.abs(table[i] - table[j]).max(axis=1) <= data.distances * (1 + CLOSE)).all():
-        return table[records]
-    from scipy.sparse.csgraph import dijkstra
-
-    n, outputs = table.shape
-    graph = np.zeros((n + outputs, n + outputs))
-    graph[i, j] = graph[j, i] = np.maximum(data.distances, 5e-324)
-    graph[n:, :n] = np.maximum(table.T, 5e-324)
-    return np.asarray(dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))[:, :n].T[records])
+    return consistent(data.to_outputs, data.pairs, data.distances)[records]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from privopt.errors import StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import NEAR
 from privopt.metric.worth import Worth, worth_of
@@ -19,7 +20,7 @@ from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
 from privopt_lr_geo.draws import draw, draw_or_resume
 from privopt_lr_geo.estimate import Costs, Exchange
-from privopt_lr_geo.exact import exponential_loss, population_loss, solve_exact
+from privopt_lr_geo.exact import population_loss, solve_exact
 from privopt_lr_geo.local import Ways, pairs_inside, surroundings
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.measures import across_users, proposition_bound

@@ -20,6 +20,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.errors import Fault, InputError, PrivoptError, UsageError
+from privopt.graph import components
 from privopt.metric.space.geometry import haversine
 
 __all__ = ["Network", "largest_part", "main", "read_network", "through", "write"]
@@ -154,13 +155,9 @@ def _lengths(places: dict[str, tuple[float, float]], ends: Sequence[tuple[str, s
 
 def largest_part(network: Network) -> Network:
     """The connected part (one-way streets taken both ways) with most nodes."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
     number = {name: n for n, name in enumerate(network.places)}
     ends = np.array([(number[a], number[b]) for a, b, _ in network.edges])
-    graph = csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(number),) * 2)
-    label = connected_components(graph, directed=False)[1]
+    label = components(len(number), ends)
     kept = int(np.bincount(label[ends[:, 0]]).argmax())
     places = {name: at for (name, at), part in zip(network.places.items(), label.tolist(), strict=True) if part == kept}
     return Network(places=places, edges=[edge for edge in network.edges if edge[0] in places])

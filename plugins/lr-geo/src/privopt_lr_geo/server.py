@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
 from privopt.backends.highs import BEARING
+from privopt.dsl.condition import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Answer, Package, Terms
@@ -98,16 +99,6 @@ def _full(central: Central, model: Model, context: SolveContext, why: dict[str, 
         {"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
         why or {},
     )
-
-
-def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Weak duality in doubles: what multipliers prove of a minimum whose columns lie between finite bounds."""
-    rows = np.where(duals > 0, form.row_lower, form.row_upper)
-    usable = np.isfinite(rows)
-    multipliers = np.where(usable, duals, 0.0)
-    reduced = form.c - form.A.T @ multipliers
-    sides = np.where(reduced > 0, form.col_lower, form.col_upper)
-    return float(multipliers[usable] @ rows[usable] + reduced @ sides + form.c0)
 
 
 def _benders(

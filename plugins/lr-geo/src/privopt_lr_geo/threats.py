@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privopt.arrays import Floats, Ints
+from privopt.graph import edge_matrix
 from privopt_lr_geo.package import Package
 
 if TYPE_CHECKING:
@@ -30,14 +31,12 @@ def zero_columns(package: Package) -> Ints:
 
 def graph_centre(package: Package, radius: float, within: float | None) -> Ints:
     """Rows within ``radius`` of all others: the user is one of them, whatever the order of rows."""
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
     i, j = np.triu_indices(len(package.distances), 1)
     lengths = package.distances[i, j]
     kept = np.isfinite(lengths) if within is None else lengths <= within
-    weights = np.maximum(lengths[kept], 5e-324)
-    graph = csr_array((weights, (i[kept], j[kept])), shape=package.distances.shape)
+    graph = edge_matrix(len(package.distances), np.column_stack([i, j])[kept], lengths[kept])
     away = dijkstra(graph, directed=False)
     return np.flatnonzero((away <= radius * (1 + SAME)).all(axis=1))
 
