@@ -180,11 +180,18 @@ class AlwaysTheSameNoise(RightCounts):
 @frozen(kw_only=True, eq=False)
 class _InText(CountRelease):
     def write(self, folder: Path) -> None:
-        (folder / "noisy.txt").write_text(" ".join(map(str, self.noisy)), "utf-8")
+        (folder / "noisy.txt").write_text("\n".join(map("{} {}".format, self.ids, self.noisy)), "utf-8")
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> CountRelease:
+        rows = [line.split(" ") for line in (folder / "noisy.txt").read_text("utf-8").splitlines()]
+        return cls(ids=tuple(name for name, _ in rows), noisy=tuple(int(count) for _, count in rows))
 
 
 class SameNoiseInText(AlwaysTheSameNoise):
     """The same, in a file that is no table."""
+
+    release_class = _InText
 
     def solve(self, problem: Any, context: Any) -> Outcome:
         outcome = super().solve(problem, context)
