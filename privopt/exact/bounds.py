@@ -68,7 +68,7 @@ _COEFFICIENTS.setflags(write=False)
 
 
 @numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def two_sum(a: float, b: float) -> Any:
+def two_sum(a: float, b: float) -> tuple[float, float]:
     """The sum as a double, and what that leaves out, exactly (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
@@ -76,7 +76,7 @@ def two_sum(a: float, b: float) -> Any:
 
 
 @numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def two_product(a: float, b: float) -> Any:
+def two_product(a: float, b: float) -> tuple[float, float]:
     """The product as a double, and what that leaves out, exactly where nothing under- or overflows (Dekker 1971)."""
     p = a * b
     t = 134217729.0 * a

@@ -63,6 +63,7 @@ def test_choosing_a_record_changes_the_picture(name, report, watched):
     assert pictures[1] != pictures[2]
     assert words[1] != words[2]
     assert (pictures[3], words[3]) == (pictures[1], words[1])
+    page.locator("#map").scroll_into_view_if_needed()
     box = page.locator("#map").bounding_box()
     page.mouse.click(box["x"] + 0.95 * box["width"], box["y"] + 0.05 * box["height"])
     look()

@@ -213,16 +213,16 @@ def test_greedy_that_runs_out_says_so(problem, tmp_path):
 
 
 def test_a_crash_of_cbc_is_an_error_and_not_the_end_of_the_process(problem, tmp_path, monkeypatch):
-    from privopt.backends.workers import Worker
     from privopt.errors import SolverError
+    from privopt.execution.worker import Worker
 
-    ask = Worker.ask
+    call = Worker.call
 
-    def shot(worker, body, limit):
+    def shot(worker, *arguments):
         worker.process.kill()
-        return ask(worker, body, limit)
+        return call(worker, *arguments)
 
-    monkeypatch.setattr(Worker, "ask", shot)
+    monkeypatch.setattr(Worker, "call", shot)
     with pytest.raises(SolverError, match="cbc died by SIGKILL") as caught:
         solve("photo-censor", problem(), tmp_path / "out", Options(method="milp", solver="cbc"))
     assert caught.value.exit_code == 5

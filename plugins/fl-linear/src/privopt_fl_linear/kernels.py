@@ -22,10 +22,13 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt.metric.space.geometry import EARTH_RADIUS_KM
 
 LEAF = 8
+
+Tree = tuple[Floats, Floats, Floats, Ints, Ints, Floats, Floats, Floats, Ints, Ints, Ints]
+"""What :func:`build` returns, and the others search."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -111,7 +114,7 @@ def _select(keys: Any, index: Any, start: int, end: int, middle: int) -> None:
 
 
 @compiled
-def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Any:
+def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
     """Build the tree over all points given; at least one.
 
     Parameters: ``boxed`` (n, 2 or 3), ``exact`` (n, 3), ``cost`` (n,) float64, ``rank`` (n,) int64.
@@ -151,7 +154,7 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Any:
 
 
 @compiled
-def cheapest(sphere: bool, tree: Any, boxed: Floats, exact: Floats, order: Ints) -> Any:
+def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints) -> Ints:
     """Return for each query the point of the tree with the least cost + distance; ties go to the least rank.
 
     ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
@@ -195,7 +198,7 @@ def cheapest(sphere: bool, tree: Any, boxed: Floats, exact: Floats, order: Ints)
 
 
 @compiled
-def independent(sphere: bool, tree: Any, boxed: Floats, exact: Floats, order: Ints, reach: float) -> Any:
+def independent(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints, reach: float) -> Ints:
     """Return greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
 
     The tree must be over the same points. Each point is met by the few chosen ones around it only, so the cost is
@@ -231,7 +234,7 @@ def independent(sphere: bool, tree: Any, boxed: Floats, exact: Floats, order: In
 
 
 @compiled
-def balls(sphere: bool, tree: Any, boxed: Floats, exact: Floats, centres: Ints, rank: Ints, radius: float) -> Any:
+def balls(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, centres: Ints, rank: Ints, radius: float) -> Ints:
     """Return for each point of the tree the centre within ``radius`` of it, -1 where there is none.
 
     Should balls overlap (they do not where the centres are farther apart than twice the radius), the nearer centre
@@ -269,7 +272,7 @@ def balls(sphere: bool, tree: Any, boxed: Floats, exact: Floats, centres: Ints, 
 
 
 @compiled
-def crowded(sphere: bool, tree: Any, boxed: Floats, exact: Floats, radius: float, wanted: float) -> Any:
+def crowded(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, radius: float, wanted: float) -> Bools:
     """Return for each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
 
     A node whose box is no wider than the radius and that holds enough answers for all its points at once.
@@ -310,7 +313,7 @@ def crowded(sphere: bool, tree: Any, boxed: Floats, exact: Floats, radius: float
 
 
 @compiled
-def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Any:
+def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
     """Return the distances of the pairs (a[i], b[i])."""
     out = np.empty(len(exact_a))
     for i in range(len(exact_a)):
