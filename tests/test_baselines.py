@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privopt.command.cli import cli
+from privopt.errors import InputError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -124,4 +125,21 @@ def test_tiny_and_huge_epsilons_are_certified(tmp_path, mechanism, epsilon):
     points = [(0, 0), (1, 0), (0, 1), (3, 3), (3, 3)]
     problem = write(tmp_path / "map", (points, points[:4], [1, 0, 0, 0, 0], epsilon, "", 1.0))
     solve(mechanism, problem, tmp_path / "out", Options(time_limit=60))
+    assert verify(tmp_path / "out").complaints == ()
+
+
+@pytest.mark.parametrize("epsilon", ["1e-300", "1e300"])
+def test_planar_laplace_refuses_epsilons_that_doubles_cannot_integrate(tmp_path, epsilon):
+    points = [(0, 0), (1, 0), (0, 1), (3, 3), (3, 3)]
+    problem = write(tmp_path / "map", (points, points, [1, 0, 0, 0, 0], epsilon, "", 1.0))
+    with pytest.raises(InputError, match=r"privacy\.epsilon: found 1e[+-]300, wanted 1e-150 to 1e\+150"):
+        solve("planar-laplace", problem, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("epsilon", ["1e-150", "1e150"])
+def test_planar_laplace_is_certified_at_the_ends_of_its_range(tmp_path, epsilon):
+    points = [(0, 0), (1, 0), (0, 1), (3, 3), (3, 3)]
+    problem = write(tmp_path / "map", (points, points, [1, 0, 0, 0, 0], epsilon, "", 1.0))
+    solve("planar-laplace", problem, tmp_path / "out")
     assert verify(tmp_path / "out").complaints == ()

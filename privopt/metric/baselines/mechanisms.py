@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from fractions import Fraction
+from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
@@ -62,6 +63,11 @@ class Exponential(_ClosedForm):
         return Matrix(z=exponential(data.to_outputs, float(data.epsilon)), solver={"name": "closed form"})
 
 
+LEAST: Final = Fraction(1, 10**150)
+GREATEST: Final = Fraction(10**150)
+"""Epsilons between which planar Laplace noise was integrated without a fault."""
+
+
 class PlanarLaplace(_ClosedForm):
     """Planar Laplace noise, remapped to the nearest output (Andrés et al., CCS 2013)."""
 
@@ -78,6 +84,9 @@ class PlanarLaplace(_ClosedForm):
                 data.file, "distance.kind", problem.declared.distance.kind, "euclidean or haversine over points"
             )
             raise InputError([fault])
+        if not LEAST <= data.epsilon <= GREATEST:  # beyond, squares of distances in units of noise leave a double
+            wanted = f"{float(LEAST):g} to {float(GREATEST):g} (per {data.unit}), where the noise can be integrated"
+            raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", wanted)])
         return Matrix(z=planar_laplace(data.records, data.outputs, float(data.epsilon)), solver={"name": "integration"})
 
 
