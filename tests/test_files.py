@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from toys import write_toy
 
-from privopt.archive import parse_npy, parse_npz, read_npz
 from privopt.errors import InputError, UsageError
 from privopt.files import LARGEST, Unreadable, open_private, private_folder, read_bytes
+from privopt.files.archive import parse_npy, parse_npz, read_npz
 from privopt.metric.matrix import MatrixRelease
 
 

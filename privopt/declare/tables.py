@@ -17,9 +17,9 @@ import polars as pl
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.archive import parse_npy
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
+from privopt.files.archive import parse_npy
 
 __all__ = ["Column", "Table", "check_ids", "duplicate_faults", "read_array", "read_lines", "read_table"]
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from privopt.archive import read_npz
 from privopt.backends import Basis
 from privopt.decompose.master import Master, follows, proved
 from privopt.decompose.result import inside
@@ -17,6 +16,7 @@ from privopt.decompose.split import Split, cut_of
 from privopt.decompose.state import State
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import open_private, private_folder
+from privopt.files.archive import read_npz
 
 __all__ = ["NAME", "read_checkpoint", "write_checkpoint"]
 

@@ -14,11 +14,11 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.archive import read_npz
 from privopt.declare.notebook import card, grid
 from privopt.errors import Fault, InputError, UnknownNameError
 from privopt.exact.sample import draw
 from privopt.exact.weights import Repaired, repair
+from privopt.files.archive import read_npz
 from privopt.interfaces import Release, SolveContext
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import field, frozen
 
-from privopt.archive import read_npz
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
+from privopt.files.archive import read_npz
 from privopt.interfaces import Release
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.tree import Tree

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
-from privopt.archive import read_npz
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.files import open_private, private_folder
+from privopt.files.archive import read_npz
 from privopt_lr_geo.estimate import member_of
 
 __all__ = ["Draw", "draw", "draw_or_resume"]

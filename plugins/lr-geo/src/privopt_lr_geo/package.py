@@ -9,9 +9,9 @@ import numpy as np
 from attrs import asdict, fields, frozen
 from numpy.typing import NDArray
 
-from privopt.archive import parse_npz
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
+from privopt.files.archive import parse_npz
 
 __all__ = ["Answer", "Package", "Terms", "pack", "unpack"]
 

@@ -12,8 +12,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.archive import read_npz
 from privopt.errors import Fault, InputError
+from privopt.files.archive import read_npz
 from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt_lr_geo.exact import whole_matrix
 from privopt_lr_geo.local import Ways

@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from attrs import field, frozen
 
-from privopt.archive import read_npz
 from privopt.arrays import Bools, Floats
 from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
+from privopt.files.archive import read_npz
 from privopt.interfaces import Release
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.scores import Listing, locked

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError
-from privopt.files import Unreadable, open_regular
+from privopt.files.regular import Unreadable, open_regular
 
 __all__ = ["parse_npy", "parse_npz", "read_npz"]
 

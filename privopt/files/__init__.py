@@ -1,0 +1,13 @@
+"""Files read and made with care; `archive` reads arrays from files that anybody may have written."""
+
+from privopt.files.regular import (
+    LARGEST,
+    Unreadable,
+    open_private,
+    open_regular,
+    private_folder,
+    read_bytes,
+    what_it_is,
+)
+
+__all__ = ["LARGEST", "Unreadable", "open_private", "open_regular", "private_folder", "read_bytes", "what_it_is"]
