@@ -216,8 +216,8 @@ def line(case: Case) -> str:
         checked, took, _, _ = _run([*PRIVOPT, "verify", folder / "out"])
         verdict = f"exit {checked} in {took:.1f} s"
         way = result.get("solver", {}).get("path", "-")
-        shown = "-" if bound is None else f"{bound:.7g}"
-        return f"{name} | {seconds:.1f} | {peak:.2f} | {loss:.7g} | {shown} | {gap if gap is None else f'{gap:.2e}'} | {way} | {verdict} |"
+        shown = "- | -" if bound is None else f"{bound:.7g} | {gap:.2e}"
+        return f"{name} | {seconds:.1f} | {peak:.2f} | {loss:.7g} | {shown} | {way} | {verdict} |"
 
 
 HEAD = "| problem | solve | asked | seconds | GB | loss | bound | gap | path | verify |"
