@@ -12,8 +12,7 @@ The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, UsageError
 from privopt.exact.laplace import draw_laplace
+from privopt.exact.sample import seeded
 
 __all__ = ["NoiseRecord", "continuous_laplace", "discrete_laplace", "split_budget"]
 
@@ -89,7 +89,7 @@ def discrete_laplace(
         drawn = measurement(values.ravel().tolist()) if values.size else []
         noisy = np.array(drawn, dtype=np.int64).reshape(values.shape)
         return noisy, _record("opendp", "discrete-laplace", scale, mapped, values.size)
-    noise = draw_laplace(values.size, scale_reciprocal, source=_source(seed))
+    noise = draw_laplace(values.size, scale_reciprocal, source=seeded(seed))
     engine = "exact-integer" if seed is None else "seeded"
     return values + noise.reshape(values.shape), _record(
         engine, "discrete-laplace", 1 / scale_reciprocal, None, values.size
@@ -121,7 +121,7 @@ def continuous_laplace(
         drawn = measurement(numbers.ravel().tolist()) if numbers.size else []
         noisy = np.array(drawn, dtype=np.float64).reshape(numbers.shape)
         return noisy, _record("opendp", "laplace", scale, mapped, numbers.size)
-    steps = draw_laplace(numbers.size, Fraction(1, 1 << 40), source=_source(seed)).reshape(numbers.shape)
+    steps = draw_laplace(numbers.size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(numbers.shape)
     noise = steps * (2.0**-40 * float(1 / scale_reciprocal))
     return numbers + noise, _record("seeded", "laplace", 1 / scale_reciprocal, None, numbers.size)
 
@@ -209,7 +209,3 @@ def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float
                 return measurement, Fraction(scale), mapped
         scale = math.nextafter(scale, math.inf)
     raise SolverError(f"OpenDP's privacy map exceeds the budget {scale_reciprocal} at every scale tried")
-
-
-def _source(seed: int | None) -> Callable[[int], bytes]:
-    return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes

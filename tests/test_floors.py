@@ -29,11 +29,12 @@ FLOORS = [
     "noise",
     "run",
     "metric",
+    "tables",
     "testing",
     "command",
     "__main__",
 ]
-HEAVY = {"numpy", "sympy", "scipy", "mip", "highspy", "numba", "polars", "opendp", "networkx", "matplotlib"}
+HEAVY = {"numpy", "sympy", "scipy", "mip", "highspy", "numba", "polars", "opendp", "networkx", "matplotlib", "narwhals"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 

@@ -72,8 +72,10 @@ def _positive(context: click.Context, parameter: click.Parameter, value: float |
     return value
 
 
-def _utf8(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Ids are UTF-8, whatever the locale takes an argument's bytes for."""
+def _utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Ids and names of columns are UTF-8, whatever the locale takes an argument's bytes for."""
+    if value is None:
+        return None
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:  # bytes that an ASCII locale could not read
@@ -250,6 +252,64 @@ def sample(folder: Path, input_id: str, count: int) -> None:
     step = 100_000
     for first in range(0, len(drawn), step):
         say_ids(drawn[first : first + step])
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("table", metavar="TABLE", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="TABLE2", help=".csv or .parquet.")
+@click.option("--id", "id_", metavar="COLUMN", callback=_utf8, help="The secret: ids of records.")
+@click.option("--lat", metavar="COLUMN", callback=_utf8, help="The secret: latitudes, in degrees; with --lon.")
+@click.option("--lon", metavar="COLUMN", callback=_utf8, help="The secret: longitudes, in degrees; with --lat.")
+@click.option("--x", metavar="COLUMN", callback=_utf8, help="The secret: x, in km; with --y.")
+@click.option("--y", metavar="COLUMN", callback=_utf8, help="The secret: y, in km; with --x.")
+@click.option("--geometry", metavar="COLUMN", callback=_utf8, help="The secret: points of a GeoParquet file.")
+@click.option(
+    "--max-snap",
+    type=float,
+    callback=_positive,
+    metavar="KM",
+    help="No report for rows farther from every record. For errors in the data: a refusal tells where a row is not.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace TABLE2.")
+@guarded
+def apply(
+    folder: Path,
+    table: Path,
+    out: Path,
+    id_: str | None,
+    max_snap: float | None,
+    seed: int | None,
+    as_json: bool,
+    quiet: bool,
+    force: bool,
+    **columns: str | None,
+) -> None:
+    """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns."""
+    from privopt.command.terminal import progress_display
+    from privopt.run.result import SEEDED
+    from privopt.tables.apply import apply as run
+    from privopt.tables.apply import words_of
+    from privopt.tables.secret import Secret
+
+    secret = Secret.of(id=id_, **columns)
+    with progress_display(quiet=quiet) as progress:
+        done = run(folder, table, out, secret, max_snap=max_snap, seed=seed, force=force, progress=progress)
+    _warn_of_no_privacy(folder)
+    for line in done.notes:
+        complain(f"note: {line}")
+    if seed is not None:
+        complain(f"warning: {out}: {SEEDED}")
+    if done.refused:
+        left = done.rows - done.reported
+        complain(f"{table}: {left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}")
+    if as_json:
+        say_json(json.dumps(done.to_json(), indent=2))
+    if not quiet:
+        complain(f"{out}: {done.reported:,} reports in {done.rows:,} rows")
 
 
 @cli.command()

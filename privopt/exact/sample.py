@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 
-__all__ = ["Source", "draw"]
+__all__ = ["Source", "draw", "draw_each", "seeded"]
 
 #: Gives that many random bytes; :func:`os.urandom` unless a test or ``--seed`` brings another.
 Source = Callable[[int], bytes]
@@ -55,3 +55,35 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
         uniform = np.frombuffer(entropy(8 * count), dtype="<u8") >> np.uint64(1)
         drawn[start : start + count] = np.searchsorted(cumulated, uniform, side="right")
     return drawn
+
+
+def draw_each(
+    weights: NDArray[np.uint64], rows: NDArray[np.int64], *, source: Source | None = None
+) -> NDArray[np.int64]:
+    """One draw for each entry of ``rows``, from the row of weights that it names; see :func:`draw`.
+
+    Args:
+        weights: (N, K) uint64, every row that is named summing to exactly 2**63.
+        rows: (B,) numbers from 0 to N - 1, in any order.
+        source: random bytes; the operating system's where left out.
+
+    Returns:
+        (B,) indices of outputs. Cost: :func:`draw` once for each different row.
+
+    Raises:
+        UsageError: a row of another sum.
+
+    >>> draw_each(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64), np.array([1, 0, 1]))
+    array([0, 1, 0])
+    """
+    order = np.argsort(rows, kind="stable")
+    names, starts = np.unique(rows[order], return_index=True)
+    drawn = np.empty(len(rows), dtype=np.int64)
+    for name, places in zip(names.tolist(), np.split(order, starts[1:]), strict=False):
+        drawn[places] = draw(weights[name], len(places), source=source)
+    return drawn
+
+
+def seeded(seed: int | None) -> Source:
+    """The operating system's entropy, or for experiments NumPy's PCG64 stream: what that draws is not private."""
+    return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes

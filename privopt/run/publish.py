@@ -15,7 +15,7 @@ from typing import Final
 from privopt.errors import StoppedError, UsageError
 from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
 
-__all__ = ["check_target", "discard_partial", "new_folder"]
+__all__ = ["check_file", "check_target", "discard_partial", "new_file", "new_folder"]
 
 CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
@@ -27,10 +27,7 @@ def check_target(folder: Path, *, force: bool) -> None:
     Raises:
         UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its parent is missing.
     """
-    if not folder.parent.is_dir():
-        raise UsageError(f"--out {folder}: the folder {folder.parent} does not exist")
-    if not os.access(folder.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"--out {folder}: the folder {folder.parent} cannot be written")
+    _check_parent(folder)
     if folder.is_symlink():
         raise UsageError(f"--out {folder}: is a link; name the folder itself")
     if not folder.exists():
@@ -41,6 +38,48 @@ def check_target(folder: Path, *, force: bool) -> None:
         raise UsageError(f"--out {folder}: exists already; --force replaces it")
     if not (folder / RESULT).is_file():
         raise UsageError(f"--out {folder}: exists and is no result of privopt, so --force will not replace it")
+
+
+def _check_parent(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise UsageError(f"--out {target}: the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {target}: the folder {target.parent} cannot be written")
+
+
+def check_file(target: Path, *, force: bool) -> None:
+    """Refuse a file that must not be written.
+
+    Raises:
+        UsageError: it exists and ``force`` is not given, or it is no regular file, or its parent is missing.
+    """
+    _check_parent(target)
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise UsageError(f"--out {target}: is no regular file")
+    if target.exists() and not force:
+        raise UsageError(f"--out {target}: exists already; --force replaces it")
+
+
+@contextmanager
+def new_file(target: Path, *, force: bool = False) -> Iterator[Path]:
+    """The path of a file that becomes ``target`` when the block ends well, and vanishes when it does not.
+
+    It lies in a hidden folder beside ``target`` that may hold other files meanwhile. A run that is killed leaves
+    ``target`` as it was, and at worst that folder, which the next run removes.
+
+    Raises:
+        UsageError: see :func:`check_file`.
+        StoppedError: it could not be written, or an interrupt came; nothing was written.
+    """
+    target = target.absolute()
+    check_file(target, force=force)
+    _remove_leftovers(target)
+    with _claimed(target) as work:
+        made = work / target.name
+        yield made
+        _flush(work)
+        check_file(target, force=force)  # another run may have finished meanwhile
+        made.replace(target)
 
 
 @contextmanager
@@ -71,9 +110,7 @@ def new_folder(
     target = target.absolute()
     check_target(target, force=force)
     _remove_leftovers(target)
-    work = lock = None
-    try:
-        work, lock = _claim(target)
+    with _claimed(target) as work:
         yield work
         _write_sums(work)
         if check is not None:
@@ -82,6 +119,17 @@ def new_folder(
         _flush(work)
         check_target(target, force=force)  # another run may have finished meanwhile
         old = _swap(work, target)
+    if old is not None:
+        _discard(old, warn)
+
+
+@contextmanager
+def _claimed(target: Path) -> Iterator[Path]:
+    """A hidden folder beside ``target`` that this run has for itself; removed when the block ends."""
+    work = lock = None
+    try:
+        work, lock = _claim(target)
+        yield work
     except OSError as error:
         place, reason = error.filename or target, error.strerror or str(error) or type(error).__name__
         raise StoppedError(f"{place}: {reason}; nothing written") from error
@@ -92,8 +140,6 @@ def new_folder(
             shutil.rmtree(work, ignore_errors=True)  # what resists is hidden, 0700, and tried again by the next run
         if lock is not None:
             os.close(lock)
-    if old is not None:
-        _discard(old, warn)
 
 
 def _claim(target: Path) -> tuple[Path, int]:

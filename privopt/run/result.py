@@ -11,7 +11,7 @@ from attrs import frozen
 from privopt.errors import Fault, cut
 from privopt.interfaces import Certificate, Evidence, Guarantee, Objective
 
-__all__ = ["LP", "NEAR", "TOLD", "Claim", "claim_faults", "differences", "mark"]
+__all__ = ["LP", "NEAR", "SEEDED", "TOLD", "Claim", "claim_faults", "differences", "mark"]
 
 Test = Callable[[Any], bool]
 
@@ -103,6 +103,9 @@ TOLD: Final = "told"
 LP: Final = "lp"
 """Key of ``details`` for the program whose gap ``--gap`` and the status mean, where the objective has none."""
 
+SEEDED: Final = "seeded, not private"
+"""The mark of what a seed drew."""
+
 
 @frozen(kw_only=True)
 class Claim:
@@ -142,7 +145,7 @@ class Claim:
 def mark(result: Mapping[str, Any]) -> str | None:
     """The words that a release without privacy is shown with, wherever it is shown; None where it has some."""
     if result["guarantee"].get("seeded"):
-        return "seeded, not private"
+        return SEEDED
     return "no privacy guarantee" if result["certificate"]["evidence"] == "none" else None
 
 

@@ -22,7 +22,7 @@ from privopt.registry import Registered, registry
 from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_result, sha256
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
-from privopt.run.result import LP, TOLD, Claim, claim_faults, differences
+from privopt.run.result import LP, SEEDED, TOLD, Claim, claim_faults, differences
 from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Opened", "Verdict", "load_release", "open_verified", "read_problem", "verify"]
@@ -91,7 +91,7 @@ class Verdict:
             f"{found.arithmetic}"
         )
         if self.seeded:
-            return f"seeded, not private ({figures})"
+            return f"{SEEDED} ({figures})"
         rests = f"; its maker's word: {found.rests_on}" if found.rests_on else ""
         return f"holds ({figures}{rests})"
 

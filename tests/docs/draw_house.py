@@ -24,6 +24,7 @@ PICTURE = ROOT / "docs" / "img" / "house.svg"
 
 ROWS = [
     [("command", "the command line"), ("testing", "the conformance kit")],
+    [("tables", "protected tables")],
     [("metric", "metric DP: spaces, losses, notion, attacks, solvers, baselines")],
     [("run", "solve, verify, folder, result, audit, report"), ("noise", "additive noise")],
     [("decompose", "Benders"), ("notions", "pure-dp, local-dp, none"), ("interfaces", "what a plugin implements")],
@@ -33,7 +34,7 @@ ROWS = [
 ]
 """Rooms from top to bottom, with what is in them; single helper files are left out."""
 
-WIDTH, HEIGHT = 10.0, 8.4
+WIDTH, HEIGHT = 10.0, 9.4
 
 
 def arrows() -> set[tuple[str, str]]:

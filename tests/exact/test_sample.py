@@ -6,6 +6,7 @@ from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.exact import TOTAL, draw
+from privopt.exact.sample import draw_each
 
 
 def test_a_million_draws_pass_a_chi_square():
@@ -49,3 +50,23 @@ def test_more_than_a_chunk_and_none_at_all():
 def test_refuses_what_is_no_row(row):
     with pytest.raises(UsageError):
         draw(row, 1)
+
+
+def test_draws_of_many_rows_are_those_of_each_row_in_its_place():
+    rng = np.random.default_rng(5)
+    weights = np.zeros((3, 4), dtype=np.uint64)
+    for row in range(3):
+        share = np.floor(rng.dirichlet(np.ones(4)) * 2**40).astype(np.uint64) << np.uint64(23)
+        share[0] += np.uint64(TOTAL - sum(share.tolist()))
+        weights[row] = share
+    weights[1] = [0, 0, 0, TOTAL]
+    rows = rng.integers(0, 3, 3_000)
+    drawn = draw_each(weights, rows)
+    assert (drawn[rows == 1] == 3).all()
+    for row in (0, 2):
+        counts = np.bincount(drawn[rows == row], minlength=4)
+        assert chisquare(counts, weights[row] / TOTAL * counts.sum()).pvalue > 1e-6
+
+
+def test_no_rows_are_no_draws():
+    assert draw_each(np.zeros((1, 1), dtype=np.uint64), np.zeros(0, dtype=np.int64)).tolist() == []

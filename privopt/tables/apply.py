@@ -1,0 +1,124 @@
+"""``privopt apply``: a table in a file protected by the release in a folder, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+from attrs import frozen
+
+from privopt.errors import UsageError
+from privopt.interfaces import Progress
+from privopt.metric.matrix import ARTEFACT, MatrixRelease
+from privopt.metric.problem import MetricInstance
+from privopt.run.publish import check_file, new_file
+from privopt.run.verify import Opened, open_verified
+from privopt.tables.files import TableFile, TableWriter, ending_of
+from privopt.tables.protect import Protector
+from privopt.tables.secret import Secret
+
+__all__ = ["Applied", "apply", "matrix_of", "words_of"]
+
+
+@frozen(kw_only=True)
+class Applied:
+    """What ``apply`` did.
+
+    Attributes:
+        rows: of the table.
+        refused: rows without a report, by reason.
+        notes: what whoever publishes the table must know, a sentence each.
+        opened: the release that was used.
+    """
+
+    rows: int
+    refused: Mapping[str, int]
+    notes: tuple[str, ...]
+    opened: Opened
+
+    @property
+    def reported(self) -> int:
+        """Rows with a report."""
+        return self.rows - sum(self.refused.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``privopt apply --json`` prints."""
+        return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused)}
+
+
+def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
+    """The matrix in a folder, and its problem.
+
+    Raises:
+        UsageError: the folder's mechanism has none.
+    """
+    if not isinstance(opened.release, MatrixRelease) or not isinstance(opened.problem, MetricInstance):
+        name = opened.registered.spec.name
+        raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
+    return opened.release, opened.problem
+
+
+def apply(
+    folder: Path,
+    table: Path,
+    out: Path,
+    secret: Secret,
+    *,
+    max_snap: float | None = None,
+    seed: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Applied:
+    """Write a table with a report in each row, in place of the columns that hold the secret.
+
+    Args:
+        folder: the release; it is checked before it is used.
+        table: CSV or Parquet.
+        out: the same, by its own ending; written whole or not at all.
+        secret: the columns that hold it.
+        max_snap: km beyond which a position has no record.
+        seed: for experiments: the reports are not private, and marked so.
+        force: replace ``out``.
+        progress: told how many rows are done.
+
+    Raises:
+        DoesNotHoldError: the release does not hold.
+        InputError: a table that will not do.
+        UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
+        StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
+    """
+    ending = ending_of(out, "--out")
+    check_file(out.absolute(), force=force)
+    source = TableFile.of(table)
+    opened = open_verified(folder)
+    release, problem = matrix_of(opened)
+    protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
+    protector.check(list(source.columns), table.name)
+    if secret.geometry:
+        source.check_geometry(secret.columns[0])
+    rows = 0
+    with new_file(out, force=force) as path:
+        writer = TableWriter(path, ending)
+        for batch in source.batches():
+            writer.write(protector.protect(nw.from_native(batch, eager_only=True)).to_native())
+            rows += len(batch)
+            if progress is not None:
+                progress(f"{rows:,} rows protected", 0, None, None)
+        done = Applied(rows=rows, refused=dict(protector.refused), notes=protector.notes(problem.data), opened=opened)
+        if not done.reported:
+            raise UsageError(f"{table}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")
+        if progress is not None:
+            progress("writing", 0, None, None)
+        writer.finish()
+    return done
+
+
+def words_of(refused: Mapping[str, int]) -> str:
+    """Counts by reason, in words.
+
+    >>> words_of({"unknown id": 1200, "too far": 3})
+    '1,200 unknown id, 3 too far'
+    """
+    return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())

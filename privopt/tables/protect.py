@@ -1,0 +1,151 @@
+"""A table in, the same kind of table out: the secret's columns gone, a report drawn for each row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import field, frozen
+
+from privopt.errors import Fault, InputError
+from privopt.exact.sample import Source, draw_each, seeded
+from privopt.metric.space.places import Space
+from privopt.tables.secret import Secret
+from privopt.tables.snap import REASONS, Snap
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
+
+__all__ = ["REPORT", "Protector"]
+
+REPORT: Final = "report"
+SEEDED: Final = "seeded"
+
+
+@frozen(kw_only=True, eq=False)
+class Protector:
+    """Draws one report a row, exactly as a release was certified, and counts what got none.
+
+    Attributes:
+        release: whose rows are drawn from.
+        secret: the columns that are left out.
+        snap: finds each row's record.
+        outputs: where reports lie, where they lie anywhere.
+        source: of random bytes.
+        marked: whether a seed is that source.
+        refused: how often each reason has come so far.
+    """
+
+    release: MatrixRelease
+    secret: Secret
+    snap: Snap
+    outputs: Space | None
+    source: Source
+    marked: bool
+    refused: Counter[str] = field(factory=Counter)
+
+    @classmethod
+    def of(
+        cls,
+        release: MatrixRelease,
+        data: MetricData,
+        secret: Secret,
+        *,
+        max_snap: float | None = None,
+        seed: int | None = None,
+    ) -> Protector:
+        """Prepare for tables.
+
+        Args:
+            release: what to draw from.
+            data: the problem's, for coordinates.
+            secret: the columns that hold the secret.
+            max_snap: km beyond which a position has no record.
+            seed: for experiments: what it draws is not private, and marked so.
+
+        Raises:
+            UsageError: positions that the records do not have.
+        """
+        snap = Snap(ids=release.records, places=_places(release.records.tolist(), data.records), farthest=max_snap)
+        snap.check(secret)
+        return cls(
+            release=release,
+            secret=secret,
+            snap=snap,
+            outputs=_places(release.outputs.tolist(), data.outputs),
+            source=seeded(seed),
+            marked=seed is not None,
+        )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns that come to the table."""
+        kind = "" if self.outputs is None else self.outputs.kind
+        ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind, ())
+        return (REPORT, *(f"{REPORT}_{end}" for end in ends), *((SEEDED,) if self.marked else ()))
+
+    def check(self, names: list[str], table: str) -> None:
+        """Refuse a table that lacks the secret's columns, or has some that are to be added.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        self.secret.check(names, table)
+        faults = [
+            Fault(table, f"column {name}", "a column of that name", "none: it is where reports go")
+            for name in self.added
+            if name in names and name not in self.secret.columns
+        ]
+        if faults:
+            raise InputError(faults)
+
+    def protect(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+        """The table without the secret's columns, with reports; what is refused has none, and is counted."""
+        rows, reason = self.snap.rows(frame, self.secret)
+        good = np.flatnonzero(reason < 0)
+        for place, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
+            if count:
+                self.refused[REASONS[place]] += count
+        drawn = np.full(len(rows), -1, dtype=np.int64)
+        drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
+        place = pl.Series(drawn).replace(-1, None)
+        columns = [pl.Series(REPORT, self.release.outputs.tolist(), dtype=pl.String).gather(place)]
+        if self.outputs is not None and self.outputs.coordinates is not None:
+            for axis, name in enumerate(self.added[1:3]):
+                columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
+        if self.marked:
+            columns.append(pl.Series(SEEDED, [True]).new_from_index(0, len(rows)))
+        backend = frame.implementation
+        made = [
+            nw.from_native(column, series_only=True)
+            if backend.is_polars()
+            else nw.new_series(
+                column.name, column.to_list(), nw.from_native(column, series_only=True).dtype, backend=backend
+            )
+            for column in columns
+        ]
+        return frame.drop(*self.secret.columns).with_columns(*made)
+
+    def notes(self, data: MetricData) -> tuple[str, ...]:
+        """What whoever publishes such a table must know, a sentence each."""
+        if self.secret.kind == "id":
+            return ()
+        return (
+            "what holds is between records: each position is reported as its nearest record, so two positions, "
+            f"however near, may differ by the factor exp({float(data.epsilon):g} d) of their records, d apart",
+        )
+
+
+def _places(ids: list[str], space: Space) -> Space | None:
+    """The coordinates of some of a space's ids; None where it has none on a map."""
+    if space.coordinates is None or space.kind not in ("geographic", "planar"):
+        return None
+    if list(space.ids) == ids:
+        return space
+    place = {name: row for row, name in enumerate(space.ids)}
+    rows = [place[name] for name in ids]
+    return Space(ids=ids, coordinates=space.coordinates[rows], kind=space.kind, source=space.source)

@@ -1,0 +1,276 @@
+"""`apply`: a table in, reports out, drawn as certified; whole or not at all; what is refused is counted."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import geopandas as gpd
+import numpy as np
+import polars as pl
+import pytest
+import shapely
+from scipy.stats import chisquare
+
+from privopt.errors import InputError, StoppedError, UsageError
+from privopt.exact import TOTAL
+from privopt.metric.matrix import MatrixRelease
+from privopt.run.folder import sums_text
+from privopt.run.solve import solve
+from privopt.tables import apply as module
+from privopt.tables import files
+from privopt.tables.apply import apply
+from privopt.tables.secret import Secret
+
+TOWN = """
+[records]
+points = "points.csv"
+[distance]
+kind = "haversine"
+[privacy]
+epsilon = 2.0
+[utility]
+kind = "distance"
+"""
+POINTS = [("a", 41.9, 12.4), ("b", 41.9, 12.41), ("c", 41.91, 12.4), ("d", 41.92, 12.43)]
+POSITION = Secret.of(lat="lat", lon="lon")
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory):
+    """DIR of four places on the globe."""
+    folder = tmp_path_factory.mktemp("town")
+    (folder / "points.csv").write_text("id,lat,lon\n" + "".join(f"{i},{a},{o}\n" for i, a, o in POINTS))
+    (folder / "p.toml").write_text(TOWN)
+    return solve("exponential", folder / "p.toml", folder / "out").folder
+
+
+def csv_of(path, text):
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_reports_are_as_likely_as_certified(town, tmp_path):
+    rng = np.random.default_rng(3)
+    record = rng.integers(0, 4, 60_000)
+    places = np.array([place[1:] for place in POINTS])[record] + rng.normal(0, 1e-4, (60_000, 2))
+    frame = pl.DataFrame({"row": np.arange(60_000), "lat": places[:, 0], "lon": places[:, 1]})
+    frame.write_parquet(tmp_path / "t.parquet")
+    done = apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", POSITION)
+    assert done.to_json() == {"rows": 60_000, "reported": 60_000, "refused": {}}
+    found = pl.read_parquet(tmp_path / "o.parquet")
+    assert found["row"].to_list() == list(range(60_000))
+    release = MatrixRelease.read(town, None)
+    output = np.searchsorted(release.outputs, found["report"].to_numpy().astype(str))
+    for row in range(4):
+        counts = np.bincount(output[record == row], minlength=4)
+        assert chisquare(counts, release.weights[row] / TOTAL * counts.sum()).pvalue > 1e-6
+
+
+def test_other_columns_stay_to_the_letter_and_the_secret_goes(town, tmp_path):
+    text = 'who,lat,code,lon,"a, b"\nx,41.9,007,12.4,1.10\n,41.92,,12.43,"say ""hi"""\n'
+    apply(town, csv_of(tmp_path / "t.csv", text), tmp_path / "o.csv", POSITION)
+    found = pl.read_csv(tmp_path / "o.csv", infer_schema=False)
+    assert found.columns == ["who", "code", "a, b", "report", "report_lat", "report_lon"]
+    assert found["code"].to_list() == ["007", None]
+    assert found["a, b"].to_list() == ["1.10", 'say "hi"']
+    place = {i: (a, o) for i, a, o in POINTS}
+    for name, lat, lon in found.select("report", "report_lat", "report_lon").iter_rows():
+        assert (float(lat), float(lon)) == place[name]
+
+
+def test_rows_without_a_report_are_counted_by_reason(town, tmp_path, privopt, monkeypatch):
+    """In several batches, so that counts add up and rows keep their order."""
+    bad = {"empty position": [",", "41.9,", " ,12.4"], "impossible position": ["91,12", "41,-181", "x,12.4", "inf,12"]}
+    bad["too far"] = ["45,12.4"]
+    rng = np.random.default_rng(0)
+    rows, wanted = [], {"empty position": 0, "impossible position": 0, "too far": 0}
+    for number in range(5_000):
+        if rng.random() < 0.03:
+            reason = str(rng.choice(list(bad)))
+            wanted[reason] += 1
+            rows.append(f"{number},{rng.choice(bad[reason])},bad")
+        else:
+            rows.append(f"{number},41.9,12.4,good")
+    table = csv_of(tmp_path / "t.csv", "n,lat,lon,is\n" + "\n".join(rows) + "\n")
+    done = privopt(
+        "apply", town, table, "--lat=lat", "--lon=lon", "--max-snap=5", "--out", tmp_path / "o.csv", "--json"
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"rows": 5_000, "reported": 5_000 - sum(wanted.values()), "refused": wanted}
+    for reason, count in wanted.items():
+        assert f"{count:,} {reason}" in done.stderr
+    monkeypatch.setattr(files, "SAMPLE", 100)
+    monkeypatch.setattr(files, "BATCH_ROWS", 700)
+    again = apply(town, table, tmp_path / "o.parquet", POSITION, max_snap=5.0)
+    assert again.refused == wanted
+    for found in (pl.read_csv(tmp_path / "o.csv"), pl.read_parquet(tmp_path / "o.parquet")):
+        assert found["n"].cast(pl.Int64).to_list() == list(range(5_000))
+        assert (found["report"].is_null() == (found["is"] == "bad")).all()
+        assert (found["report_lat"].is_null() == (found["is"] == "bad")).all()
+
+
+def test_ids_are_found_as_text_and_unknown_ones_refused(town, tmp_path):
+    pl.DataFrame({"id": ["a", " b ", "e", "", None]}).write_parquet(tmp_path / "t.parquet")
+    done = apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(id="id"))
+    assert done.to_json() == {"rows": 5, "reported": 2, "refused": {"unknown id": 3}}
+    assert done.notes == ()
+    assert pl.read_parquet(tmp_path / "o.parquet").columns == ["report", "report_lat", "report_lon"]
+
+
+def test_planar_records_take_km(solved_toy, tmp_path):
+    table = csv_of(tmp_path / "t.csv", "e,n\n0.1,0.1\n2.9,0\n")
+    done = apply(solved_toy, table, tmp_path / "o.csv", Secret.of(x="e", y="n"))
+    assert pl.read_csv(tmp_path / "o.csv").columns == ["report", "report_x", "report_y"]
+    assert "nearest record" in done.notes[0]
+    with pytest.raises(UsageError, match="wanted x and y"):
+        apply(solved_toy, table, tmp_path / "p.csv", Secret.of(lat="e", lon="n"))
+    with pytest.raises(UsageError, match="max-snap"):
+        apply(solved_toy, table, tmp_path / "p.csv", Secret.of(id="e"), max_snap=1.0)
+
+
+def test_geoparquet_in_any_form_of_binary(town, tmp_path):
+    points = [shapely.Point(12.43, 41.92), None, shapely.Point(12.4, 41.91, 7.0), shapely.LineString([(0, 0), (1, 1)])]
+    points += [shapely.Point(), shapely.Point(12.4, 41.9)]
+    table = gpd.GeoDataFrame({"n": range(6)}, geometry=points, crs=4326)
+    table.to_parquet(tmp_path / "t.parquet")
+    done = apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(geometry="geometry"))
+    assert done.refused == {"empty position": 2, "impossible position": 1}
+    big = pl.DataFrame({"g": [shapely.to_wkb(points[0], byte_order=0), shapely.to_wkb(points[2], include_srid=True)]})
+    big.write_parquet(tmp_path / "big.parquet")
+    assert apply(town, tmp_path / "big.parquet", tmp_path / "o2.parquet", Secret.of(geometry="g")).reported == 2
+    table[:1].to_crs(3857).to_parquet(tmp_path / "metres.parquet")
+    with pytest.raises(InputError, match=r"points in EPSG:3857, wanted EPSG:4326"):
+        apply(town, tmp_path / "metres.parquet", tmp_path / "o3.parquet", Secret.of(geometry="geometry"))
+    pl.DataFrame({"g": ["POINT (1 2)"]}).write_parquet(tmp_path / "text.parquet")
+    with pytest.raises(InputError, match="well-known binary"):
+        apply(town, tmp_path / "text.parquet", tmp_path / "o3.parquet", Secret.of(geometry="g"))
+
+
+def test_a_seed_repeats_and_marks(town, tmp_path, privopt):
+    table = csv_of(tmp_path / "t.csv", "lat,lon\n" + "41.9,12.4\n" * 500)
+    for out in ("o.csv", "p.csv"):
+        done = privopt("apply", town, table, "--lat=lat", "--lon=lon", "--out", tmp_path / out, "--seed=4", "--quiet")
+        assert done.returncode == 0
+        assert "warning: " in done.stderr
+        assert "seeded, not private" in done.stderr
+    assert (tmp_path / "o.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
+    assert pl.read_csv(tmp_path / "o.csv")["seeded"].all()
+    fresh = [apply(town, table, tmp_path / f"{n}.csv", POSITION) and (tmp_path / f"{n}.csv").read_text() for n in "ab"]
+    assert fresh[0] != fresh[1]
+    assert "seeded" not in fresh[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("lat,other\n1,2\n", "column lon: found no such column, wanted one of lat, other"),
+        ("lat,lon,report\n1,2,3\n", "column report: found a column of that name"),
+        ("lat,lon,lat\n1,2,3\n", "column lat: found this name twice"),
+        ("lat,lon\n41.9,12.4\n41.9,12.4,3\n", "row 3: found 3 fields, wanted 2"),
+        ("lat,lon\n", "no row could be reported: it has no rows"),
+        ("lat,lon\n91,0\n", "no row could be reported: 1 impossible position"),
+        ("", "found an empty file"),
+    ],
+)
+def test_bad_tables_end_with_2_and_write_nothing(town, tmp_path, privopt, text, words):
+    table = csv_of(tmp_path / "t.csv", text)
+    done = privopt("apply", town, table, "--lat", "lat", "--lon", "lon", "--out", tmp_path / "o.csv")
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_bytes_that_are_no_text_are_named_by_row(town, tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"lat,lon,who\n41.9,12.4,x\n41.9,12.4,\xb8\n")
+    with pytest.raises(InputError, match=r"t\.csv: row 3: found byte 0xb8, wanted text in UTF-8"):
+        apply(town, tmp_path / "t.csv", tmp_path / "o.csv", POSITION)
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 no more than that")
+    with pytest.raises(InputError, match=r"t\.parquet: found a file that is no Parquet"):
+        apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION)
+
+
+def test_what_is_there_stays_without_force(town, tmp_path, privopt):
+    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.9,12.4\n")
+    (tmp_path / "o.csv").write_text("mine")
+    given = ("apply", town, table, "--lat", "lat", "--lon", "lon", "--out", tmp_path / "o.csv")
+    done = privopt(*given)
+    assert (done.returncode, (tmp_path / "o.csv").read_text()) == (2, "mine")
+    assert privopt(*given, "--force").returncode == 0
+    assert (tmp_path / "o.csv").read_text().startswith("report,")
+    done = privopt(*given[:-1], tmp_path / "o.xlsx")
+    assert (done.returncode, "wanted .csv or .parquet" in done.stderr) == (2, True)
+    done = privopt("apply", town, table, "--lat", "lat", "--id", "lon", "--out", tmp_path / "n.csv")
+    assert (done.returncode, "wanted one of id; lat and lon" in done.stderr) == (2, True)
+
+
+def test_a_release_that_does_not_hold_ends_with_1(town, tmp_path, privopt):
+    forged = tmp_path / "forged"
+    shutil.copytree(town, forged)
+    result = json.loads((forged / "result.json").read_text())
+    result["guarantee"].update(epsilon=0.1, epsilon_text="0.1")
+    (forged / "result.json").write_text(json.dumps(result))
+    (forged / "SHA256SUMS").write_text(sums_text(forged))
+    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.9,12.4\n")
+    done = privopt("apply", forged, table, "--lat=lat", "--lon=lon", "--out", tmp_path / "o.csv")
+    assert (done.returncode, "does not hold" in done.stderr) == (1, True)
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_a_release_without_a_matrix_ends_with_2(example, tmp_path, privopt):
+    table = csv_of(tmp_path / "t.csv", "id\na\n")
+    done = privopt("apply", example("fl-linear"), table, "--id", "id", "--out", tmp_path / "o.csv")
+    assert (done.returncode, "mechanism.npz" in done.stderr) == (2, True)
+
+
+def test_an_interrupt_leaves_nothing(town, tmp_path, monkeypatch):
+    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.9,12.4\n")
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.TableWriter, "finish", interrupted)
+    with pytest.raises(StoppedError, match="interrupted"):
+        apply(town, table, tmp_path / "o.csv", POSITION)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_killed_at_any_moment_the_whole_table_or_none(town, tmp_path):
+    rows = 300_000
+    frame = pl.DataFrame({"n": np.arange(rows), "lat": np.full(rows, 41.9), "lon": np.full(rows, 12.4)})
+    frame.write_csv(tmp_path / "t.csv")
+    out = tmp_path / "o.parquet"
+    command = [sys.executable, "-m", "privopt", "apply", town, tmp_path / "t.csv", "--out", out, "--force"]
+    command += ["--lat", "lat", "--lon", "lon", "--quiet"]
+    rng = np.random.default_rng()
+    seen = set()
+    for _ in range(6):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ)
+        hidden = lambda: any(path.name.endswith(".writing") for path in tmp_path.iterdir())  # noqa: E731
+        while process.poll() is None and not hidden():
+            time.sleep(0.005)
+        time.sleep(rng.uniform(0, 0.4))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        seen.add(out.exists())
+        if out.exists():
+            assert pl.read_parquet(out).height == rows
+            out.unlink()
+    done = subprocess.run(command, check=True, env=os.environ)
+    assert done.returncode == 0
+    assert pl.read_parquet(out)["report"].null_count() == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"t.csv", "o.parquet"}
+
+
+def test_a_users_rows_are_what_positions_snap_to(example, tmp_path):
+    """lr-geo releases rows of its users alone: a position takes the nearest of them."""
+    folder = example("lr-geo")
+    release = MatrixRelease.read(folder, None)
+    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.86,12.44\n41.9,12.5\n")
+    done = apply(folder, table, tmp_path / "o.csv", POSITION)
+    assert done.reported == 2
+    assert set(pl.read_csv(tmp_path / "o.csv")["report"]) <= set(release.outputs.tolist())

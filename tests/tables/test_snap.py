@@ -1,0 +1,91 @@
+"""The nearest record by a tree against the nearest by all distances, also at poles and where longitude jumps."""
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privopt.errors import UsageError
+from privopt.metric.space.formulas import haversine
+from privopt.metric.space.places import Space
+from privopt.tables.secret import Secret, texts_of
+from privopt.tables.snap import REASONS, Snap
+
+AT = Secret.of(lat="lat", lon="lon")
+latitudes = st.floats(-90, 90) | st.sampled_from([90.0, -90.0, 89.999, 0.0])
+longitudes = st.floats(-180, 360) | st.sampled_from([180.0, -180.0, 179.999, 180.001, 359.999, 0.0])
+positions = st.tuples(latitudes, longitudes)
+
+
+def frame_of(rows):
+    return nw.from_native(pl.DataFrame(np.array(rows, dtype=float).reshape(-1, 2), schema=["lat", "lon"]))
+
+
+@given(st.lists(positions, min_size=1, max_size=12), st.lists(positions, min_size=1, max_size=12))
+def test_no_record_is_nearer_on_the_globe(records, asked):
+    ids = tuple(map(str, range(len(records))))
+    places = Space(ids=ids, coordinates=records, kind="geographic")
+    rows, reason = Snap(ids=np.array(ids), places=places).rows(frame_of(asked), AT)
+    assert (reason == -1).all()
+    away = haversine(np.array(asked)[:, None], np.array(records)[None])
+    chosen = away[np.arange(len(asked)), rows]
+    assert (
+        chosen <= away.min(axis=1) + 1e-6
+    ).all()  # a millimetre: beyond 10,000 km the formula is rounded down by 2 m
+    near = away.min(axis=1) < 9_000
+    assert (chosen[near] <= away.min(axis=1)[near] * (1 + 1e-9) + 1e-9).all()
+
+
+@given(st.lists(st.tuples(*[st.floats(-1e3, 1e3)] * 2), min_size=1, max_size=12), st.floats(0.1, 100))
+def test_too_far_is_farther_than_that(asked, farthest):
+    records = np.array([[0.0, 0.0], [100.0, 0.0]])
+    places = Space(ids=("a", "b"), coordinates=records, kind="planar")
+    frame = frame_of(asked).rename({"lat": "x", "lon": "y"})
+    rows, reason = Snap(ids=np.array(places.ids), places=places, farthest=farthest).rows(frame, Secret.of(x="x", y="y"))
+    away = np.hypot(*(np.array(asked)[:, None] - records[None]).transpose(2, 0, 1))
+    assert np.allclose(away[np.arange(len(asked)), rows], away.min(axis=1))
+    assert ((reason == REASONS.index("too far")) == (away[np.arange(len(asked)), rows] > farthest)).all()
+
+
+def test_both_sides_of_the_antimeridian_and_the_poles():
+    records = [[0, 179.9], [0, -179.7], [90, 10], [-89.9, 100]]
+    places = Space(ids=tuple("ewns"), coordinates=records, kind="geographic")
+    asked = [(0, -179.99), (0, 180.2), (0, 180.25), (89.9, -170), (-90, 0), (-89.95, -80)]
+    rows, _ = Snap(ids=np.array(places.ids), places=places).rows(frame_of(asked), AT)
+    assert [places.ids[row] for row in rows] == ["e", "w", "w", "n", "s", "s"]
+
+
+def test_what_stands_in_a_cell_decides_why_there_is_no_report():
+    places = Space(ids=("a",), coordinates=[[1.0, 1.0]], kind="geographic")
+    cells = ["1", "", None, "x", "nan", "inf", "-90.001", " 2 "]
+    for frame in (pl.DataFrame({"lat": cells, "lon": ["1"] * 8}), pd.DataFrame({"lat": cells, "lon": ["1"] * 8})):
+        _, reason = Snap(ids=np.array(["a"]), places=places).rows(nw.from_native(frame), AT)
+        said = [None if place < 0 else REASONS[place].split()[0] for place in reason.tolist()]
+        assert said == [None, "empty", "empty", "impossible", "empty", "impossible", "impossible", None]
+
+
+@pytest.mark.parametrize("frame", [pl.DataFrame, pd.DataFrame])
+def test_ids_are_the_same_text_from_any_column(frame):
+    for values, wanted in (
+        ([7, 8], ["7", "8"]),
+        ([7.0, None, 0.5], ["7", None, "0.5"]),
+        ([" a", "", None], ["a", None, None]),
+        ([1e20], ["100000000000000000000"]),
+    ):
+        assert texts_of(nw.from_native(frame({"id": values}))["id"]).to_list() == wanted
+
+
+def test_records_without_coordinates_take_ids_alone():
+    snap = Snap(ids=np.array(["a"]), places=None)
+    snap.check(Secret.of(id="id"))
+    with pytest.raises(UsageError, match="wanted id"):
+        snap.check(AT)
+
+
+@pytest.mark.parametrize("names", [{}, {"lat": "a"}, {"id": "a", "lat": "b", "lon": "c"}, {"x": "a", "lon": "b"}])
+def test_the_secrets_columns_are_one_choice(names):
+    with pytest.raises(UsageError, match="wanted one of id; lat and lon; x and y"):
+        Secret.of(**names)
