@@ -24,7 +24,6 @@ FLOORS = [
     "backends",
     "exact",
     "interfaces",
-    "notions",
     "decompose",
     "noise",
     "run",

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from privopt.exact.certify import Measured, certify
 from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, SolveContext
+from privopt.interfaces.notions import factor
 from privopt.metric.kinds import MetricNotion
 from privopt.metric.matrix import MatrixRelease
-from privopt.notions import factor
 
 if TYPE_CHECKING:
     from privopt.dsl import Model

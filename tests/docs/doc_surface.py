@@ -37,7 +37,7 @@ FIRST = [
     "metric.matrix",
     "metric.privacy",
     "metric.losses",
-    "notions",
+    "interfaces.notions",
     "dsl",
     "noise",
     "exact",

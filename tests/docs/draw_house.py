@@ -27,7 +27,7 @@ ROWS = [
     [("tables", "protected tables")],
     [("metric", "metric DP: spaces, losses, notion, attacks, solvers, baselines")],
     [("run", "solve, verify, folder, result, audit, report"), ("noise", "additive noise")],
-    [("decompose", "Benders"), ("notions", "pure-dp, local-dp, none"), ("interfaces", "what a plugin implements")],
+    [("decompose", "Benders"), ("interfaces", "what a plugin implements; notions")],
     [("exact", "weights, proofs, samples"), ("backends", "solvers, a module each"), ("dsl", "the modelling language")],
     [("execution", "where work runs"), ("declare", "keys, TOML, tables"), ("builtin", "what privopt registers")],
     [("errors", "exceptions"), ("specs", "what is registered, as data"), ("registry", "finds what is registered")],

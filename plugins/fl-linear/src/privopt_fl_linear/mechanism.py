@@ -12,7 +12,7 @@ import numpy as np
 from privopt.declare import files_of
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext
-from privopt.notions import NoGuarantee
+from privopt.interfaces.notions import NoGuarantee
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts

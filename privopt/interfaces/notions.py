@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeVar
 from attrs import frozen
 
 from privopt.execution import Executor
-from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint
+from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
+from privopt.interfaces.seams import PrivacyConstraint
 from privopt.specs import NOTHING
 
 __all__ = ["LocalDP", "NoGuarantee", "PureDP", "factor"]
