@@ -7,16 +7,17 @@ import sys
 
 import numpy as np
 import pytest
+import s2cell
 from PIL import Image
 
+from photo_censor_paper.partition import equal_count, s2_partition
 from privopt.errors import InputError, UsageError
 from privopt.run.folder import sums_text
 from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 from privopt.testing.data import data_path
-from privopt_photo_censor import s2
-from privopt_photo_censor.cells import Boxes, Centres, S2Cells, equal_count, read_cells, s2_partition
+from privopt_photo_censor.cells import Boxes, Centres, S2Cells, read_cells
 from privopt_photo_censor.classifier import load_classifier
 from privopt_photo_censor.folder import gps, score_folder
 
@@ -81,7 +82,7 @@ def classifier(tmp_path):
     "cells",
     [
         Centres(points=PLACES),
-        S2Cells(ids=tuple(s2.cell(*place, 8) for place in PLACES)),
+        S2Cells(ids=tuple(s2cell.lat_lon_to_cell_id(*place, 8) for place in PLACES)),
         equal_count(np.array([p[0] for p in PLACES]), np.array([p[1] for p in PLACES]), 6),
     ],
     ids=["centres", "s2", "boxes"],
@@ -356,21 +357,22 @@ POINTS = [  # ids that s2geometry's own tests list
 
 
 @pytest.mark.parametrize(("identifier", "latitude", "longitude"), POINTS)
-def test_s2_ids_are_those_of_s2geometry(identifier, latitude, longitude):
-    assert s2.cell(latitude, longitude) == identifier
-    assert s2.centre(identifier) == pytest.approx((latitude, longitude), abs=1e-8)
-    assert s2.from_token(s2.token(identifier)) == identifier
-    for at in (0, 5, 12, 29):
-        outer = s2.cell(latitude, longitude, at)
-        assert s2.level(outer) == at
-        assert s2.contains(outer, identifier)
-        assert s2.cell(*s2.centre(outer), at) == outer
+def test_a_point_lies_in_the_cells_that_s2geometry_says(identifier, latitude, longitude, tmp_path):
+    for level in (0, 5, 12, 29):
+        outer = s2cell.cell_id_to_parent_cell_id(identifier, level)
+        beside = s2cell.cell_id_to_neighbor_cell_ids(outer)[0]
+        cells = S2Cells(ids=(beside, outer))
+        assert cells.locate(latitude, longitude) == 1
+        cells.write(tmp_path / "cells.csv")
+        assert read_cells(tmp_path / "cells.csv").ids == cells.ids
+    assert S2Cells(ids=(identifier,)).locate(latitude, longitude) == 0
 
 
-@pytest.mark.parametrize("text", ["", "0", "zz", "123456789abcdef01", "c", "47a2000000000000f"])
-def test_what_is_no_token(text):
-    with pytest.raises(ValueError, match=r".*"):
-        s2.from_token(text)
+@pytest.mark.parametrize("text", ["X", "0", "zz", "123456789abcdef01", "c", "47a2000000000000f"])
+def test_what_is_no_token(text, tmp_path):
+    (tmp_path / "cells.csv").write_text(f"s2\n{text}\n")
+    with pytest.raises(InputError, match=f"row 2: found {text}, wanted"):
+        read_cells(tmp_path / "cells.csv")
 
 
 def test_equal_count_cells_hold_equally_many_photos(tmp_path):

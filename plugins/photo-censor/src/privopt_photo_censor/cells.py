@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import s2cell
 from attrs import field, frozen
-from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
-from privopt_photo_censor import s2
 from privopt_photo_censor.scores import locked
 
-__all__ = ["Boxes", "Cells", "Centres", "S2Cells", "equal_count", "read_cells", "s2_partition"]
+__all__ = ["Boxes", "Cells", "Centres", "S2Cells", "read_cells"]
 
 
 def _floats(values: Any) -> Floats:
@@ -115,73 +114,18 @@ class S2Cells(Cells):
 
     def locate(self, latitude: float, longitude: float) -> int | None:
         """See :class:`Cells`."""
-        leaf = s2.cell(latitude, longitude)
-        return next((place for place, outer in enumerate(self.ids) if s2.contains(outer, leaf)), None)
+        leaf = s2cell.lat_lon_to_cell_id(latitude, longitude)
+        around = {s2cell.cell_id_to_parent_cell_id(leaf, level) for level in range(30)} | {leaf}
+        return next((place for place, identifier in enumerate(self.ids) if identifier in around), None)
 
     def rows(self) -> list[list[str]]:
         """See :class:`Cells`."""
-        return [["s2"], *([s2.token(identifier)] for identifier in self.ids)]
+        return [["s2"], *([s2cell.cell_id_to_token(identifier)] for identifier in self.ids)]
 
 
 def _unit(points: Floats) -> Floats:
     lat, lon = np.radians(points).T
     return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
-
-
-def equal_count(latitudes: Floats, longitudes: Floats, count: int) -> Boxes:
-    """Cut the globe into boxes that hold equally many photos, but for rounding (paper, section 5: 512 cells).
-
-    A box is cut across its longer side (in km) so that the photos on either side are as the cells that go there; many
-    photos at the very same place cannot be cut apart.
-
-    Args:
-        latitudes, longitudes: geotags, degrees, shape (photos,).
-        count: number of cells.
-
-    Raises:
-        ValueError: fewer photos than cells.
-    """
-    if len(latitudes) < count:
-        raise ValueError(f"{len(latitudes)} photos cannot fill {count} cells")
-    points = np.stack([latitudes, (np.asarray(longitudes) + 180.0) % 360.0 - 180.0], axis=1)
-    boxes: list[tuple[float, ...]] = []
-    stack = [(points, count, (-90.0, -180.0, 90.0, 180.0))]
-    while stack:
-        inside, cells, (south, west, north, east) = stack.pop()
-        if cells == 1:
-            boxes.append((south, west, north, east))
-            continue
-        low = cells // 2
-        spread = np.ptp(inside, axis=0) * [1.0, np.cos(np.radians(inside[:, 0].mean()))]
-        axis = int(np.argmax(spread))
-        inside = inside[np.argsort(inside[:, axis], kind="stable")]
-        at = round(len(inside) * low / cells)
-        edge = float((inside[at - 1, axis] + inside[at, axis]) / 2)
-        at = int(np.searchsorted(inside[:, axis], edge, side="left"))
-        at = min(max(at, low), len(inside) - (cells - low))
-        if axis == 0:
-            halves = (south, west, edge, east), (edge, west, north, east)
-        else:
-            halves = (south, west, north, edge), (south, edge, north, east)
-        stack += [(inside[at:], cells - low, halves[1]), (inside[:at], low, halves[0])]
-    return Boxes(edges=boxes)
-
-
-def s2_partition(latitudes: Floats, longitudes: Floats, most: int, deepest: int = 12) -> S2Cells:
-    """S2 cells cut into four until none holds more than `most` photos; empty ones are left out."""
-    leaves = np.array([s2.cell(a, b) for a, b in zip(latitudes, longitudes, strict=True)], dtype=np.uint64)
-    found: list[int] = []
-    stack: list[tuple[int, NDArray[np.uint64]]] = [(0, leaves)]
-    while stack:
-        at, inside = stack.pop()
-        parents = np.array([s2.parent(int(leaf), at) for leaf in inside], dtype=np.uint64)
-        for identifier in np.unique(parents):
-            held = inside[parents == identifier]
-            if len(held) > most and at < deepest:
-                stack.append((at + 1, held))
-            else:
-                found.append(int(identifier))
-    return S2Cells(ids=tuple(sorted(found)))
 
 
 def read_cells(path: Path) -> Cells:
@@ -209,7 +153,10 @@ def read_cells(path: Path) -> Cells:
 
 
 def _s2_row(row: Sequence[str]) -> int:
-    return s2.from_token(row[0].strip())
+    token = row[0].strip()
+    if not token or len(token) > 16 or not s2cell.token_is_valid(token):
+        raise ValueError(f"{token!r} is no S2 token")
+    return int(s2cell.token_to_cell_id(token))
 
 
 def _numbers(row: Sequence[str]) -> tuple[float, ...]:
