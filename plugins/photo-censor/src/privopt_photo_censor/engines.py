@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from privopt_photo_censor import search, subsets
 from privopt_photo_censor.incumbent import Shared
+from privopt_photo_censor.lagrange import Data, Tableau
 
 __all__ = ["AlternateSearch", "Enumeration", "PhotoSearch"]
 
@@ -20,9 +21,9 @@ MOST_ALTERNATES: Final = 64
 """Largest k of the search over alternates: beyond it there are more sets of them than it could ever see."""
 
 
-def _data(shared: Shared) -> search.Data:
+def _data(shared: Shared) -> Data:
     data = shared.data
-    return search.Data(
+    return Data(
         data.scores, data.true, data.margin, data.diff, data.kills, data.size, data.keep,
         np.zeros(3 * shared.album.photos + 4),
     )  # fmt: skip
@@ -70,11 +71,13 @@ class AlternateSearch:
             return None
         wide = (levels, photos + rows)
         whole = (levels, rows)
-        stack = search.Stack(
+        tableau = Tableau(
             np.zeros((levels, rows, photos + rows)), np.zeros(whole, np.int64), np.zeros(wide, np.bool_),
             np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(whole, np.int64),
-            np.zeros((rows, m), np.int64), np.zeros((rows, m)), np.zeros(rows, np.int64), np.zeros(rows, np.int64),
-            np.zeros(1, np.int64),
+        )  # fmt: skip
+        stack = search.Stack(
+            tableau, np.zeros((rows, m), np.int64), np.zeros((rows, m)), np.zeros(rows, np.int64),
+            np.zeros(rows, np.int64), np.zeros(1, np.int64),
         )  # fmt: skip
         self.k = k
         self.shared.state[6:] = 0, self.leaf

@@ -12,15 +12,14 @@ Everything here is compiled by numba and works on one album at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats
+from privopt.arrays import Bools, Floats, Ints
 
-__all__ = ["above", "append_row", "clear", "dual_simplex", "exact_sign", "jit", "lagrangian", "set_upper"]
+__all__ = ["Data", "Tableau", "above", "append_row", "clear", "dual_simplex", "exact_sign", "jit", "set_upper"]
 
 EPS = 2.220446049250313e-16
 FEASIBLE = 1e-9
@@ -29,22 +28,40 @@ PIVOT = 1e-9
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def jit(
-    function: F,
-) -> F:
+def jit(function: F) -> F:
     """Compile on first use and keep the code beside the module (numba)."""
     compiled: F = numba.njit(cache=True, error_model="numpy")(function)
     return compiled
 
 
+class Data(NamedTuple):
+    """One album, alternates by row: what never changes during a search."""
+
+    scores: Floats  # (m, n) finite scores of the alternates, 0 where `kills`
+    true: Floats  # (n,) finite scores of the true location
+    theta: float
+    diff: Floats  # (m, n) scores - true - theta, rounded; 0 where the score is -inf
+    kills: Bools  # (m, n): the score is -inf, so the photo rules the location out
+    size: Floats  # (m,) largest |scores| + |true| + |theta| of the row, for rounding errors
+    keep: Bools  # (n,): never deleted
+    parts: Floats  # (3 n + 4,) scratch of exact sums
+
+
+class Tableau(NamedTuple):
+    """The dual simplex of some alternates: n photos and a slack for each row; in a stack one for each level."""
+
+    T: Floats  # (rows, n + rows)
+    basis: Ints  # (rows,) the column that is basic in each row
+    basic: Bools  # (n + rows,)
+    x: Floats  # (n + rows,) values
+    cost: Floats  # (n + rows,) reduced costs
+    low: Floats  # (n + rows,) bounds: 0 and 1 of photos that are open
+    high: Floats
+    rows: Ints  # (rows,) the alternate of each row
+
+
 @jit
-def exact_sign(
-    score: Floats,
-    true: Floats,
-    theta: float,
-    kept: Bools,
-    parts: Floats,
-) -> int:
+def exact_sign(score: Floats, true: Floats, theta: float, kept: Bools, parts: Floats) -> int:
     """Sign of ``sum_i kept (score_i - true_i - theta)`` over doubles, exactly.
 
     Shewchuk's non-overlapping partial sums, the algorithm of :func:`math.fsum`; the sign of an expansion is that of
@@ -80,331 +97,232 @@ def exact_sign(
 
 
 @jit
-def above(
-    scores: Floats,
-    true: Floats,
-    theta: float,
-    diff: Floats,
-    kills: Bools,
-    size: Floats,
-    kept: Bools,
-    parts: Floats,
-) -> int:
-    """Locations that the kept photos leave at or above the true one: the protected k, exactly.
-
-    Args:
-        scores: (m, n) scores of the alternates, finite (0 where `kills`).
-        true: (n,) finite scores of the true location.
-        theta: margin.
-        diff: (m, n) the rounded differences ``scores - true - theta``.
-        kills: (m, n) where the score is -inf.
-        size: (m,) largest ``|scores| + |true| + |theta|`` in each row, for the rounding error.
-        kept: (n,) bool.
-        parts: scratch of ``3 n + 1`` doubles.
-    """
-    m, n = diff.shape
+def above(D: Data, kept: Bools) -> int:
+    """Locations that the kept photos leave at or above the true one: the protected k, exactly."""
+    m, n = D.diff.shape
     count = 0
     for j in range(m):
         total = 0.0
         dead = False
         for i in range(n):
             if kept[i]:
-                if kills[j, i]:
+                if D.kills[j, i]:
                     dead = True
                     break
-                total += diff[j, i]
+                total += D.diff[j, i]
         if dead:
             continue
-        slack = 4.0 * EPS * n * (n + 2) * size[j]
-        if total > slack or (total >= -slack and exact_sign(scores[j], true, theta, kept, parts) >= 0):
+        slack = 4.0 * EPS * n * (n + 2) * D.size[j]
+        if total > slack or (total >= -slack and exact_sign(D.scores[j], D.true, D.theta, kept, D.parts) >= 0):
             count += 1
     return count
 
 
 @jit
-def clear(
-    x: Floats,
-    cost: Floats,
-    basic: NDArray[Any],
-    low: Floats,
-    high: Floats,
-    n: int,
-) -> None:
+def clear(t: Tableau, n: int) -> None:
     """Start of a tableau without rows: every photo that may stay stays."""
-    for i in range(n):
-        x[i] = high[i]
-        cost[i] = 1.0
-        basic[i] = False
-    for i in range(n, x.shape[0]):
-        x[i] = 0.0
-        cost[i] = 0.0
-        basic[i] = False
-        low[i] = 0.0
-        high[i] = np.inf
+    for i in range(t.x.shape[0]):
+        photo = i < n
+        if not photo:
+            t.low[i] = 0.0
+            t.high[i] = np.inf
+        t.x[i] = t.high[i] if photo else 0.0
+        t.cost[i] = 1.0 if photo else 0.0
+        t.basic[i] = False
 
 
 @jit
-def append_row(
-    T: Floats,
-    basis: NDArray[Any],
-    basic: NDArray[Any],
-    x: Floats,
-    cost: Floats,
-    n: int,
-    r: int,
-    diff: Floats,
-) -> None:
+def append_row(t: Tableau, n: int, r: int, diff: Floats) -> None:
     """Add ``sum_i z_i diff_i - s = 0``, s >= 0, as row `r` of the tableau; s becomes basic."""
     width = n + r + 1
-    row = T[r]
+    row = t.T[r]
     total = 0.0
     for i in range(n):
         row[i] = -diff[i]
-        total += x[i] * diff[i]
-    for i in range(n, T.shape[1]):
+        total += t.x[i] * diff[i]
+    for i in range(n, t.T.shape[1]):
         row[i] = 0.0
     row[n + r] = 1.0
     for b in range(r):
-        p = basis[b]
+        p = t.basis[b]
         if p < n:
             e = row[p]
             if e != 0.0:
-                source = T[b]
+                source = t.T[b]
                 for i in range(width):
                     row[i] -= e * source[i]
                 row[p] = 0.0
-        T[b, n + r] = 0.0
-    basis[r] = n + r
-    basic[n + r] = True
-    x[n + r] = total
-    cost[n + r] = 0.0
+        t.T[b, n + r] = 0.0
+    t.basis[r] = n + r
+    t.basic[n + r] = True
+    t.x[n + r] = total
+    t.cost[n + r] = 0.0
 
 
 @jit
-def set_upper(
-    T: Floats,
-    basis: NDArray[Any],
-    basic: NDArray[Any],
-    x: Floats,
-    low: Floats,
-    high: Floats,
-    r: int,
-    i: int,
-    value: float,
-) -> None:
+def _move(t: Tableau, r: int, i: int, step: float) -> None:
+    """Move a column that is not basic; the basic ones follow."""
+    t.x[i] += step
+    for b in range(r):
+        t.x[t.basis[b]] -= t.T[b, i] * step
+
+
+@jit
+def set_upper(t: Tableau, r: int, i: int, value: float) -> None:
     """Fix photo `i` at `value` (0 deleted, 1 kept); a non-basic photo moves at once, a basic one when it leaves."""
-    low[i] = value
-    high[i] = value
-    if not basic[i] and x[i] != value:
-        move = value - x[i]
-        x[i] = value
-        for b in range(r):
-            x[basis[b]] -= T[b, i] * move
+    t.low[i] = value
+    t.high[i] = value
+    if not t.basic[i] and t.x[i] != value:
+        _move(t, r, i, value - t.x[i])
+        t.x[i] = value
 
 
 @jit
-def lagrangian(
-    cost: Floats,
-    ray: Floats,
-    step: float,
-    rows: NDArray[Any],
-    diff: Floats,
-    size: Floats,
-    low: Floats,
-    high: Floats,
-    r: int,
-) -> float:
+def _lagrangian(t: Tableau, D: Data, r: int, ray: Floats, step: float) -> float:
     """Rigorous upper bound on the photos that can stay, at multipliers ``max(0, -cost_slack + step ray)``.
 
     The sum of mathematics P5 with what its evaluation and the rounded differences may be wrong by added.
     """
-    n = diff.shape[1]
+    n = D.diff.shape[1]
     weight = 1.0
     total = 0.0
     lam = np.empty(r)
     for a in range(r):
-        lam[a] = max(0.0, -cost[n + a] + step * ray[a])
-        weight += lam[a] * size[rows[a]]
+        lam[a] = max(0.0, -t.cost[n + a] + step * ray[a])
+        weight += lam[a] * D.size[t.rows[a]]
     for i in range(n):
-        if high[i] == 0.0:
+        if t.high[i] == 0.0:
             continue
         w = 1.0
         for a in range(r):
-            w += lam[a] * diff[rows[a], i]
-        if low[i] == 1.0 or w > 0.0:
+            w += lam[a] * D.diff[t.rows[a], i]
+        if t.low[i] == 1.0 or w > 0.0:
             total += w
     bound: float = total + 8.0 * EPS * (n + r + 8) * n * weight
     return bound
 
 
 @jit
-def _leaving(
-    basis: NDArray[Any],
-    x: Floats,
-    low: Floats,
-    high: Floats,
-    r: int,
-) -> tuple[int, float, bool]:
+def _leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
     """Row most out of its bounds, by how much, and whether it must rise."""
     worst = FEASIBLE
     row = -1
     rise = False
     for b in range(r):
-        p = basis[b]
-        if low[p] - x[p] > worst:
-            worst = low[p] - x[p]
+        p = t.basis[b]
+        if t.low[p] - t.x[p] > worst:
+            worst = t.low[p] - t.x[p]
             row = b
             rise = True
-        if x[p] - high[p] > worst:
-            worst = x[p] - high[p]
+        if t.x[p] - t.high[p] > worst:
+            worst = t.x[p] - t.high[p]
             row = b
             rise = False
     return row, worst, rise
 
 
 @jit
-def _entering(
-    T: Floats,
-    basis: NDArray[Any],
-    basic: NDArray[Any],
-    x: Floats,
-    cost: Floats,
-    low: Floats,
-    high: Floats,
-    r: int,
-    row: int,
-    gap: float,
-    rise: bool,
-) -> int:
+def _entering(t: Tableau, r: int, row: int, gap: float, rise: bool) -> int:
     """Long-step ratio test: candidates in order of ratio flip their bound until the row's gap would close.
 
     Returns:
         the column that enters; -1 where none closes the gap.
     """
-    width = basic.shape[0] - T.shape[0] + r
+    width = t.basic.shape[0] - t.T.shape[0] + r
     sign = 1.0 if rise else -1.0
     while True:
         best = np.inf
         q = -1
         size = 0.0
         for j in range(width):
-            if basic[j] or low[j] == high[j]:
+            if t.basic[j] or t.low[j] == t.high[j]:
                 continue
-            alpha = sign * T[row, j]
-            if (alpha > PIVOT and x[j] == high[j]) or (alpha < -PIVOT and x[j] == low[j]):
-                ratio = abs(cost[j]) / abs(alpha)
+            alpha = sign * t.T[row, j]
+            if (alpha > PIVOT and t.x[j] == t.high[j]) or (alpha < -PIVOT and t.x[j] == t.low[j]):
+                ratio = abs(t.cost[j]) / abs(alpha)
                 if ratio < best - 1e-13 or (ratio <= best + 1e-13 and abs(alpha) > size):
                     best = min(ratio, best)
                     q = j
                     size = abs(alpha)
         if q < 0:
             return -1
-        span = high[q] - low[q]
+        span = t.high[q] - t.low[q]
         if size * span >= gap:
             return q
         gap -= size * span
-        move = low[q] - x[q] if x[q] == high[q] else high[q] - x[q]
-        x[q] += move
-        for b in range(r):
-            x[basis[b]] -= T[b, q] * move
+        _move(t, r, q, t.low[q] - t.x[q] if t.x[q] == t.high[q] else t.high[q] - t.x[q])
 
 
 @jit
-def dual_simplex(
-    T: Floats,
-    basis: NDArray[Any],
-    basic: NDArray[Any],
-    x: Floats,
-    cost: Floats,
-    low: Floats,
-    high: Floats,
-    rows: NDArray[Any],
-    diff: Floats,
-    size: Floats,
-    r: int,
-    need: int,
-) -> float:
-    """Upper bound on the photos that can stay; stops as soon as it is proved below `need`.
+def _pivot(t: Tableau, n: int, r: int, row: int, q: int, bound: float) -> None:
+    """Column `q` enters the basis; the one of `row` leaves at its bound."""
+    width = n + r
+    p = t.basis[row]
+    pivot = t.T[row, q]
+    move = (t.x[p] - bound) / pivot
+    for b in range(r):
+        if b != row:
+            t.x[t.basis[b]] -= t.T[b, q] * move
+    t.x[q] += move
+    t.x[p] = bound
+    target = t.T[row]
+    for j in range(width):
+        target[j] /= pivot
+    for b in range(r):
+        e = t.T[b, q]
+        if b != row and e != 0.0:
+            other = t.T[b]
+            for j in range(width):
+                other[j] -= e * target[j]
+            other[q] = 0.0
+    e = t.cost[q]
+    for j in range(width):
+        t.cost[j] -= e * target[j]
+    t.cost[q] = 0.0
+    target[q] = 1.0
+    t.basic[p] = False
+    t.basic[q] = True
+    t.basis[row] = q
 
-    Args:
-        T: tableau, (rows, photos + slacks); basis, basic, x, cost: its basis, membership, values and reduced costs.
-        low, high: bounds of photos (0/1) and slacks.
-        rows: location of each of the `r` rows.
-        diff: (m, n) differences; size: (m,) their scale.
-        need: photos that must stay for the node to be of use.
+
+@jit
+def dual_simplex(t: Tableau, D: Data, r: int, need: int) -> float:
+    """Upper bound on the photos that can stay beside the first `r` rows; it stops once that is proved below `need`.
 
     Returns:
         the rigorous bound, not yet rounded down.
     """
-    n = diff.shape[1]
-    width = n + r
+    n = D.diff.shape[1]
     ray = np.zeros(r)
     for _turn in range(40 + 8 * r):
-        row, gap, rise = _leaving(basis, x, low, high, r)
+        row, gap, rise = _leaving(t, r)
         if row < 0:
             break
-        q = _entering(T, basis, basic, x, cost, low, high, r, row, gap, rise)
+        q = _entering(t, r, row, gap, rise)
         if q < 0:
             sign = 1.0 if rise else -1.0
             for a in range(r):
-                ray[a] = sign * T[row, n + a]
-            return _along(cost, ray, rows, diff, size, low, high, r, need)
-        p = basis[row]
-        bound = low[p] if rise else high[p]
-        pivot = T[row, q]
-        move = (x[p] - bound) / pivot
-        for b in range(r):
-            if b != row:
-                x[basis[b]] -= T[b, q] * move
-        x[q] += move
-        x[p] = bound
-        target = T[row]
-        for j in range(width):
-            target[j] /= pivot
-        for b in range(r):
-            if b != row:
-                e = T[b, q]
-                if e != 0.0:
-                    other = T[b]
-                    for j in range(width):
-                        other[j] -= e * target[j]
-                    other[q] = 0.0
-        e = cost[q]
-        for j in range(width):
-            cost[j] -= e * target[j]
-        cost[q] = 0.0
-        target[q] = 1.0
-        basic[p] = False
-        basic[q] = True
-        basis[row] = q
+                ray[a] = sign * t.T[row, n + a]
+            return _along(t, D, r, ray, need)
+        p = t.basis[row]
+        _pivot(t, n, r, row, q, t.low[p] if rise else t.high[p])
         value = 0.0
         for i in range(n):
-            value += x[i]
+            value += t.x[i]
         if value < need - 1e-6:
-            bound = lagrangian(cost, ray, 0.0, rows, diff, size, low, high, r)
+            bound = _lagrangian(t, D, r, ray, 0.0)
             if bound < need:
                 return bound
-    return lagrangian(cost, ray, 0.0, rows, diff, size, low, high, r)
+    return _lagrangian(t, D, r, ray, 0.0)
 
 
 @jit
-def _along(
-    cost: Floats,
-    ray: Floats,
-    rows: NDArray[Any],
-    diff: Floats,
-    size: Floats,
-    low: Floats,
-    high: Floats,
-    r: int,
-    need: int,
-) -> float:
+def _along(t: Tableau, D: Data, r: int, ray: Floats, need: int) -> float:
     """Bound of a set that no photos satisfy: the Lagrangian falls along `ray` until it proves so."""
-    best = lagrangian(cost, ray, 0.0, rows, diff, size, low, high, r)
+    best = _lagrangian(t, D, r, ray, 0.0)
     step = 1.0
     for _turn in range(60):
-        value = lagrangian(cost, ray, step, rows, diff, size, low, high, r)
-        best = min(best, value)
+        best = min(best, _lagrangian(t, D, r, ray, step))
         if best < need:
             break
         step *= 2.0

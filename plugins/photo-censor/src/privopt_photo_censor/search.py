@@ -13,25 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt_photo_censor.lagrange import above, append_row, clear, dual_simplex, jit, set_upper
+from privopt_photo_censor.lagrange import Data, Tableau, above, append_row, clear, dual_simplex, jit, set_upper
 
-__all__ = ["Data", "Goal", "Stack", "extend", "finish", "open_bound", "open_most", "run", "start"]
+__all__ = ["Goal", "Stack", "extend", "finish", "open_bound", "open_most", "run", "start"]
 
-KEPT, PROTECTED, SOLVED, RESTART = 0, 1, 2, 3
+KEPT, SOLVED, RESTART = 0, 1, 2
 WHOLE = 1e-6
-
-
-class Data(NamedTuple):
-    """One album, alternates by row: what never changes during a search."""
-
-    scores: Any  # (m, n) finite scores of the alternates
-    true: Any  # (n,) scores of the true location
-    theta: float
-    diff: Any  # (m, n) scores - true - theta, rounded; 0 where the score is -inf
-    kills: Any  # (m, n) bool: the score is -inf, so the photo rules the location out
-    size: Any  # (m,) scale of the row, for rounding errors
-    keep: Any  # (n,) bool: never deleted
-    parts: Any  # scratch of exact sums
 
 
 class Goal(NamedTuple):
@@ -50,19 +37,19 @@ class Goal(NamedTuple):
 class Stack(NamedTuple):
     """The open nodes of one depth-first search; level r holds sets of r alternates."""
 
-    T: Any  # (levels, rows, n + rows)
-    basis: Any
-    basic: Any
-    x: Any
-    cost: Any
-    low: Any
-    high: Any
-    rows: Any  # (levels, rows): the alternates of each level
-    cand: Any  # (levels, m)
-    bound: Any  # (levels, m)
+    tableau: Tableau  # each array with a leading axis of levels
+    cand: Any  # (rows, m)
+    bound: Any  # (rows, m)
     length: Any
     place: Any
     depth: Any  # [current level]
+
+
+@jit
+def _level(S: Stack, v: int) -> Tableau:
+    """The tableau of one level."""
+    t = S.tableau
+    return Tableau(t.T[v], t.basis[v], t.basic[v], t.x[v], t.cost[v], t.low[v], t.high[v], t.rows[v])
 
 
 @jit
@@ -70,39 +57,34 @@ def _copy(S: Stack, a: int, b: int, r: int) -> None:
     """Copy the tableau of level a with its r rows to level b (loops: slices compile to ten times the code)."""
     if a == b:
         return
-    width = S.T.shape[2]
+    t = S.tableau
+    width = t.T.shape[2]
     for row in range(r):
         for i in range(width):
-            S.T[b, row, i] = S.T[a, row, i]
-        S.basis[b, row] = S.basis[a, row]
-        S.rows[b, row] = S.rows[a, row]
+            t.T[b, row, i] = t.T[a, row, i]
+        t.basis[b, row] = t.basis[a, row]
+        t.rows[b, row] = t.rows[a, row]
     for i in range(width):
-        S.basic[b, i] = S.basic[a, i]
-        S.x[b, i] = S.x[a, i]
-        S.cost[b, i] = S.cost[a, i]
-        S.low[b, i] = S.low[a, i]
-        S.high[b, i] = S.high[a, i]
-
-
-@jit
-def _solve(D: Data, S: Stack, v: int, r: int, need: int) -> float:
-    return dual_simplex(
-        S.T[v], S.basis[v], S.basic[v], S.x[v], S.cost[v], S.low[v], S.high[v], S.rows[v], D.diff, D.size, r, need
-    )
+        t.basic[b, i] = t.basic[a, i]
+        t.x[b, i] = t.x[a, i]
+        t.cost[b, i] = t.cost[a, i]
+        t.low[b, i] = t.low[a, i]
+        t.high[b, i] = t.high[a, i]
 
 
 @jit
 def _join(D: Data, S: Stack, v: int, r: int, j: int, need: int) -> float:
     """Add alternate `j` as row r of level v, and bound."""
+    t = _level(S, v)
     n = D.diff.shape[1]
     for i in range(n):
-        if D.kills[j, i] and S.high[v, i] > 0.0:
-            if S.low[v, i] == 1.0:
+        if D.kills[j, i] and t.high[i] > 0.0:
+            if t.low[i] == 1.0:
                 return -1.0
-            set_upper(S.T[v], S.basis[v], S.basic[v], S.x[v], S.low[v], S.high[v], r, i, 0.0)
-    append_row(S.T[v], S.basis[v], S.basic[v], S.x[v], S.cost[v], n, r, D.diff[j])
-    S.rows[v, r] = j
-    return _solve(D, S, v, r + 1, need)
+            set_upper(t, r, i, 0.0)
+    append_row(t, n, r, D.diff[j])
+    t.rows[r] = j
+    return dual_simplex(t, D, r + 1, need)
 
 
 @jit
@@ -114,7 +96,7 @@ def _accept(D: Data, G: Goal, kept: Any) -> bool:
             total += 1
     if total < G.state[1]:
         return False
-    count = above(D.scores, D.true, D.theta, D.diff, D.kills, D.size, kept, D.parts)
+    count = above(D, kept)
     if count < G.state[0]:
         return False
     for i in range(kept.shape[0]):
@@ -137,23 +119,24 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
     goal = G.state[0]
     stop = G.state[4] + G.state[7]
     top = v
-    chosen = np.empty(S.T.shape[0], np.int64)
+    chosen = np.empty(S.tableau.T.shape[0], np.int64)
     chosen[v] = -2
     while top >= v:
         if G.state[4] > stop:
             G.state[6] = max(G.state[6], np.int64(1))
             return
         if chosen[top] == -2:
+            t = _level(S, top)
             pick = -1
             worst = WHOLE
             for i in range(n):
-                f = min(S.x[top, i] - np.floor(S.x[top, i]), np.ceil(S.x[top, i]) - S.x[top, i])
+                f = min(t.x[i] - np.floor(t.x[i]), np.ceil(t.x[i]) - t.x[i])
                 if f > worst:
                     worst = f
                     pick = i
             if pick < 0:
                 for i in range(n):
-                    kept[i] = S.x[top, i] > 0.5
+                    kept[i] = t.x[i] > 0.5
                 if _accept(D, G, kept):
                     if G.budget:
                         return
@@ -161,8 +144,8 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
                     continue
                 near = np.inf
                 for i in range(n):
-                    if S.low[top, i] != S.high[top, i] and abs(S.cost[top, i]) < near:
-                        near = abs(S.cost[top, i])
+                    if t.low[i] != t.high[i] and abs(t.cost[i]) < near:
+                        near = abs(t.cost[i])
                         pick = i
                 if pick < 0:
                     top -= 1
@@ -176,14 +159,14 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
         else:
             top -= 1
             continue
-        if top + 1 >= S.T.shape[0]:
+        if top + 1 >= S.tableau.T.shape[0]:
             G.state[6] = 2
             continue
         _copy(S, top, top + 1, r)
-        b = top + 1
-        set_upper(S.T[b], S.basis[b], S.basic[b], S.x[b], S.low[b], S.high[b], r, pick, value)
+        below = _level(S, top + 1)
+        set_upper(below, r, pick, value)
         G.state[4] += 1
-        if _solve(D, S, top + 1, r, G.state[1]) >= G.state[1] and G.state[0] == goal:
+        if dual_simplex(below, D, r, G.state[1]) >= G.state[1] and G.state[0] == goal:
             top += 1
             chosen[top] = -2
 
@@ -205,11 +188,12 @@ def _sort(cand: Any, bound: Any, count: int) -> None:
 @jit
 def start(D: Data, G: Goal, S: Stack, reach: NDArray[Any]) -> None:
     """Open the root: candidates are the locations that alone let enough photos stay (`reach` = K_j of P3)."""
+    root = _level(S, 0)
     n = D.diff.shape[1]
     for i in range(n):
-        S.low[0, i] = 1.0 if D.keep[i] else 0.0
-        S.high[0, i] = 1.0
-    clear(S.x[0], S.cost[0], S.basic[0], S.low[0], S.high[0], n)
+        root.low[i] = 1.0 if D.keep[i] else 0.0
+        root.high[i] = 1.0
+    clear(root, n)
     count = 0
     for j in range(D.diff.shape[0]):
         if reach[j] >= G.state[1] and reach[j] >= 0:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt_photo_censor.lagrange import jit
-from privopt_photo_censor.search import KEPT, SOLVED, Data, Goal, _accept
+from privopt_photo_censor.lagrange import Data, jit
+from privopt_photo_censor.search import KEPT, SOLVED, Goal, _accept
 
 __all__ = ["Walk", "gains", "open_most", "open_walk", "walk"]
 
