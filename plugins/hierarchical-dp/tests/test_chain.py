@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt_hierarchical_dp.chain import fit_counts, fit_cumulative, weighted_objective
+from hierarchical_dp_paper.tables import weighted_objective
+from privopt_hierarchical_dp.chain import fit_counts, fit_cumulative
 from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Tree, add_up

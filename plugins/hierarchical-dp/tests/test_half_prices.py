@@ -5,8 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hierarchical_dp_paper.tables import merge_by_optimisation, tree_tables
 from privopt_hierarchical_dp.half_prices import integer_weights, objective, project_counts, relax_counts
-from privopt_hierarchical_dp.tables import merge_by_optimisation, tree_tables
+from privopt_hierarchical_dp.kit import least_objective
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -28,6 +29,9 @@ def test_model_1_equals_the_cost_tables_on_500_random_trees(random_tree):
         merge = {"merge": merge_by_optimisation} if case % 50 == 0 and tree.regions < 20 else {}
         reference = tree_tables(tree, noisy, total=total, weights=weights.tolist(), **merge)
         assert objective(found, noisy, weights) == objective(reference, noisy, weights)
+        if case % 10 == 0:
+            plain = tree_tables(tree, noisy, total=total)
+            assert least_objective(tree, noisy, total) == objective(plain, noisy)
 
 
 def test_model_1_against_brute_force(random_tree, compositions):

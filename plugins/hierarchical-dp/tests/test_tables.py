@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt_hierarchical_dp.tables import (
+from hierarchical_dp_paper.tables import (
     Table,
     chain_tables,
     leaf_table,

@@ -48,16 +48,12 @@ class Assignment:
 
 
 def optimal_assignment(metric: Metric, cost: Floats, rank: Ints) -> Assignment:
-    """Return h(v) = argmin_u cost_u + d(u, v): Algorithm 1's connection, optimal whatever the counts are.
+    """h(v) = argmin_u cost_u + d(u, v): Algorithm 1's connection, optimal whatever the counts are.
 
-    Parameters
-    ----------
-    metric
-        The n locations.
-    cost
-        (n,) facility cost for one client, >= 0.
-    rank
-        (n,) the order of the ids: ties go to the least.
+    Args:
+        metric: the n locations.
+        cost: (n,) facility cost for one client, >= 0.
+        rank: (n,) the order of the ids: ties go to the least.
     """
     return Assignment.of(metric.cheapest(np.arange(metric.size), cost, rank))
 
@@ -73,12 +69,9 @@ def reconnect(metric: Metric, cost: Floats, rank: Ints, base: Assignment, delta:
 
     Edges are read with a relative slack of 1e-12, so that in doubles, too, no two balls share a location.
 
-    Parameters
-    ----------
-    base
-        The optimal assignment of the same metric, cost and rank.
-    delta
-        Reconnection radius, >= 0, in the metric's unit.
+    Args:
+        base: the optimal assignment of the same metric, cost and rank.
+        delta: reconnection radius, >= 0, in the metric's unit.
     """
     order = base.opened[np.lexsort((rank[base.opened], cost[base.opened]))]
     kept = metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK))
@@ -88,7 +81,7 @@ def reconnect(metric: Metric, cost: Floats, rank: Ints, base: Assignment, delta:
 
 
 def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return (m,) the sum of the counts over each facility's locations: exact for integers, correctly rounded else.
+    """(m,) the sum of the counts over each facility's locations: exact for integers, correctly rounded else.
 
     Counts may be negative (noisy). The order of the locations does not matter.
     """
@@ -103,6 +96,6 @@ def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
-    """Return sum_v counts_v d(v, h(v)), correctly rounded from the products."""
+    """sum_v counts_v d(v, h(v)), correctly rounded from the products."""
     distances = metric.between(np.arange(metric.size), assignment.facility)
     return math.fsum(counts * distances)

@@ -39,7 +39,7 @@ SLACK = 1e-9
 
 
 def grid(extent: float) -> tuple[float, ...]:
-    """Return the public grid of radii: 0, and extent / 2^(j/3) for j = 0 .. 23, ascending.
+    """The public grid of radii: 0, and extent / 2^(j/3) for j = 0 .. 23, ascending.
 
     ``extent`` is half the diameter of the locations' bounding box (half the largest distance of a matrix): there one
     facility is left.
@@ -74,7 +74,7 @@ def candidates(
     alpha: float,
     go_on: GoOn | None = None,
 ) -> list[Candidate]:
-    """Return each radius with its two costs; radii that change nothing are left out.
+    """Each radius with its two costs; radii that change nothing are left out.
 
     ``go_on(phase, round)`` is asked before each radius but the first; where it says no, the radii so far are returned.
     """
@@ -93,7 +93,7 @@ def candidates(
 
 
 def cheapest_at(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """Return the candidate that is cheapest where every location has ``mean_clients`` (public knowledge)."""
+    """The candidate that is cheapest where every location has ``mean_clients`` (public knowledge)."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
@@ -114,12 +114,12 @@ class Policy:
     bound: float
 
     def choose(self, total: float) -> Candidate:
-        """Return the radius for a noisy total."""
+        """The radius for a noisy total."""
         return self.choices[int(np.searchsorted(self.thresholds, total, side="right"))]
 
 
 def _envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], list[float]]:
-    """Return the candidates on the lower envelope over totals from 0 on, and where each takes over."""
+    """The candidates on the lower envelope over totals from 0 on, and where each takes over."""
     now = min(choices, key=lambda c: (c.offset, c.slope))
     kept = [now]
     thresholds: list[float] = []
@@ -135,7 +135,7 @@ def _envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], li
 
 
 def _spaced(choices: Sequence[Candidate], n: int, least: float) -> tuple[list[Candidate], list[float]]:
-    """Return the envelope thinned until each radius holds over at least ``least``: the total tells no finer."""
+    """The envelope thinned until each radius holds over at least ``least``: the total tells no finer."""
     choices = list(choices)
     while True:
         kept, thresholds = _envelope(choices, n)
@@ -146,7 +146,7 @@ def _spaced(choices: Sequence[Candidate], n: int, least: float) -> tuple[list[Ca
 
 
 def _layers(k: int, t: float, h: float, epsilon: float, noise: Noise) -> Floats:
-    """Return P(t + l h < S <= t + (l + 1) h), l = 0, 1, ...; the last layer is open above. Sums to P(S > t)."""
+    """P(t + l h < S <= t + (l + 1) h), l = 0, 1, ...; the last layer is open above. Sums to P(S > t)."""
     beyond = chernoff_quantile(k, 1e-9, epsilon, noise)
     above = np.maximum(tails(k, t + h * np.arange(max(1, math.ceil((beyond - t) / h))), epsilon, noise, 1e-11), 0.0)
     above = np.minimum.accumulate(above + 1e-11)
@@ -175,14 +175,10 @@ def failure_bound(
 ) -> float:
     """Bound the probability that a facility of the radius chosen overflows, whatever the true counts are.
 
-    Parameters
-    ----------
-    choices, thresholds
-        As in `Policy`.
-    added
-        The margins of each choice's facilities.
-    rule
-        For n, epsilon and the noise.
+    Args:
+        choices, thresholds: as in `Policy`.
+        added: the margins of each choice's facilities.
+        rule: for n, epsilon and the noise.
     """
     n, epsilon, noise = rule.n, rule.epsilon, rule.noise
     sigma = math.sqrt(2.0 * n) / epsilon
@@ -214,7 +210,7 @@ def failure_bound(
 
 
 def policy(choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: float) -> Policy:
-    """Return the public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
+    """The public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
 
     Cost: about a millisecond for each size of a facility that occurs, a few times.
     """

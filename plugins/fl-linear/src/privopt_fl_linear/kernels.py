@@ -44,7 +44,7 @@ def compiled(function: Function) -> Function:
 
 @compiled
 def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int) -> float:
-    """Return the distance of one pair: Euclidean, or haversine in km."""
+    """The distance of one pair: Euclidean, or haversine in km."""
     if sphere:
         north = math.sin((exact_a[a, 0] - exact_b[b, 0]) / 2.0)
         east = math.sin((exact_a[a, 1] - exact_b[b, 1]) / 2.0)
@@ -57,7 +57,7 @@ def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int
 
 @compiled
 def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
-    """Return a lower bound on the distance between a point and everything in a node's box."""
+    """A lower bound on the distance between a point and everything in a node's box."""
     total = 0.0
     for axis in range(boxed.shape[1]):
         gap = max(low[node, axis] - boxed[b, axis], boxed[b, axis] - high[node, axis], 0.0)
@@ -76,7 +76,7 @@ def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floa
 
 @compiled
 def box_reach(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
-    """Return an upper bound on the distance between a point and everything in a node's box."""
+    """An upper bound on the distance between a point and everything in a node's box."""
     total = 0.0
     for axis in range(boxed.shape[1]):
         gap = max(high[node, axis] - boxed[b, axis], boxed[b, axis] - low[node, axis])
@@ -155,7 +155,7 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
 
 @compiled
 def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints) -> Ints:
-    """Return for each query the point of the tree with the least cost + distance; ties go to the least rank.
+    """For each query the point of the tree with the least cost + distance; ties go to the least rank.
 
     ``order`` is the order in which the queries are answered: neighbours should follow each other, since each search
     starts from its predecessor's answer. Returns indices of the points as they were given to `build`.
@@ -199,7 +199,7 @@ def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints
 
 @compiled
 def independent(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints, reach: float) -> Ints:
-    """Return greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
+    """Greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
 
     The tree must be over the same points. Each point is met by the few chosen ones around it only, so the cost is
     about linear in their number.
@@ -235,7 +235,7 @@ def independent(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: I
 
 @compiled
 def balls(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, centres: Ints, rank: Ints, radius: float) -> Ints:
-    """Return for each point of the tree the centre within ``radius`` of it, -1 where there is none.
+    """For each point of the tree the centre within ``radius`` of it, -1 where there is none.
 
     Should balls overlap (they do not where the centres are farther apart than twice the radius), the nearer centre
     wins, then the lower rank. ``centres`` are positions in ``boxed``, ``exact`` and ``rank``.
@@ -273,7 +273,7 @@ def balls(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, centres: Ints,
 
 @compiled
 def crowded(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, radius: float, wanted: float) -> Bools:
-    """Return for each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
+    """For each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
 
     A node whose box is no wider than the radius and that holds enough answers for all its points at once.
     """
@@ -314,7 +314,7 @@ def crowded(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, radius: floa
 
 @compiled
 def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
-    """Return the distances of the pairs (a[i], b[i])."""
+    """The distances of the pairs (a[i], b[i])."""
     out = np.empty(len(exact_a))
     for i in range(len(exact_a)):
         out[i] = pair_distance(sphere, exact_a, i, exact_b, i)
@@ -323,7 +323,7 @@ def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
 
 @compiled
 def triangle_excess(matrix: Floats, first: Ints, second: Ints, third: Ints) -> float:
-    """Return the largest d(a, c) - (d(a, b) + d(b, c)) over the triples given, at least 0."""
+    """The largest d(a, c) - (d(a, b) + d(b, c)) over the triples given, at least 0."""
     worst = 0.0
     for i in range(len(first)):
         a, b, c = first[i], second[i], third[i]

@@ -13,13 +13,13 @@ from privopt_fl_linear.quantiles import Noise
 if TYPE_CHECKING:
     from privopt.noise import NoiseRecord
 
-__all__ = ["noisy_count", "noisy_counts", "spent"]
+__all__ = ["noisy_counts", "spent"]
 
 LARGEST_TERM = 1 << 40
 
 
 def spent(epsilon: Fraction) -> Fraction:
-    """Return the budget that the noise is drawn for: epsilon, or a fraction just below it with smaller terms.
+    """The budget that the noise is drawn for: epsilon, or a fraction just below it with smaller terms.
 
     Public and a function of epsilon alone, so that both sides know the scale 1 / spent(epsilon).
 
@@ -38,34 +38,16 @@ def noisy_counts(
 ) -> tuple[Any, NoiseRecord]:
     """Add Laplace noise of scale 1 / epsilon to each count: every location's report at once.
 
-    Parameters
-    ----------
-    counts
-        (n,) whole numbers of clients.
-    epsilon
-        Budget of one client at one location, exact.
-    noise
-        ``"discrete"``: integers, discrete Laplace. ``"continuous"``: doubles, Laplace.
-    seed
-        For experiments only: what it draws is not private.
+    Args:
+        counts: (n,) whole numbers of clients.
+        epsilon: budget of one client at one location, exact.
+        noise: ``"discrete"``: integers, discrete Laplace. ``"continuous"``: doubles, Laplace.
+        seed: for experiments only: what it draws is not private.
 
-    Returns
-    -------
-    noisy : (n,) int64 or float64
-    record : how it was drawn and what it spends
+    Returns:
+        (n,) noisy counts, int64 or float64, and the record: how they were drawn and what they spend.
     """
     from privopt.noise import continuous_laplace, discrete_laplace
 
     draw = discrete_laplace if noise == "discrete" else continuous_laplace
     return draw(np.asarray(counts), spent(epsilon), seed=seed)
-
-
-def noisy_count(count: int, epsilon: Fraction, *, noise: Noise = "discrete") -> float:
-    """Return one location's report, as the location itself would draw it.
-
-    >>> isinstance(noisy_count(3, Fraction(1)), int)
-    True
-    """
-    noisy, _ = noisy_counts(np.array([count]), epsilon, noise=noise)
-    value: float = noisy[0].item()
-    return value

@@ -25,7 +25,7 @@ SIZE_PART = 0.01
 
 
 def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
-    """Return (2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
+    """(2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
 
     It rests on the moment generating function of Laplace(1/epsilon), which that of the discrete Laplace never exceeds
     ((cosh s - 1) / s^2 increases), so it holds for integer noise too.
@@ -34,7 +34,7 @@ def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
 
 
 def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "discrete") -> Floats:
-    """Return the (1 - beta) quantile of the sum of |L| Laplace(1/epsilon) draws of each facility, rounded up."""
+    """The (1 - beta) quantile of the sum of |L| Laplace(1/epsilon) draws of each facility, rounded up."""
     pairs, back = np.unique(np.column_stack([sizes, betas]), axis=0, return_inverse=True)
     quantiles = upper_quantiles(pairs[:, 0].astype(np.int64), pairs[:, 1], epsilon, noise)
     return np.asarray(quantiles[back.reshape(-1)], dtype=np.float64)
@@ -66,13 +66,13 @@ class MarginRule:
     split: Split = "size"
 
     def margins(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
-        """Return the margin of each facility, given |L_v| and f_v, for failure probability alpha in all."""
+        """The margin of each facility, given |L_v| and f_v, for failure probability alpha in all."""
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
         return exact_margin(sizes, self.shares(sizes, cost, alpha), self.epsilon, self.noise)
 
     def shares(self, sizes: Ints, cost: Floats, alpha: float) -> Floats:
-        """Return each facility's failure probability beta_v."""
+        """Each facility's failure probability beta_v."""
         by_size = sizes / self.n
         weight = cost * np.sqrt(sizes)
         total = float(weight.sum())
@@ -82,5 +82,5 @@ class MarginRule:
         return np.asarray(-np.expm1(shares * math.log1p(-alpha) * (1.0 - 1e-12)), dtype=np.float64)
 
     def of(self, assignment: Assignment, cost: Floats, alpha: float) -> Floats:
-        """Return the margins of an assignment's facilities; ``cost`` is (n,), over all locations."""
+        """The margins of an assignment's facilities; ``cost`` is (n,), over all locations."""
         return self.margins(assignment.sizes, cost[assignment.opened], alpha)

@@ -228,7 +228,7 @@ def _no_counts(problem: FLInstance, wanted: str) -> Fault:
 
 
 def _base(problem: FLInstance, context: SolveContext | None) -> tuple[Assignment, Location | None]:
-    """Return the connection that private methods start from: public, so that it cannot break the promise.
+    """The connection that private methods start from: public, so that it cannot break the promise.
 
     With opening costs it is the integer program's at the public mean count (one client where that is not given).
     """
@@ -300,7 +300,7 @@ def _serve(problem: FLInstance, noisy: Any, context: SolveContext) -> tuple[Plan
 
 
 def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
-    """Return what may be told: functions of the noisy counts and of public data."""
+    """What may be told: functions of the noisy counts and of public data."""
     site, n = problem.data.site, problem.data.site.size
     details: dict[str, Any] = {
         "locations": n,
@@ -337,7 +337,7 @@ def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[s
 
 
 def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Return what the owner may know: true cost, optimum, overflow, the bounds' values."""
+    """What the owner may know: true cost, optimum, overflow, the bounds' values."""
     site = problem.data.site
     counts = served(plan.assignment, clients)
     over = np.flatnonzero(counts > plan.capacities)

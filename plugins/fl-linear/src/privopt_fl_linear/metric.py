@@ -95,7 +95,7 @@ class _Treed:
         return kernels.build(boxed, exact, np.ascontiguousarray(cost[chosen]), np.ascontiguousarray(rank[chosen]))
 
     def _all(self) -> Any:
-        """Return the tree over all locations, without costs: kept, for balls and neighbours are asked for often."""
+        """The tree over all locations, without costs: kept, for balls and neighbours are asked for often."""
         if "all" not in self._trees:
             n = self.size
             self._trees["all"] = self._tree(np.arange(n), np.zeros(n), np.arange(n))

@@ -53,18 +53,13 @@ def facility_location_model(
     distances: Floats,
     opening_cost: Floats | None = None,
 ) -> Model:
-    """Return the model: minimise opening + capacity + connection costs.
+    """The model: minimise opening + capacity + connection costs.
 
-    Parameters
-    ----------
-    facility_cost
-        (F,) cost of one client's capacity.
-    clients
-        (C,) clients of each location, >= 0, known.
-    distances
-        (F, C) connection cost of one client; need be no metric.
-    opening_cost
-        (F,) cost of opening at all; left out: none.
+    Args:
+        facility_cost: (F,) cost of one client's capacity.
+        clients: (C,) clients of each location, >= 0, known.
+        distances: (F, C) connection cost of one client; need be no metric.
+        opening_cost: (F,) cost of opening at all; left out: none.
 
     >>> print(facility_location_model([1, 2], [3, 4], [[0, 5], [5, 0]]))  # doctest: +NORMALIZE_WHITESPACE
     facility-location: minimize sum(f[u]*k[u] for u in F) + sum(b[v]*d[u, v]*x[u, v] for u in F, v in V)
@@ -105,19 +100,13 @@ def solve_facility_location(
 ) -> Location:
     """Solve the model exactly; the answer is priced again from its own assignment.
 
-    Parameters
-    ----------
-    facility_cost, clients, distances, opening_cost
-        As in `facility_location_model`.
-    backend, options
-        As `privopt.dsl.Model.solve` takes them.
+    Args:
+        facility_cost, clients, distances, opening_cost: as in `facility_location_model`.
+        backend, options: as `privopt.dsl.Model.solve` takes them.
 
-    Raises
-    ------
-    InputError
-        More than `MOST_PAIRS` pairs of facility and location.
-    SolverError
-        The solver's objective is not that of its answer.
+    Raises:
+        InputError: more than `MOST_PAIRS` pairs of facility and location.
+        SolverError: the solver's objective is not that of its answer.
     """
     d = np.asarray(distances, dtype=np.float64)
     if d.size > MOST_PAIRS:

@@ -42,7 +42,7 @@ CACHE_LIMIT = 500_000
 
 @compiled
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
-    """Return ln E exp(s X), 0 < s < epsilon."""
+    """ln E exp(s X), 0 < s < epsilon."""
     if discrete:
         ratio = math.sinh(s / 2.0) / math.sinh(epsilon / 2.0)
         return -math.log1p(-ratio * ratio)
@@ -51,7 +51,7 @@ def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
 
 @compiled
 def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
-    """Return min over s of (ln(1/beta) + k ln M(s)) / s by golden section: each s gives a valid bound."""
+    """min over s of (ln(1/beta) + k ln M(s)) / s by golden section: each s gives a valid bound."""
     golden = 0.6180339887498949
     low, high = 0.0, epsilon
     log_beta = -math.log(beta)
@@ -71,7 +71,7 @@ def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
 
 @compiled
 def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> float:
-    """Return the least integer whose wrapped tail is at most beta less the allowances; -1 if too many terms."""
+    """The least integer whose wrapped tail is at most beta less the allowances; -1 if too many terms."""
     half = math.ceil(_chernoff(True, epsilon, k, beta * 1e-6))
     period = 2 * half + 1
     c = 1.0 / math.sinh(epsilon / 2.0) ** 2
@@ -101,7 +101,7 @@ def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> f
 
 @compiled
 def _sine_sum(weight: Any, terms: int, turn: float) -> float:
-    """Return sum_j weight[j - 1] sin(2 pi j turn), j = 1 .. terms.
+    """sum_j weight[j - 1] sin(2 pi j turn), j = 1 .. terms.
 
     Clenshaw's recurrence for few terms: its error grows with their square, to 1e-10 at most at 500.
     """
@@ -121,7 +121,7 @@ def _sine_sum(weight: Any, terms: int, turn: float) -> float:
 
 @compiled
 def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: float) -> Any:
-    """Return P(S > t) at many t of either sign, each within ``slack`` (>= 1e-11) of the truth."""
+    """P(S > t) at many t of either sign, each within ``slack`` (>= 1e-11) of the truth."""
     if discrete:
         epsilon = min(epsilon, 600.0)  # beyond, sinh leaves the doubles and so does every tail
     half = _chernoff(discrete, epsilon, k, slack * 0.25)
@@ -157,7 +157,7 @@ def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: f
 
 @compiled
 def _continuous_fourier(k: int, beta: float) -> float:
-    """Return the quantile of k unit Laplace draws from the wrapped tail, for k large enough that few terms matter."""
+    """The quantile of k unit Laplace draws from the wrapped tail, for k large enough that few terms matter."""
     period = 2.0 * _chernoff(False, 1.0, k, beta * 1e-6)
     terms = int(math.sqrt(math.expm1(46.0 / k)) * period / (2.0 * math.pi)) + 1
     weight = np.empty(terms)
@@ -180,7 +180,7 @@ def _continuous_fourier(k: int, beta: float) -> float:
 
 
 def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9) -> Any:
-    """Return P(sum of k draws > t) for an array of t, each within ``slack`` of the truth; k = 0 is a sum of 0."""
+    """P(sum of k draws > t) for an array of t, each within ``slack`` of the truth; k = 0 is a sum of 0."""
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
         return (points < 0).astype(np.float64)
@@ -196,7 +196,7 @@ def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9
 
 
 def _binomial_sum_tail(epsilon: float, k: int, t: int) -> float:
-    """Return P(A - B > t), A and B negative binomial; inflated by its relative error."""
+    """P(A - B > t), A and B negative binomial; inflated by its relative error."""
     from scipy import special
 
     p, q = math.exp(-epsilon), -math.expm1(-epsilon)
@@ -214,7 +214,7 @@ def _binomial_sum_terms(epsilon: float, k: int) -> int:
 
 
 def _race_tail(k: int, t: float, m: Any, lost: Any) -> float:
-    """Return P(S > t) for unit scale; ``lost[m]`` = P(Binomial(2k - 1 - m, 1/2) >= k). Inflated by its error."""
+    """P(S > t) for unit scale; ``lost[m]`` = P(Binomial(2k - 1 - m, 1/2) >= k). Inflated by its error."""
     from scipy import special
 
     if t <= 0.0:
@@ -227,7 +227,7 @@ def _race_tail(k: int, t: float, m: Any, lost: Any) -> float:
 
 
 def _continuous_quantile(k: int, beta: float) -> float:
-    """Return the quantile at unit scale, by bisection to 1e-10 relative; the upper end is returned."""
+    """The quantile at unit scale, by bisection to 1e-10 relative; the upper end is returned."""
     if k > RACE_LIMIT and beta >= SMALL_BETA:
         return float(_continuous_fourier(k, beta))
     from scipy import special
@@ -246,7 +246,7 @@ def _continuous_quantile(k: int, beta: float) -> float:
 
 
 def _discrete_sum_quantile(epsilon: float, k: int, beta: float) -> float:
-    """Return the least integer whose tail holds, searched outwards from the continuous quantile."""
+    """The least integer whose tail holds, searched outwards from the continuous quantile."""
 
     def holds(t: int) -> bool:
         return t >= 0 and _binomial_sum_tail(epsilon, k, t) <= beta
@@ -287,7 +287,7 @@ def _discrete_quantile(epsilon: float, k: int, beta: float) -> float:
 
 
 def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
-    """Return a rigorous upper bound on the quantile, an integer for discrete noise; cheap at every size."""
+    """A rigorous upper bound on the quantile, an integer for discrete noise; cheap at every size."""
     if noise == "discrete":
         epsilon = min(epsilon, LARGE_EPSILON)
     bound = _chernoff(noise == "discrete", epsilon, k, beta)
@@ -295,18 +295,13 @@ def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discr
 
 
 def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
-    """Return t with P(sum of k Laplace(1/epsilon) draws > t) <= beta, the least one up to rounding upwards.
+    """t with P(sum of k Laplace(1/epsilon) draws > t) <= beta, the least one up to rounding upwards.
 
-    Parameters
-    ----------
-    k
-        Number of draws, >= 1.
-    beta
-        Probability, in (0, 1); at 1/2 and above t is 0.
-    epsilon
-        Rate of one draw, > 0.
-    noise
-        ``"discrete"`` (t is an integer) or ``"continuous"``.
+    Args:
+        k: number of draws, >= 1.
+        beta: probability, in (0, 1); at 1/2 and above t is 0.
+        epsilon: rate of one draw, > 0.
+        noise: ``"discrete"`` (t is an integer) or ``"continuous"``.
 
     >>> upper_quantile(1, 1e-4, 0.1)
     85.0
@@ -331,6 +326,6 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
 
 
 def upper_quantiles(sizes: Any, betas: Any, epsilon: float, noise: Noise = "discrete") -> Any:
-    """Return `upper_quantile` of each pair (size, beta); equal pairs are computed once and kept."""
+    """`upper_quantile` of each pair (size, beta); equal pairs are computed once and kept."""
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

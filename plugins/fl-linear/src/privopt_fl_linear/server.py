@@ -66,7 +66,7 @@ class Plan:
     policy: Policy | None = None
 
     def cost(self, site: Site, counts: NDArray[Any]) -> dict[str, float]:
-        """Return the capacity cost, the connection cost at the counts given, opening costs and their sum."""
+        """The capacity cost, the connection cost at the counts given, opening costs and their sum."""
         opened = self.assignment.opened
         parts = {
             "capacity": math.fsum(self.capacities * site.cost[opened]),
@@ -78,7 +78,7 @@ class Plan:
 
 
 def capacities(counts: Floats, added: Floats) -> Floats:
-    """Return max(0, counts + margins), rounded up where the sum is no double."""
+    """max(0, counts + margins), rounded up where the sum is no double."""
     total = counts + added
     rounded = (total - counts) < added
     return np.asarray(np.maximum(0.0, np.where(rounded, np.nextafter(total, np.inf), total)), dtype=np.float64)
@@ -98,21 +98,14 @@ def serve(
 ) -> Plan:
     """Run Algorithm 2 (``laplace``) or 3 (``reconnection``) from the noisy counts on.
 
-    Parameters
-    ----------
-    noisy
-        (n,) counts with Laplace(1/epsilon) noise, independent by location; may be negative.
-    rule
-        How margins are made.
-    alpha
-        Failure probability promised: with 1 - alpha every capacity covers the true counts.
-    delta
-        Reconnection radius; ``"auto"`` takes the cheapest of a public grid, by ``mean_clients`` where it is public
-        knowledge, else by the total of the noisy counts (see `delta`).
-    base
-        The connection to start from; by default Algorithm 1's. It must be public.
-    go_on
-        Asked before each radius of the grid; where it says no, ``auto`` chooses among those so far.
+    Args:
+        noisy: (n,) counts with Laplace(1/epsilon) noise, independent by location; may be negative.
+        rule: how margins are made.
+        alpha: failure probability promised: with 1 - alpha every capacity covers the true counts.
+        delta: reconnection radius; ``"auto"`` takes the cheapest of a public grid, by ``mean_clients`` where it is
+            public knowledge, else by the total of the noisy counts (see `delta`).
+        base: the connection to start from; by default Algorithm 1's. It must be public.
+        go_on: asked before each radius of the grid; where it says no, ``auto`` chooses among those so far.
     """
     base = base or optimal_assignment(site.metric, site.cost, site.rank)
     chosen, radius, level, rules = base, 0.0, alpha, None

@@ -40,16 +40,12 @@ EVERYWHERE = "every location has at least one client"
 def bounds(
     *, method: str, n: int, epsilon: float, alpha: float, delta: float, assignment: Assignment
 ) -> dict[str, Any]:
-    """Return the coefficients of every bound that applies to the method, each with its hypothesis.
+    """The coefficients of every bound that applies to the method, each with its hypothesis.
 
-    Parameters
-    ----------
-    method
-        ``"laplace"`` or ``"reconnection"``.
-    n, epsilon, alpha, delta
-        Public parameters; delta = 0 for ``"laplace"``.
-    assignment
-        The connection used.
+    Args:
+        method: ``"laplace"`` or ``"reconnection"``.
+        n, epsilon, alpha, delta: public parameters; delta = 0 for ``"laplace"``.
+        assignment: the connection used.
     """
     m = 2.0 / epsilon * math.log(2.0 * n / alpha)
     g = math.sqrt(float(assignment.sizes.min()))
@@ -95,7 +91,7 @@ def _bound(factor: float, additive: float, per_client: float, hypothesis: str, g
 
 
 def assumption_5(metric: Metric, delta: float) -> dict[str, Any]:
-    """Return where |B(v, delta)| >= ln(n)^2 (assumption (5) with gamma = 1) fails, as a share of the locations."""
+    """Where |B(v, delta)| >= ln(n)^2 (assumption (5) with gamma = 1) fails, as a share of the locations."""
     wanted = math.log(metric.size) ** 2
     enough = metric.crowded(delta, wanted)
     return {"delta": delta, "gamma": 1.0, "wanted": wanted, "share_failing": 1.0 - float(np.mean(enough))}
@@ -104,18 +100,13 @@ def assumption_5(metric: Metric, delta: float) -> dict[str, Any]:
 def values(
     found: dict[str, Any], *, counts: NDArray[Any], cost: Floats, optimum: float, assignment: Assignment, served: Floats
 ) -> dict[str, Any]:
-    """Return nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
+    """nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
 
-    Parameters
-    ----------
-    found
-        From `bounds`.
-    counts
-        (n,) true counts.
-    optimum
-        Cost of Algorithm 1 at them.
-    served
-        (m,) true counts of each facility, N_v.
+    Args:
+        found: from `bounds`.
+        counts: (n,) true counts.
+        optimum: cost of Algorithm 1 at them.
+        served: (m,) true counts of each facility, N_v.
     """
     n = len(counts)
     mean = float(np.mean(counts))

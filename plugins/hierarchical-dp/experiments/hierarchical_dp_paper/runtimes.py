@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from hierarchical_dp_paper.generate import Census, taxi
+from hierarchical_dp_paper.tables import merge_by_optimisation, paper_domain, table_merge, tree_tables
 from hierarchical_dp_paper.trials import run_methods, task_of
 from privopt.errors import StoppedError
 from privopt_hierarchical_dp import qip
 from privopt_hierarchical_dp.fitting import fit
-from privopt_hierarchical_dp.tables import merge_by_optimisation, paper_domain, table_merge, tree_tables
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["METHODS", "seconds_within"]

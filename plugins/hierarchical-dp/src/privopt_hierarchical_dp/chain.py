@@ -17,19 +17,10 @@ from privopt_hierarchical_dp.qip import MOST_NODES, Fit, solve_exactly
 from privopt_hierarchical_dp.rounding import deal_down
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["Fit", "fit_counts", "fit_cumulative", "weighted_objective"]
+__all__ = ["Fit", "fit_counts", "fit_cumulative"]
 
 FARTHEST = 1 << 24
 """Distance of a noisy value from a count up to which integer programs are asked."""
-
-
-def weighted_objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Sequence[Floats]) -> float:
-    """Sum over levels, regions and sizes of w_l(s) (value - noisy)^2, in doubles."""
-    total = 0.0
-    for value, target, weight in zip(values, noisy, weights, strict=True):
-        difference = (np.asarray(value) - np.asarray(target)).astype(np.float64)
-        total += float(np.sum(weight * np.einsum("rs,rs->s", difference, difference)))
-    return total
 
 
 def _round_root(course: Floats, total: int) -> Ints:

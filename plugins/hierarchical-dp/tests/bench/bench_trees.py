@@ -6,7 +6,8 @@ import itertools
 
 import numpy as np
 
-from privopt_hierarchical_dp.chain import fit_cumulative, weighted_objective
+from hierarchical_dp_paper.tables import weighted_objective
+from privopt_hierarchical_dp.chain import fit_cumulative
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

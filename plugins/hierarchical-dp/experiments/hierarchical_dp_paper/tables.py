@@ -15,7 +15,7 @@ from math import ceil, inf
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "paper_domain",
     "table_merge",
     "tree_tables",
+    "weighted_objective",
 ]
 
 
@@ -213,3 +214,12 @@ def chain_tables(noisy: Sequence[int], equal_next: Sequence[bool], *, total: int
             costs = tables[index].costs[: ceiling + 1]
             values.append(costs.index(min(costs)))
     return tables, values[::-1]
+
+
+def weighted_objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Sequence[Floats]) -> float:
+    """Sum over levels, regions and sizes of w_l(s) (value - noisy)^2, in doubles."""
+    total = 0.0
+    for value, target, weight in zip(values, noisy, weights, strict=True):
+        difference = (np.asarray(value) - np.asarray(target)).astype(np.float64)
+        total += float(np.sum(weight * np.einsum("rs,rs->s", difference, difference)))
+    return total
