@@ -18,6 +18,7 @@ from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.column_generation import solve_column_generation
 from privopt.metric.optimal.instance import dual_bound
 from privopt.metric.optimal.paths import make_graph
+from privopt.metric.optimal.rays import Mixture
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.star import kernel_of, make_star
 from privopt.metric.optimal.symmetry import Symmetry
@@ -183,6 +184,23 @@ def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least(ma
         return decompose(small, Decomposition(), make_context())
 
     assert solve_by_component(instance, part).status == "optimal"
+
+
+def test_where_the_star_is_no_mechanism_the_interior_point_begins_at_once(make_context, monkeypatch):
+    def mixed(*_arguments):
+        raise AssertionError("rays were mixed")
+
+    monkeypatch.setattr(Mixture, "solve", mixed)
+    found = decompose(gaussian(60).instance(0.5), Decomposition(), make_context(gap=1e-4))
+    assert found.status == "optimal"
+    assert max(part["interior_point_iterations"] for part in found.details["parts"]) > 0
+
+
+def test_a_mixture_ends_after_its_pivots(make_grid):
+    instance = make_grid(3, 4, 0.5, seed=1)
+    rays = np.exp(np.random.default_rng(0).normal(size=(40, 12)))
+    with pytest.raises(StoppedError):
+        Mixture(instance, Symmetry.trivial(instance), rays, pivots=1).solve(None)
 
 
 def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeypatch):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
-from privopt.backends import Outcome, get
+from privopt.backends import Outcome, Session, get
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
 from privopt.metric.optimal.instance import Instance
@@ -37,33 +37,45 @@ class Mixture:
     Attributes:
         instance: with one output for each orbit of outputs.
         rays: (R, N), each with a largest entry of one.
+        pivots: that one mixture may take.
         solves: how often the mixture was solved.
     """
 
-    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
-        self.instance, self.symmetry = instance, symmetry
+    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats, *, pivots: int = 2_000_000_000) -> None:
+        self.instance, self.symmetry, self.pivots = instance, symmetry, pivots
         self.rays = np.zeros((0, instance.records))
         self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.costs: Floats = np.zeros(0)
         self.solves = 0
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
         self._known: set[bytes] = set()
-        rows, costs = self._fresh(rays)
-        n = len(symmetry.size)
-        form = StandardForm(
-            c=costs * self._scale,
-            A=rows.T,
-            row_lower=np.ones(n),
-            row_upper=np.ones(n),
-            col_lower=np.zeros(len(costs)),
-            col_upper=np.full(len(costs), np.inf),
-            integrality=np.zeros(len(costs), dtype=np.uint8),
-        )
-        primal = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
-        self._session = get("highs").session(form, options=primal)
+        self._session: Session | None = None
+        self._fresh(rays)
+
+    def _begun(self) -> Session:
+        """The LP, made when it is first asked for: what needs no mixture does not pay for one."""
+        if self._session is None:
+            n, count = len(self.symmetry.size), len(self.rays)
+            form = StandardForm(
+                c=self.costs * self._scale,
+                A=self._entries(self.rays).T,
+                row_lower=np.ones(n),
+                row_upper=np.ones(n),
+                col_lower=np.zeros(count),
+                col_upper=np.full(count, np.inf),
+                integrality=np.zeros(count, dtype=np.uint8),
+            )
+            options = {
+                "presolve": "off",
+                "solver": "simplex",
+                "simplex_strategy": 4,
+                "simplex_iteration_limit": self.pivots,
+            }
+            self._session = get("highs").session(form, options=options)
+        return self._session
 
     def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Take the rays not seen before; their entries in the master and their costs."""
+        """Take the rays not seen before; they and their costs."""
         rays = rays / rays.max(axis=1, keepdims=True)
         kept = []
         for number, ray in enumerate(rays):
@@ -78,8 +90,12 @@ class Mixture:
         self.rays = np.concatenate([self.rays, rays])
         self.serves = np.concatenate([self.serves, serves])
         self.costs = np.concatenate([self.costs, costs])
+        return rays, costs
+
+    def _entries(self, rays: Floats) -> Floats:
+        """What rays add to each row of the LP."""
         rows = self._rows(rays)
-        return np.where(rows < SMALLEST, 0.0, rows), costs
+        return np.where(rows < SMALLEST, 0.0, rows)
 
     def _rows(self, rays: Floats) -> Floats:
         """What rays add to each row of the master: their means over the orbits of records."""
@@ -93,9 +109,10 @@ class Mixture:
         """Add rays (R, N); how many were new."""
         from scipy import sparse
 
-        rows, costs = self._fresh(rays)
-        if len(costs):
-            self._session.add_columns(costs * self._scale, 0.0, np.inf, sparse.csc_matrix(rows.T))
+        fresh, costs = self._fresh(rays)
+        if len(costs) and self._session is not None:
+            columns = sparse.csc_matrix(self._entries(fresh).T)
+            self._session.add_columns(costs * self._scale, 0.0, np.inf, columns)
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
@@ -114,13 +131,13 @@ class Mixture:
             of the records.
 
         Raises:
-            StoppedError: the limit came first.
+            StoppedError: the limit came first, of time or of pivots.
             SolverError: the LP was not solved.
         """
-        answer = self._session.solve(time_limit=limit)
+        answer = self._begun().solve(time_limit=limit)
         self.solves += 1
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
-            raise StoppedError("the time limit came before the rays were mixed")
+            raise StoppedError("the limit came before the rays were mixed")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
@@ -141,11 +158,12 @@ class Mixture:
         if len(self.rays) <= 2 * limit:
             return
         reduced = self.costs - self.rays @ prices
-        basis = self._session.basis
+        session = self._begun()
+        basis = session.basis
         if basis is not None:
             reduced[basis.columns == 1] = -np.inf
         gone = np.argsort(reduced)[limit:]
-        self._session.delete_columns(gone)
+        session.delete_columns(gone)
         kept = np.ones(len(self.rays), dtype=bool)
         kept[gone] = False
         self.rays, self.serves, self.costs = self.rays[kept], self.serves[kept], self.costs[kept]

@@ -32,6 +32,9 @@ PIVOTS: Final = 2_000
 PROBING: Final = 50
 """An output is priced by so many pivots at most, fewer at first; its ray and its bound hold in any case."""
 
+MIXING: Final = 20
+"""Pivots of one mixture, at most, in multiples of the records: where they do not do, the rays mix badly."""
+
 
 @define(eq=False)
 class Lagrangian:
@@ -44,6 +47,7 @@ class Lagrangian:
         steps: pricings so far.
         pivots: at most, for each output of a pricing.
         given: the proof of the bound where it is not the trees'.
+        starred: whether the star is a mechanism here. Where it is not, its rays are far from the optimum's.
         deadline: of ``time.monotonic``, or None. A step that it comes into brings nothing, and the best so far stands.
     """
 
@@ -62,6 +66,7 @@ class Lagrangian:
     steps: int = 0
     pivots: int = PROBING
     given: Multipliers | None = None
+    starred: bool = False
     deadline: float | None = None
 
     @classmethod
@@ -76,7 +81,7 @@ class Lagrangian:
         constant[:, int(instance.cost.sum(axis=0).argmin())] = 1.0
         flat = np.ones((1, instance.records))
         y, z, rays = np.zeros(instance.records), constant, flat
-        anchors = instance.cost.argmin(axis=0)
+        anchors, starred = instance.cost.argmin(axis=0), False
         if star:
             kernel = kernel_of(graph, symmetry)
             half = np.sqrt(kernel)  # its columns, once rows sum to one, are the exponential mechanism: it always mixes
@@ -84,8 +89,8 @@ class Lagrangian:
             anchors = (kernel @ instance.cost).argmin(axis=0)
             try:
                 made = make_star(instance, symmetry)
-                y, anchors = made.prices, made.anchors
-                if made.feasible and instance.loss(made.mechanism(instance.outputs)) < instance.loss(z):
+                y, anchors, starred = made.prices, made.anchors, made.feasible
+                if starred and instance.loss(made.mechanism(instance.outputs)) < instance.loss(z):
                     z = made.mechanism(instance.outputs)
             except SolverError:
                 y = np.zeros(instance.records)
@@ -94,12 +99,13 @@ class Lagrangian:
             instance=instance,
             graph=graph,
             symmetry=symmetry,
-            mixture=Mixture(instance, symmetry, rays),
+            mixture=Mixture(instance, symmetry, rays, pivots=MIXING * instance.records),
             trees=trees,
             best_trees=trees,
             y=y,
             z=z,
             upper=instance.loss(z),
+            starred=starred,
         )
         if star:
             begun.price(instance.cost.min(axis=1))  # takes no pivot, so however late it is
@@ -130,7 +136,7 @@ class Lagrangian:
         """Mix the rays, price between the best prices and the mixture's. Whether anything moved.
 
         Raises:
-            StoppedError: the deadline came first; what moved before it stands.
+            StoppedError: the deadline or the mixture's limit came first; what moved before it stands.
         """
         left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
         z, cost, prices = self.mixture.solve(left)
