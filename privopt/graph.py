@@ -1,4 +1,4 @@
-"""Graphs of pairs: sparse matrices of them, neighbour lists, components."""
+"""Graphs of pairs: the shortest of parallel ones, sparse matrices of them, neighbour lists, components."""
 
 from __future__ import annotations
 
@@ -7,37 +7,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 
-__all__ = ["components", "edge_matrix", "neighbours", "ranked"]
+__all__ = ["components", "edge_matrix", "neighbours", "ranked", "shortest_rows"]
 
 
-LEAST = 5e-324
-"""In place of a length of 0, which some of SciPy's searches take for no edge."""
+def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
+    """Rows of edges (E, 2) between two different nodes, of parallel ones the shortest, the first among equals.
+
+    Edges that run the other way are not parallel. Rows come in the order of tails, then heads.
+    """
+    order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
+    tails, heads = ends[order].T
+    chosen = tails != heads
+    chosen[1:] &= (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
+    rows: Ints = order[chosen]
+    return rows
 
 
 def edge_matrix(n: int, pairs: Ints, lengths: Any = 1.0, *, both: bool = False) -> Any:
-    """SciPy CSR matrix (n, n) of edges; of parallel ones the shortest counts.
+    """SciPy CSR matrix (n, n) of edges between different nodes; of parallel ones the shortest counts.
 
     Args:
         n: nodes.
         pairs: (E, 2) tails and heads.
-        lengths: (E,) or one for all, at least 0; kept as edges where 0.
+        lengths: (E,) or one for all, at least 0; an edge of length 0 is an entry of value 0.
         both: edges run both ways.
     """
     from scipy.sparse import csr_array
 
-    pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    tails, heads = pairs.T
-    weights = np.maximum(np.broadcast_to(np.asarray(lengths, dtype=np.float64), tails.shape), LEAST)
+    edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    weights = np.broadcast_to(np.asarray(lengths, dtype=np.float64), len(edges))
     if both:
-        tails, heads, weights = np.concatenate([tails, heads]), np.concatenate([heads, tails]), np.tile(weights, 2)
-    order = np.lexsort((weights, heads, tails))
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = (np.diff(tails[order]) != 0) | (np.diff(heads[order]) != 0)
-    kept = order[fresh]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(tails[kept], minlength=n))])
-    return csr_array((weights[kept], heads[kept], starts), shape=(n, n))
+        edges, weights = np.concatenate([edges, edges[:, ::-1]]), np.tile(weights, 2)
+    kept = shortest_rows(edges, weights)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(edges[kept, 0], minlength=n))])
+    return csr_array((weights[kept], edges[kept, 1], starts), shape=(n, n))
 
 
 def neighbours(n: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:

@@ -32,7 +32,7 @@ from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
 from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
 from privopt.execution import Executor
-from privopt.graph import components, edge_matrix, ranked
+from privopt.graph import components, edge_matrix, ranked, shortest_rows
 
 __all__ = ["Repaired", "repair"]
 
@@ -233,14 +233,9 @@ def _quotient(
         cost = np.zeros_like(rows)
         np.add.at(cost, label, loss)
     ends = np.sort(label[pairs], axis=1)
-    apart = ends[:, 0] != ends[:, 1]
-    ends, lengths = ends[apart], exponents[apart]
-    order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
-    ends, lengths = ends[order], lengths[order]
-    fresh = np.ones(len(ends), dtype=bool)
-    fresh[1:] = (ends[1:] != ends[:-1]).any(axis=1)
-    first, second = (np.ascontiguousarray(ends[fresh, side]) for side in (0, 1))
-    return rows, graph_of(first, second, lengths[fresh], classes), cost
+    kept = shortest_rows(ends, exponents)
+    first, second = (np.ascontiguousarray(ends[kept, side]) for side in (0, 1))
+    return rows, graph_of(first, second, exponents[kept], classes), cost
 
 
 def _drift(sums: Floats, graph: Graph) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
-from privopt.graph import components, neighbours
+from privopt.graph import components, neighbours, shortest_rows
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.space.pairs import reduce_pairs
 
@@ -121,26 +121,22 @@ def merge_records(instance: Instance) -> Merged | None:
     groups = int(label.max()) + 1
     cost = np.zeros((groups, instance.outputs))
     np.add.at(cost, label, instance.cost)
-    a, b = label[instance.pairs[:, 0]], label[instance.pairs[:, 1]]
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    across = np.flatnonzero(low != high)
-    key = low[across] * groups + high[across]
-    order = np.lexsort((instance.distances[across], key))
-    unique, first = np.unique(key[order], return_index=True)
-    pair = np.where(low == high, INSIDE, SKIPPED)
-    chosen = across[order][first]  # only the shortest pair between two groups matters
-    pair[chosen] = np.arange(len(unique))
+    before = label[instance.pairs]
+    ends = np.sort(before, axis=1)
+    chosen = shortest_rows(ends, instance.distances)  # only the shortest pair between two groups matters
+    pair = np.where(ends[:, 0] == ends[:, 1], INSIDE, SKIPPED)
+    pair[chosen] = np.arange(len(chosen))
     coordinates = None
     if instance.coordinates is not None:
         coordinates = instance.coordinates[np.unique(label, return_index=True)[1]]
     small = Instance(
         cost=cost,
-        pairs=np.stack([unique // groups, unique % groups], axis=1),
+        pairs=ends[chosen],
         distances=instance.distances[chosen],
         epsilon=instance.epsilon,
         coordinates=coordinates,
     )
-    return Merged(original=instance, instance=small, group=label, pair=pair, flipped=a > b)
+    return Merged(original=instance, instance=small, group=label, pair=pair, flipped=before[:, 0] > before[:, 1])
 
 
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.graph import components, edge_matrix
+from privopt.graph import components, edge_matrix, shortest_rows
 from privopt.metric.space.geometry import Metric
 
 __all__ = ["check_neighbours", "consistent", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
@@ -244,11 +244,8 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
     """Of the pairs between two clusters the shortest (first row among equals), rows and end clusters."""
     ends = np.sort(joined, axis=1)
-    rows = np.flatnonzero((ends[:, 0] != ends[:, 1]) & np.isfinite(distances))
-    order = rows[np.lexsort((rows, distances[rows], ends[rows, 1], ends[rows, 0]))]
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = (ends[order[1:]] != ends[order[:-1]]).any(axis=1)
-    chosen = np.sort(order[fresh])
+    finite = np.flatnonzero(np.isfinite(distances))
+    chosen = np.sort(finite[shortest_rows(ends[finite], distances[finite])])
     return chosen, ends[chosen]
 
 

@@ -18,6 +18,7 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
+from privopt.graph import edge_matrix
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import Space, limited
 
@@ -82,7 +83,7 @@ class Roads:
         self.source = source
         self._number = number
         both = np.array(ends, dtype=np.int64).reshape(2, -1)
-        self._graph, self.exact, self.stretch = _graph(both[0], both[1], lengths, len(number), directed)
+        self._graph, self.exact, self.stretch = _graph(both.T, lengths, len(number), directed)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -284,23 +285,9 @@ class RoadMetric(Metric):
         return result
 
 
-def _graph(tails: Ints, heads: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
+def _graph(ends: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
     """The shortest of parallel edges as a sparse matrix, whether path lengths in it are exact, and the stretch."""
-    from scipy.sparse import csr_array
-
-    if not directed:
-        tails, heads, lengths = (
-            np.concatenate([tails, heads]),
-            np.concatenate([heads, tails]),
-            np.concatenate([lengths, lengths]),
-        )
-    order = np.lexsort((lengths, heads, tails))
-    tails, heads, lengths = tails[order], heads[order], lengths[order]
-    fresh = np.ones(len(order), dtype=np.bool_)
-    fresh[1:] = (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
-    fresh &= tails != heads
-    starts = np.concatenate([[0], np.cumsum(np.bincount(tails[fresh], minlength=n))])
-    graph = csr_array((lengths[fresh], heads[fresh], starts), shape=(n, n))
+    graph = edge_matrix(n, ends, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
     grid = _grid(graph)
