@@ -9,7 +9,7 @@ import sys
 import pytest
 from toys import write_toy
 
-from privopt.command.terminal import Told, time_left
+from privopt.command.terminal import Report, time_left
 
 WORK = """
 import time
@@ -100,7 +100,7 @@ def test_colours_are_off_where_nobody_sees_them(tmp_path, privopt):
 
 def closing(factor, count=8, every=1.0):
     """What a solver says whose gap shrinks by a factor each second."""
-    return [Told(phase="p", iteration=n, lower=1 - factor**n, upper=1.0, at=n * every) for n in range(1, count + 1)]
+    return [Report(phase="p", iteration=n, lower=1 - factor**n, upper=1.0, at=n * every) for n in range(1, count + 1)]
 
 
 def test_time_left_follows_the_pace():
@@ -110,4 +110,4 @@ def test_time_left_follows_the_pace():
     assert time_left(past, 8.0, limit=None, wanted=None) == ""
     assert time_left(past[:2], 2.0, limit=None, wanted=1e-6) == ""
     assert time_left(closing(1.0 - 1e-12), 8.0, limit=7200.0, wanted=1e-6) == "at most 2.0 h left"
-    assert time_left([Told(phase="p")], 1.0, limit=601.0, wanted=1e-6) == "at most 10 min left"
+    assert time_left([Report(phase="p")], 1.0, limit=601.0, wanted=1e-6) == "at most 10 min left"

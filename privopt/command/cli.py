@@ -359,7 +359,9 @@ def check(mechanism: str, method: str | None, as_json: bool) -> int:
     from privopt.testing.command import check as run
     from privopt.testing.command import table
 
-    results = run(mechanism, method, told=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"))
+    results = run(
+        mechanism, method, on_result=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)")
+    )
     if as_json:
         say_json(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
     else:

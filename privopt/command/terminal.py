@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from privopt.interfaces import Progress
     from privopt.run.solve import Solved
 
-__all__ = ["Told", "complain", "progress_display", "say", "say_ids", "say_json", "summary", "time_left"]
+__all__ = ["Report", "complain", "progress_display", "say", "say_ids", "say_json", "summary", "time_left"]
 
 PATIENCE: Final = 2.0
 """Seconds of work before any progress is shown."""
 
-KEPT: Final = 400
-"""What was told last, for the pace."""
+REPORTS_KEPT: Final = 400
+"""Reports of progress that are kept, for the pace."""
 
-MOST: Final = 10 * 86_400.0
-"""A guess beyond it is none."""
+LONGEST_GUESS: Final = 10 * 86_400.0
+"""Seconds; a longer guess at the time left is not shown."""
 
-EVERY: Final = 5.0
+SECONDS_BETWEEN_LINES: Final = 5.0
 """Seconds between lines where standard error is no terminal."""
 
 
@@ -63,8 +63,8 @@ def say_ids(ids: Sequence[str]) -> None:
 
 
 @frozen(kw_only=True)
-class Told:
-    """What a solver said last.
+class Report:
+    """One report of a solver's progress.
 
     Attributes:
         phase, iteration, lower, upper: as in :data:`privopt.interfaces.Progress`.
@@ -85,24 +85,24 @@ class Told:
         return max(0.0, self.upper - self.lower) / abs(self.upper)
 
 
-def time_left(past: Sequence[Told], now: float, *, limit: float | None, wanted: float | None) -> str:
+def time_left(past: Sequence[Report], now: float, *, limit: float | None, wanted: float | None) -> str:
     """How long it may still take, in words: at the pace at which the gap has been closing, and until the limit.
 
     Args:
-        past: what was told, oldest first; the pace is that of its second half.
+        past: reports, oldest first; the pace is that of its second half.
         now: seconds since the start.
         limit: seconds at which the run ends anyway, or None.
         wanted: gap to close, or None where there is none to wait for.
     """
     rest = None if limit is None else max(0.0, limit - now)
     guess = None
-    known = [(told.at, told.gap) for told in past if told.gap]
+    known = [(report.at, report.gap) for report in past if report.gap]
     if wanted and len(known) >= 4:
         start, first = known[len(known) // 2]
         end, last = known[-1]
         if last > wanted and last < first and end > start:
             guess = (end - now) + (end - start) * math.log(last / wanted) / math.log(first / last)
-    if guess is not None and 0 < guess < MOST and (rest is None or guess < rest):
+    if guess is not None and 0 < guess < LONGEST_GUESS and (rest is None or guess < rest):
         return f"about {_clock(guess)} left"
     return "" if rest is None else f"at most {_clock(rest)} left"
 
@@ -113,23 +113,23 @@ def _clock(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _line(told: Told, seconds: float, left: str) -> str:
-    parts = [f"{seconds:6.1f} s", printable(told.phase)]
-    if told.iteration:
-        parts.append(f"round {told.iteration}")
-    if told.upper is not None:
-        parts.append(f"loss {told.upper:.9g}")
-    if told.lower is not None:
-        parts.append(f"bound {told.lower:.9g}")
-    if told.gap is not None:
-        parts.append(f"gap {told.gap:.1e}")
+def _line(report: Report, seconds: float, left: str) -> str:
+    parts = [f"{seconds:6.1f} s", printable(report.phase)]
+    if report.iteration:
+        parts.append(f"round {report.iteration}")
+    if report.upper is not None:
+        parts.append(f"loss {report.upper:.9g}")
+    if report.lower is not None:
+        parts.append(f"bound {report.lower:.9g}")
+    if report.gap is not None:
+        parts.append(f"gap {report.gap:.1e}")
     if left:
         parts.append(left)
     return "  ".join(parts)
 
 
 class _Display:
-    """Draws what was told last, from a thread of its own: a solver that says one thing and then works for minutes is
+    """Draws the last report, from a thread of its own: a solver that says one thing and then works for minutes is
     still seen to work.
     """
 
@@ -139,7 +139,7 @@ class _Display:
         self.console = Console(stderr=True, highlight=False)
         self.start = time.monotonic()
         self.limit, self.wanted = limit, wanted
-        self.past: deque[Told] = deque([Told(phase="reading")], maxlen=KEPT)
+        self.past: deque[Report] = deque([Report(phase="reading")], maxlen=REPORTS_KEPT)
         self.spoken = False
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -147,7 +147,7 @@ class _Display:
     def tell(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         """Keep what is going on, for the thread to draw."""
         at = time.monotonic() - self.start
-        self.past.append(Told(phase=phase, iteration=iteration, lower=lower, upper=upper, at=at))
+        self.past.append(Report(phase=phase, iteration=iteration, lower=lower, upper=upper, at=at))
         self.spoken = True
 
     def _run(self) -> None:
@@ -163,12 +163,12 @@ class _Display:
         while True:
             if self.spoken:
                 print(self._text(), file=sys.stderr, flush=True)
-            if self.ended.wait(EVERY if self.spoken else 0.2):
+            if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
                 return
 
     def _text(self) -> str:
         now, past = time.monotonic() - self.start, list(self.past)
-        same = [told for told in past if told.phase == past[-1].phase]
+        same = [report for report in past if report.phase == past[-1].phase]
         return _line(past[-1], now, time_left(same, now, limit=self.limit, wanted=self.wanted))
 
 

@@ -93,7 +93,7 @@ def repair(
         loss: (N, K) cost times prior: steers what is lowered and where mass goes, and prices the repair.
         gap: relative gap asked of the release; tau starts a thousandth of it or lower.
         executor: where blocks of columns and of pairs are worked on.
-        progress: told in words what is being done.
+        progress: called with what is being done, in words.
 
     Returns:
         The weights with their certificate.
@@ -113,13 +113,13 @@ def repair(
     if loss is not None and loss.shape != given.shape:
         raise UsageError(f"loss has shape {loss.shape}; wanted {given.shape}")
     pairs, distances = check_pairs(pairs, distances, len(given))
-    tell = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     np.maximum(given, 0.0, out=given)
     sums = given.sum(axis=1, keepdims=True)
     loss_before = None if loss is None else float((loss * (given / np.where(sums > 0, sums, 1.0))).sum())
     best, least, refused = None, np.inf, None
     for within in MERGED_WITHIN:
-        tell("repair and certificate" + (f", records nearer than {within:.0e} on one row" if best or refused else ""))
+        report("repair and certificate" + (f", records nearer than {within:.0e} on one row" if best or refused else ""))
         try:
             found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor)
         except CertificationError as error:

@@ -22,10 +22,10 @@ __all__ = ["Explored", "explorer", "fits"]
 STEPS: Final = 255
 """A probability is shown in steps: its share of the row's greatest, on a root scale, in one byte."""
 
-MOST: Final = 3_000_000
+MOST_BYTES: Final = 3_000_000
 """Bytes of shares, compressed and written out, that a page may hold."""
 
-CELLS: Final = 40_000_000
+MOST_ENTRIES: Final = 40_000_000
 """Entries that a browser is asked to unpack."""
 
 
@@ -62,7 +62,7 @@ class Explored:
 
 def fits(probabilities: Floats) -> bool:
     """Whether a matrix is small enough for the map."""
-    return probabilities.size <= CELLS and len(_packed(_shares(probabilities))) <= MOST
+    return probabilities.size <= MOST_ENTRIES and len(_packed(_shares(probabilities))) <= MOST_BYTES
 
 
 def _shares(z: Floats) -> NDArray[np.uint8]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "beside", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 
 
-WORK: Final = 3e8
+MOST_RATIOS: Final = 3e8
 """Ratios of probabilities that a figure may compute: pairs times outputs."""
 
 
@@ -125,9 +125,9 @@ def spent_by_pair(release: MatrixRelease, chosen: NDArray[np.int64]) -> Floats:
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Numbers of the required pairs that a figure looks at: all, or as many of each record's nearest as it bears."""
+    """Numbers of the required pairs in a figure: all, or as many of each record's nearest as there is time for."""
     apart = np.flatnonzero(release.distances > 0)
-    most = max(len(release.records), int(WORK / max(1, len(release.outputs))))
+    most = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
     if apart.size <= most:
         return apart
     each = max(1, most // len(release.records))

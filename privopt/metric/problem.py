@@ -26,12 +26,12 @@ def _corner(value: tuple[float, ...]) -> str | None:
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
-MOST: Final = 10_000_000
+MOST_RECORDS: Final = 10_000_000
 """Records or outputs, at most: beyond it not even their ids fit."""
 
 
 def _how_many(value: int) -> str | None:
-    return None if 1 <= value <= MOST else f"a whole number from 1 to {MOST:,}"
+    return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
 @frozen(kw_only=True)
@@ -66,8 +66,8 @@ def _whole(value: Places) -> str | None:
     given = [name for name in ("grid", "points", "vectors", "count") if getattr(value, name) is not None]
     if len(given) != 1:
         return "exactly one of grid, points, vectors, count"
-    if value.grid is not None and value.grid.rows * value.grid.cols > MOST:
-        return f"a grid of at most {MOST:,} cells"
+    if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
+        return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
         return "ids only beside vectors"
     return None

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Worth", "worth_of"]
 
-FACTOR: Final = 100.0
+USELESS_FACTOR: Final = 100.0
 """A change of odds beyond which a report leaves next to no doubt between two records."""
 
-SURE: Final = 0.9
+NEARLY_CERTAIN: Final = 0.9
 """A best guess that is right more often than this is as good as knowing."""
 
-NAMED: Final = 3
+RECORDS_NAMED: Final = 3
 """Records that a sentence names."""
 
 
@@ -80,18 +80,18 @@ class Worth:
         """What makes the promise useless, in words; empty where nothing does."""
         lines = []
         if self.alone:
-            named = ", ".join(self.alone[:NAMED]) + (", ..." if len(self.alone) > NAMED else "")
+            named = ", ".join(self.alone[:RECORDS_NAMED]) + (", ..." if len(self.alone) > RECORDS_NAMED else "")
             lines.append(
                 f"{len(self.alone):,} of {self.records:,} records have no neighbour within {self.within:g} {self.unit} "
                 f"({named}): nothing is promised of them"
             )
-        if self.median is not None and self.epsilon * self.median > math.log(FACTOR):
+        if self.median is not None and self.epsilon * self.median > math.log(USELESS_FACTOR):
             lines.append(
                 f"the promise hides next to nothing: one report may change the odds between nearest neighbours by a "
-                f"factor of {_factor(self.epsilon * self.median)} at the median, and {FACTOR:g} leaves hardly a doubt; "
-                "a smaller epsilon hides more"
+                f"factor of {_factor(self.epsilon * self.median)} at the median, and {USELESS_FACTOR:g} leaves hardly "
+                "a doubt; a smaller epsilon hides more"
             )
-        if self.guess > SURE and 1.0 - self.guess < (1.0 - self.chance) / 2:
+        if self.guess > NEARLY_CERTAIN and 1.0 - self.guess < (1.0 - self.chance) / 2:
             lines.append(
                 f"the best guess at the record from one report is right in {_percent(self.guess)} of cases (in "
                 f"{_percent(self.chance)} without one): this release hides next to nothing from who knows the prior"

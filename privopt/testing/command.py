@@ -19,7 +19,7 @@ def check(
     mechanism: str,
     method: str | None = None,
     *,
-    told: Callable[[CheckResult], None] | None = None,
+    on_result: Callable[[CheckResult], None] | None = None,
     jobs: int | None = None,
 ) -> list[CheckResult]:
     """Run every check on an installed mechanism, its methods side by side in worker processes.
@@ -28,7 +28,7 @@ def check(
         mechanism: its name.
         method: one of its methods; where None each that has a guarantee. One of kind "none" is held against what its
             paper claims.
-        told: called with each result as soon as it is there.
+        on_result: called with each result as soon as it is there.
         jobs: processes; where None as many as there are processors, and never more than methods.
 
     Returns:
@@ -64,8 +64,8 @@ def check(
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 worker, result = running.pop(done), done.result()
                 results[result.method, result.check] = result
-                if told is not None:
-                    told(result)
+                if on_result is not None:
+                    on_result(result)
                 if worker not in running.values():
                     running |= begin(worker)
     return [results[name, check] for name in names for check in CHECKS]

@@ -225,7 +225,7 @@ def test_the_nearest_pairs_stand_for_all_where_there_are_too_many(example, monke
     opened = load_release(example("words"))
     problem, release = opened.problem, opened.release
     every = figures.spent_of_records(release, float(problem.data.epsilon))
-    monkeypatch.setattr(figures, "WORK", 36 * 36 * 4)
+    monkeypatch.setattr(figures, "MOST_RATIOS", 36 * 36 * 4)
     few = figures.nearest_pairs(release)
     assert len(few) < len(release.pairs) / 2
     ends = np.concatenate([release.pairs[few, 0], release.pairs[few, 1]])

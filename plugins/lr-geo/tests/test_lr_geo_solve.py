@@ -118,6 +118,23 @@ def test_verify_needs_private_matrices(write):
         verify(out)
 
 
+def test_ids_too_long_for_the_name_of_a_file(tmp_path):
+    """They share more than a name can hold; each has a file of its own all the same."""
+    ids = ["the same beginning, " * 40 + end for end in ("north", "south", "östlich")]
+    rows = "".join(f'"{name}",{x / 2},0\n' for x, name in enumerate(ids))
+    (tmp_path / "points.csv").write_text("id,x,y\n" + rows)
+    (tmp_path / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1.0\n'
+        '[utility]\nkind = "distance"\n[lr-geo]\nusers = "all"\nradius = 2.0\nobfuscation_radius = 2.0\n'
+        "exponential_beyond = 1.0\n"
+    )
+    _, out = run(tmp_path / "problem.toml", "full")
+    names = [path.name for path in (out / "private" / "matrices").iterdir()]
+    assert len(names) == 3
+    assert max(map(len, names)) <= 255
+    assert verify(out).complaints == ()
+
+
 def test_verify_of_exact_recomputes_rows(write):
     """One unit moved between two outputs of one user's row: sums still right, but not what public.npz gives."""
     import hashlib

@@ -228,7 +228,7 @@ class _Part:
             )
         except (KeyboardInterrupt, StoppedError):
             return self.by_lagrangian(found, partition, "stopped")
-        except SolverError as error:  # numbers that no solver bears: what is known already stands, with its bound
+        except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
             solution = self.by_lagrangian(found, partition, "feasible")
             return evolve(solution, details={**solution.details, "benders_failed": str(error)})
         solution = self.solution(pmo, result, partition)

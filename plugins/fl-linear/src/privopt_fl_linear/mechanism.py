@@ -1,4 +1,4 @@
-"""FL-Linear as a mechanism: the location's side, the server's side, and what each may tell."""
+"""FL-Linear as a mechanism: the location's side, the server's side, and what each may publish."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def _serve(problem: FLInstance, noisy: Any, context: SolveContext) -> tuple[Plan
 
 
 def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
-    """What may be told: functions of the noisy counts and of public data."""
+    """What may be published: functions of the noisy counts and of public data."""
     site, n = problem.data.site, problem.data.site.size
     details: dict[str, Any] = {
         "locations": n,

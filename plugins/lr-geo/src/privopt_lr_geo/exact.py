@@ -236,7 +236,7 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
 
 
 def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
-    """For each column the output of least cost, records weighed as told.
+    """For each column the output of least cost, records weighed as given.
 
     Single precision where that saves minutes: no privacy hangs on it.
     """

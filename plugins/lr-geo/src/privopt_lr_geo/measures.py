@@ -21,7 +21,7 @@ __all__ = ["across_users", "proposition_bound"]
 
 TOLERANCE: Final = 1e-9
 """An excess up to this, relative, is left by the repair and not counted as a violation."""
-MOST: Final = 2_000_000_000
+MOST_COMPARISONS: Final = 2_000_000_000
 """Pairs of rows times outputs beyond which the users' own rows alone are compared."""
 
 
@@ -55,7 +55,7 @@ def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, Ma
     record = np.array([place[str(name)] for part in parts for name in part.records], dtype=np.int64)
     pairs, lengths = _pairs_of_rows(data, record)
     over = "own rows" if matrices is None else "all rows of all users' matrices"
-    if len(pairs) * len(data.outputs) > MOST:
+    if len(pairs) * len(data.outputs) > MOST_COMPARISONS:
         parts, over = [own], "own rows"
         record = np.array([place[str(name)] for name in own.records], dtype=np.int64)
         pairs, lengths = _pairs_of_rows(data, record)

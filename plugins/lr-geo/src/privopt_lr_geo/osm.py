@@ -67,7 +67,7 @@ class Network:
 
 
 def read_network(file: Path, *, walk: bool = False) -> Network:
-    """Read a road network, its format told by the file's ending.
+    """Read a road network, its format known by the file's ending.
 
     Args:
         file: see the module.
@@ -105,10 +105,10 @@ def _osm(file: Path, walk: bool) -> Network:
                 continue
             nodes = [node for node in way.nodes if node.location.valid()]
             places.update({str(node.ref): (node.lat, node.lon) for node in nodes})
-            told = way.tags.get("oneway", "no")
+            oneway = way.tags.get("oneway", "no")
             round_about = way.tags.get("junction") == "roundabout"
-            forward = told != "-1"
-            backward = told == "-1" or not (told in FORWARD or round_about)
+            forward = oneway != "-1"
+            backward = oneway == "-1" or not (oneway in FORWARD or round_about)
             ways.append(([str(node.ref) for node in nodes], forward or walk, backward or walk))
     except RuntimeError as error:
         raise InputError([Fault(file.name, "", f"unreadable ({error})", "OpenStreetMap data")]) from None
@@ -133,10 +133,10 @@ def _graphml(file: Path) -> Network:
     except (KeyError, ValueError):
         raise InputError([Fault(file.name, "nodes", "one without x or y", "longitude x and latitude y")]) from None
     ends = [(str(a), str(b)) for a, b in graph.edges() if a != b]
-    told = [data.get("length") for a, b, data in graph.edges(data=True) if a != b]
+    lengths = [data.get("length") for a, b, data in graph.edges(data=True) if a != b]
     straight = _lengths(places, ends)
     try:
-        km = [float(t) / 1000.0 if t is not None else s for t, s in zip(told, straight, strict=True)]
+        km = [float(t) / 1000.0 if t is not None else s for t, s in zip(lengths, straight, strict=True)]
     except ValueError:
         raise InputError([Fault(file.name, "edges", "a length that is no number", "metres")]) from None
     edges = [(a, b, length) for (a, b), length in zip(ends, km, strict=True)]

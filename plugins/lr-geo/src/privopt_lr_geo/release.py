@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -26,11 +27,18 @@ __all__ = ["PUBLIC", "LRGeoRelease", "Published"]
 
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
+LONGEST_NAME: Final = 240
+"""Bytes of an escaped id that names a file: with the ending, file systems take 255."""
 
 
 def file_of(user: str) -> str:
-    """Name of a user's file: its id, with everything but letters, digits and ``_.-~`` escaped as in a URL."""
+    """Name of a user's file: its id, with everything but letters, digits and ``_.-~`` escaped as in a URL.
+
+    Of an id too long for that: the beginning, ``=``, which no other name has, and the SHA-256 of the id.
+    """
     name = quote(user, safe="")
+    if len(name) > LONGEST_NAME:
+        return f"{name[:100]}={sha256(user.encode()).hexdigest()}.npz"
     return (name if name.strip(".") else name.replace(".", "%2E")) + ".npz"
 
 

@@ -259,7 +259,7 @@ def map_layer(problem: LRGeoInstance, release: LRGeoRelease) -> Layer | None:
 
 
 def _open(problem: LRGeoInstance, result: Mapping[str, Any]) -> list[Section]:
-    """What is not covered, and what the whole population loses, where details tell."""
+    """What is not covered, and what the whole population loses, where details say so."""
     details, made = result.get("details", {}), []
     gv, population = details.get("gv"), details.get("population")
     if gv:

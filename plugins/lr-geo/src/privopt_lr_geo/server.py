@@ -57,7 +57,7 @@ class Solved:
 def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, warmth: Warmth = "whole") -> Solved:
     """CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
 
-    A cut has exponents as numbers, and beyond what solvers bear it can be lost; ``benders`` then solves the whole
+    A cut has exponents as numbers, and beyond what solvers can take it can be lost; ``benders`` then solves the whole
     program, where rows keep their exponents, and says so in ``details``.
 
     Args:

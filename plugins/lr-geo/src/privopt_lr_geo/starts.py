@@ -32,9 +32,9 @@ SWEEPS: Final = 3
 """Turns that each user's program has at most before the decomposition starts."""
 ASCENT: Final = 2e-3
 """Relative gain of a sweep below which no other follows."""
-SHARE: Final = 0.6
+SHARE_OF_TIME: Final = 0.6
 """Of the time that is left, what the whole program may take at most."""
-NEAR: Final = 1e-7
+ROW_TOLERANCE: Final = 1e-7
 """An interior point may miss rows by this, relative to what they add up; it is a start, and answers are repaired."""
 
 
@@ -52,7 +52,7 @@ def start_of(
     if warmth == "whole":
         context.report("whole program")
         remaining = context.remaining
-        found = _interior(form, None if remaining is None else SHARE * remaining)
+        found = _interior(form, None if remaining is None else SHARE_OF_TIME * remaining)
         if found is not None:
             return Start(x=found[0], multipliers=[found[1]])
     multipliers = [] if warmth == "star" else _separate(central, form, context)
@@ -61,7 +61,7 @@ def start_of(
 
 def _interior(form: StandardForm, limit: float | None) -> tuple[Floats, Floats] | None:
     """A near-optimal point and multipliers by HiGHS's interior point without crossover; None where it gives none."""
-    session = get("highs").session(form, tolerance=NEAR, method="ipm", options={"run_crossover": "off"})
+    session = get("highs").session(form, tolerance=ROW_TOLERANCE, method="ipm", options={"run_crossover": "off"})
     try:
         answer = session.solve(time_limit=limit)
     except SolverError:  # it gave up: the next start is as good as none
@@ -71,13 +71,13 @@ def _interior(form: StandardForm, limit: float | None) -> tuple[Floats, Floats] 
     x = np.clip(answer.x, form.col_lower, form.col_upper)
     activity, size = form.A @ x, abs(form.A) @ np.abs(x)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
-    return (x, answer.duals) if (miss <= NEAR * (1.0 + size)).all() else None
+    return (x, answer.duals) if (miss <= ROW_TOLERANCE * (1.0 + size)).all() else None
 
 
 def _separate(central: Central, form: StandardForm, context: SolveContext) -> list[Floats]:
     """Multipliers from each user's program by itself, dual feasible for all together.
 
-    First each with y of its own. Then coordinate ascent in the dual: a user's y bears, beside its own costs, what the
+    First each with y of its own. Then coordinate ascent in the dual: a user's y carries, beside its own costs, what the
     others' multipliers leave of theirs, and no program solved lowers the bound. Nothing where the time runs out
     before every user had its turn.
     """

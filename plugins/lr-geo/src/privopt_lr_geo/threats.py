@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["attack_server", "circle_centres", "fingerprint", "graph_centre", "zero_columns"]
 
 
-SAME = 1e-9
+DISTANCE_TOLERANCE = 1e-9
 """Relative difference up to which two distances are taken for one."""
 
 
@@ -38,7 +38,7 @@ def graph_centre(package: Package, radius: float, within: float | None) -> Ints:
     kept = np.isfinite(lengths) if within is None else lengths <= within
     graph = edge_matrix(len(package.distances), np.column_stack([i, j])[kept], lengths[kept])
     away = dijkstra(graph, directed=False)
-    return np.flatnonzero((away <= radius * (1 + SAME)).all(axis=1))
+    return np.flatnonzero((away <= radius * (1 + DISTANCE_TOLERANCE)).all(axis=1))
 
 
 def fingerprint(row: Floats, table: Floats) -> Ints:
@@ -50,7 +50,7 @@ def fingerprint(row: Floats, table: Floats) -> Ints:
     """
     wanted = np.sort(row)
     off = np.abs(table - wanted).max(axis=1)
-    return np.flatnonzero(off <= SAME * max(1.0, float(wanted[-1])))
+    return np.flatnonzero(off <= DISTANCE_TOLERANCE * max(1.0, float(wanted[-1])))
 
 
 def circle_centres(records: Ints, draws: int, chance: np.random.Generator) -> Ints:
