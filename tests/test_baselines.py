@@ -64,12 +64,12 @@ def test_no_baseline_is_below_the_bound(tmp_path_factory, drawn):
     bound = None
     for mechanism in ("optimal-lp", "exponential", "planar-laplace", "const-opt"):
         out = folder / mechanism
-        objective = solve(mechanism, problem, out, Options(solver="highs")).result["objective"]
+        objective = solve(mechanism, problem, out, Options(solver="highs")).result.objective
         assert verify(out).complaints == ()
         if bound is None:
-            bound = objective["lower_bound"]
-            assert objective["value"] - bound <= max(1e-6 * objective["value"], 1e-12)
-        assert objective["value"] >= bound - 1e-12
+            bound = objective.lower_bound
+            assert objective.value - bound <= max(1e-6 * objective.value, 1e-12)
+        assert objective.value >= bound - 1e-12
 
 
 FOUND = {
@@ -91,12 +91,12 @@ FOUND = {
 @pytest.mark.parametrize("found", FOUND.values(), ids=FOUND.keys())
 def test_maps_on_which_a_solver_or_a_proof_once_failed(tmp_path, found):
     mechanism, drawn = found
-    objective = solve(mechanism, write(tmp_path / "map", drawn), tmp_path / "out", Options(solver="highs")).result[
-        "objective"
-    ]
+    objective = solve(
+        mechanism, write(tmp_path / "map", drawn), tmp_path / "out", Options(solver="highs")
+    ).result.objective
     assert verify(tmp_path / "out").complaints == ()
     if mechanism == "optimal-lp":
-        assert objective["gap"] <= 1e-6
+        assert objective.gap <= 1e-6
 
 
 @pytest.mark.parametrize("mechanism", ["optimal-lp", "exponential"])
@@ -113,7 +113,7 @@ def test_the_audit_tells_what_an_attacker_gets(tmp_path, mechanism, toy):
     assert found["epsilon"]["achieved"] <= 0.9 + 1e-9
     assert found["gv"] == {"ratio": 0.0, "error": 0.0}
     assert 0 < found["bayes_error"] < 1
-    assert found["expected_loss"] == pytest.approx(result["objective"]["value"], rel=1e-9)
+    assert found["expected_loss"] == pytest.approx(result.objective.value, rel=1e-9)
     assert 0 <= found["entropy_bits"] <= np.log2(5)
     assert 0 <= found["statistical"]["epsilon_lower"] <= 0.9
     assert "epsilon" in CliRunner().invoke(cli, ["audit", str(out)]).stdout

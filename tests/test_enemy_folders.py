@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from privopt.errors import InputError, PrivoptError
-from privopt.run.folder import check_sums, files_in, read_result, sums_text
+from privopt.run.folder import check_sums, files_in, read_document, sums_text
 from privopt.run.verify import load_release, verify
 
 
@@ -130,7 +130,7 @@ def test_json_has_one_meaning_or_is_refused(copy, text, word):
     "file", ["..", ".", "", "a\0b", "../problem/problem.toml", "x" * 300, "\u202egnp", "/dev/zero"]
 )
 def test_an_odd_name_of_the_problem_file_is_refused(copy, file):
-    result = read_result(copy)
+    result = read_document(copy)
     result["problem"]["file"] = file
     (copy / "result.json").write_text(json.dumps(result))
     mend(copy)

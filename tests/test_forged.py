@@ -236,7 +236,7 @@ def test_a_bound_is_rounded_down_when_it_becomes_a_double(example, result_of):
         assert Fraction(float_down(value)) <= value <= Fraction(float_up(value))
     opened = load_release(example("hierarchical-dp"))
     exact = opened.mechanism.utility(opened.problem, opened.method.name).exactly(opened.release)
-    bound = opened.result["objective"]["lower_bound"]
+    bound = opened.result.objective.lower_bound
     assert bound is None or Fraction(bound) <= exact
 
 

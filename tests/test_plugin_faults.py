@@ -99,7 +99,7 @@ class Unreadable(Right):
 
 class OddDetails(Right):
     def verify(self, problem, release, result):
-        return [result["details"]["never"]]
+        return [result.details.facts["never"]]
 
 
 class Abstract(MetricMechanism):
@@ -152,7 +152,7 @@ def test_it_is_refused_with_names(cls, error, words, toy, tmp_path):
 
 def test_a_right_one_is_not(toy, tmp_path):
     with registered(Right):
-        assert solve("under-trial", toy, tmp_path / "out").result["certificate"]["holds"] is True
+        assert solve("under-trial", toy, tmp_path / "out").result.certificate.holds is True
 
 
 def test_a_claim_that_cannot_be_measured_does_not_verify(toy, tmp_path):

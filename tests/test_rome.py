@@ -58,8 +58,8 @@ def independent(problem):
 def test_eight_cells_give_the_published_loss(tmp_path, solver):
     problem = rome(tmp_path / "rome", 8, "1.0")
     solved = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver=solver))
-    assert solved.result["objective"]["value"] == pytest.approx(0.618308503, abs=2e-9)
-    assert solved.result["status"] == "optimal"
+    assert solved.result.objective.value == pytest.approx(0.618308503, abs=2e-9)
+    assert solved.result.status == "optimal"
     assert verify(tmp_path / "out").complaints == ()
 
 
@@ -70,9 +70,9 @@ def test_more_cells_equal_an_independent_solver(tmp_path, n, epsilon, solver):
     options = Options() if solver is None else Options(method="full", solver=solver)
     result = solve("optimal-lp", problem, tmp_path / "out", options).result
     optimum = independent(problem)
-    assert result["objective"]["value"] == pytest.approx(optimum, rel=1e-6)
-    assert result["objective"]["lower_bound"] <= optimum * (1 + 1e-9)
-    assert result["certificate"]["checked"] == n * (n - 1) // 2 * n
+    assert result.objective.value == pytest.approx(optimum, rel=1e-6)
+    assert result.objective.lower_bound <= optimum * (1 + 1e-9)
+    assert result.certificate.checked == n * (n - 1) // 2 * n
     assert verify(tmp_path / "out").complaints == ()
 
 

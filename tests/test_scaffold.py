@@ -35,7 +35,7 @@ def acme(tmp_path, monkeypatch):
 def test_a_new_plugin_solves_to_a_proved_optimum(acme, tmp_path):
     for solver in ("cbc", "highs"):
         result = solve("acme-mech", acme / "example.toml", tmp_path / solver, Options(solver=solver)).result
-        assert result["status"] == "optimal"
+        assert result.status == "optimal"
         assert verify(tmp_path / solver).complaints == ()
 
 

@@ -85,10 +85,9 @@ def _utf8(context: click.Context, parameter: click.Parameter, value: str | None)
 
 def _warn_of_no_privacy(folder: Path) -> None:
     """A line for whoever uses a release that holds and yet gives no privacy."""
-    from privopt.run.folder import read_result
-    from privopt.run.result import mark
+    from privopt.run.result import read_result
 
-    words = mark(read_result(folder))
+    words = read_result(folder).mark
     if words:
         complain(f"warning: {folder}: {words}")
 
@@ -200,7 +199,7 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
     for line in solved.warnings:
         complain(f"warning: {line}")
     if as_json:
-        say_json(dump_json(solved.result))
+        say_json(dump_json(solved.result.to_json()))
     if not quiet:
         summary(solved)
     return STOPPED_FEASIBLE if solved.stopped else DONE
@@ -290,7 +289,7 @@ def apply(
 ) -> None:
     """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns."""
     from privopt.command.terminal import progress_display
-    from privopt.run.result import SEEDED
+    from privopt.interfaces.result import SEEDED
     from privopt.tables.apply import apply as run
     from privopt.tables.apply import words_of
     from privopt.tables.secret import Secret

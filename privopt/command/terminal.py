@@ -197,36 +197,33 @@ def summary(solved: Solved) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from privopt.run.result import mark
-
     def escape(text: str) -> str:
         return markup.escape(printable(text))
 
     result = solved.result
-    objective, guarantee, certificate = result["objective"], result["guarantee"], result["certificate"]
+    objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
     table = Table(show_header=False, box=None, pad_edge=False)
-    name = {"locations": "protected", "photos": "deleted"}.get(objective["unit"], "loss")
-    unit = escape(objective["unit"])
-    table.add_row(name, f"{objective['value']:.9g} {unit}")
-    if objective["lower_bound"] is None:
+    name = {"locations": "protected", "photos": "deleted"}.get(objective.unit, "loss")
+    unit = escape(objective.unit)
+    table.add_row(name, f"{objective.value:.9g} {unit}")
+    if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
-        table.add_row("bound", f"{objective['lower_bound']:.9g} {unit} (gap {objective['gap']:.2g})")
-    epsilon = "" if guarantee["epsilon"] is None else f" epsilon {guarantee['epsilon']:g} {guarantee['unit']}"
-    table.add_row("guarantee", escape(f"{guarantee['kind']}{epsilon} {guarantee['scope']}".rstrip()))
-    if certificate["holds"] is not None:
-        worst, allowed = certificate["worst"], certificate["allowed"]
-        colour = "green" if certificate["evidence"] == "proved" else "yellow"
+        table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g})")
+    epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
+    table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))
+    if certificate.holds is not None:
+        worst, allowed = certificate.worst, certificate.allowed
+        colour = "green" if certificate.evidence == "proved" else "yellow"
         table.add_row(
             "certificate",
-            f"[bold {colour}]{certificate['evidence']}[/]: worst {worst:.9g} of {allowed:.9g} "
-            f"({certificate['checked']:,} conditions)",
+            f"[bold {colour}]{certificate.evidence}[/]: worst {worst:.9g} of {allowed:.9g} "
+            f"({certificate.checked:,} conditions)",
         )
-    words = mark(result)
-    if words:
-        table.add_row("[bold red]warning[/]", f"[bold red]{words}[/]")
-    table.add_row("status", result["status"] + (" (stopped early)" if solved.stopped else ""))
-    table.add_row("time", f"{result['time']['total']:.2f} s")
+    if result.mark:
+        table.add_row("[bold red]warning[/]", f"[bold red]{result.mark}[/]")
+    table.add_row("status", result.status + (" (stopped early)" if solved.stopped else ""))
+    table.add_row("time", f"{result.time.total:.2f} s")
     table.add_row("written", escape(str(solved.folder)))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(table)

@@ -1,19 +1,19 @@
 """What is asked: problem files, declared once, read with every fault named."""
 
+from privopt.declare.describe import describe_keys
 from privopt.declare.schema import (
     File,
     Folder,
     Wanted,
     at_least,
     between,
-    describe_keys,
     files_of,
     key,
     non_negative,
     positive,
 )
 from privopt.declare.show import problem_html
-from privopt.declare.toml import load_problem
+from privopt.declare.toml import load_problem, structure
 
 __all__ = [
     "File",
@@ -28,4 +28,5 @@ __all__ = [
     "non_negative",
     "positive",
     "problem_html",
+    "structure",
 ]

@@ -20,15 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final
 
 import attrs
 from attrs import NOTHING, AttrsInstance, field, frozen
 
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
-from privopt.registry import registry
 
 __all__ = [
     "File",
@@ -36,7 +34,6 @@ __all__ = [
     "Wanted",
     "at_least",
     "between",
-    "describe_keys",
     "files_of",
     "key",
     "non_negative",
@@ -69,13 +66,8 @@ class Key:
     check: Check | None
     kinds: str = ""
     kind: str | None = None
-
-    def chosen(self) -> dict[str, type]:
-        """The classes that the table's key ``kind`` chooses from, by name; none where the table has one form."""
-        found = registry()
-        names = found.names(self.kinds) if self.kinds else ()
-        keys = {name: found.kind(self.kinds, name).load().keys() for name in names}
-        return {name: cls for name, cls in keys.items() if cls is not None}
+    rest: bool = False
+    infinite: bool = False
 
 
 @frozen(kw_only=True)
@@ -155,6 +147,8 @@ def key(
     factory: Callable[[], Any] | None = None,
     kinds: str = "",
     kind: str | None = None,
+    rest: bool = False,
+    infinite: bool = False,
 ) -> Any:
     """Declare a key of a problem file.
 
@@ -169,8 +163,20 @@ def key(
         kinds: role of registered kinds (:data:`privopt.specs.ROLES`), for a table whose key ``kind`` chooses one of
             them, and with it which other keys the table has.
         kind: the kind where that key is left out; without one it is required.
+        rest: it takes all keys of its table that no other field is called, as a mapping.
+        infinite: ``"inf"`` and ``"-inf"``, as JSON has them, are numbers here.
     """
-    declared = Key(help=help, unit=unit, secret=secret, name=name, check=check, kinds=kinds, kind=kind)
+    declared = Key(
+        help=help,
+        unit=unit,
+        secret=secret,
+        name=name,
+        check=check,
+        kinds=kinds,
+        kind=kind,
+        rest=rest,
+        infinite=infinite,
+    )
 
     def validate(_: Any, attribute: attrs.Attribute[Any], value: object) -> None:
         wanted = check(value) if check is not None and value is not None else None
@@ -228,81 +234,3 @@ def files_of(problem: AttrsInstance) -> list[File]:
         elif attrs.has(type(value)) and KEY in attribute.metadata:
             found.extend(files_of(value))
     return found
-
-
-@frozen(kw_only=True)
-class KeyRow:
-    """One line of ``describe``."""
-
-    key: str
-    type: str
-    unit: str
-    default: str
-    help: str
-
-
-def _type_name(type_: Any) -> str:
-    if get_origin(type_) in (Union, UnionType):
-        return " | ".join(_type_name(member) for member in get_args(type_) if member is not NoneType)
-    if get_origin(type_) is Literal:
-        return " | ".join(map(str, get_args(type_)))
-    if get_origin(type_) is tuple:
-        return f"list of {_type_name(get_args(type_)[0])}"
-    names = {float: "number", Fraction: "number", int: "whole number", bool: "true | false", str: "text"}
-    return (names | {File: "file", Folder: "folder"}).get(type_, "table")
-
-
-def _tables_in(type_: Any) -> list[type]:
-    members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
-    return [member for member in members if attrs.has(member) and member not in (File, Folder)]
-
-
-def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
-    """The keys of a problem class, in order, one row each; tables as ``[table]`` headings.
-
-    Raises:
-        UsageError: the class is no problem class.
-    """
-    if not attrs.has(cls):
-        raise UsageError(f"{cls.__name__} is not an attrs class, so it cannot be a problem class")
-    hints = get_type_hints(cls)
-    rows: list[KeyRow] = []
-    for attribute in attrs.fields(cls):
-        declared: Key | None = attribute.metadata.get(KEY)
-        if declared is None:
-            continue
-        type_ = hints[attribute.name]
-        name = f"{prefix}{declared.name or attribute.name}"
-        required = attribute.default is NOTHING
-        if required:
-            default = "required"
-        elif attribute.default is None or isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
-            default = "left out"
-        else:
-            default = show(attribute.default).strip("'")
-        secret = " (secret)" if declared.secret else ""
-        rows.append(
-            KeyRow(key=name, type=_type_name(type_), unit=declared.unit, default=default, help=declared.help + secret)
-        )
-        if declared.kinds:
-            rows.extend(_kind_rows(declared, f"{name}."))
-        else:
-            for table in _tables_in(type_):
-                rows.extend(describe_keys(table, f"{name}."))
-    return rows
-
-
-def _kind_rows(declared: Key, prefix: str) -> list[KeyRow]:
-    """The key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
-    chosen = declared.chosen()
-    summaries = "; ".join(f"{name}: {registry().kind(declared.kinds, name).spec.summary}" for name in chosen)
-    default = "required" if declared.kind is None else declared.kind
-    rows = [KeyRow(key=f"{prefix}kind", type=" | ".join(chosen), unit="", default=default, help=summaries)]
-    owners: dict[KeyRow, list[str]] = {}
-    for name, cls in chosen.items():
-        for row in describe_keys(cls, prefix):
-            owners.setdefault(row, []).append(name)
-    for row, names in owners.items():
-        only = "" if len(names) == len(chosen) else f"kind {' or '.join(names)}: "
-        rows.append(attrs.evolve(row, help=only + row.help))
-    return rows

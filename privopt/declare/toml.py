@@ -21,12 +21,13 @@ from cattrs import Converter
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
+from privopt.declare.describe import chosen
 from privopt.declare.exact_text import StatedFraction
 from privopt.declare.schema import KEY, File, Folder, Key, Wanted, show
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
-__all__ = ["load_problem"]
+__all__ = ["load_problem", "structure"]
 
 T = TypeVar("T")
 
@@ -52,10 +53,10 @@ def _reading(base: Path, public: bool) -> Iterator[None]:
         _place.reset(token)
 
 
-def _number(value: Any) -> Decimal | int:
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+def _number(value: object) -> Decimal | int | float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise Wanted(value, "a number")
-    if isinstance(value, Decimal) and not value.is_finite():
+    if not isinstance(value, int) and not math.isfinite(value):
         raise Wanted(value, "a finite number")
     return value
 
@@ -71,12 +72,15 @@ def _float(value: Any, _: type) -> float:
     return result
 
 
-def _fraction(value: Any, _: type) -> Fraction:
-    number = _number(value)
-    large = abs(number) > 10**300 if isinstance(number, int) else number and abs(number.adjusted()) > 300
-    if large:
+def _fraction(value: object, _: type) -> Fraction:
+    number = value if isinstance(value, Fraction) else _number(value)
+    if isinstance(number, Decimal):  # looked at before it is made a rational of so many digits
+        fits = abs(number.adjusted()) <= 300
+    else:
+        fits = Fraction(1, 10**300) <= abs(Fraction(number)) <= 10**300
+    if number and not fits:
         raise Wanted(value, "a number between 1e-300 and 1e300 in size")
-    stated: Fraction = StatedFraction(str(number))
+    stated: Fraction = number if isinstance(number, Fraction) else StatedFraction(str(number))
     return stated
 
 
@@ -150,7 +154,8 @@ def _secret_file(value: Any) -> File:
     return attrs.evolve(_file(value, File), secret=True)
 
 
-def _origin(type_: Any) -> Any:
+def _form(type_: object) -> object:
+    """What a type is made of: ``tuple`` of ``tuple[int, ...]``."""
     return get_origin(type_)
 
 
@@ -184,14 +189,22 @@ def _table(cls: type) -> Callable[[Any, Any], Any]:
             overrides[attribute.name] = override(omit=True)
             continue
         overrides[attribute.name] = override(rename=declared.name or attribute.name, struct_hook=_checked(declared))
-    structure = make_dict_structure_fn(
+    fields = make_dict_structure_fn(
         cls, _converter(), _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=True, **overrides
     )
 
-    def hook(value: Any, type_: Any) -> Any:
+    known = {
+        a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata and not a.metadata[KEY].rest
+    }
+    rest = next((a.name for a in attrs.fields(cls) if KEY in a.metadata and a.metadata[KEY].rest), None)
+
+    def hook(value: object, type_: type) -> object:
         if not isinstance(value, Mapping):
             raise Wanted(value, "a table")
-        return structure(value, type_)
+        if rest is not None:
+            others = {name: inner for name, inner in value.items() if name not in known}
+            value = {name: inner for name, inner in value.items() if name in known} | {rest: others}
+        return fields(value, type_)
 
     return hook
 
@@ -200,6 +213,10 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
     def hook(value: Any, type_: Any) -> Any:
         if declared.kinds:
             return _of_a_kind(declared, value)
+        if value is None and _is_optional(type_):  # JSON has a null, TOML has none
+            return None
+        if declared.infinite and value in ("inf", "-inf"):
+            return float(value)
         is_file = type_ is File or (_is_optional(type_) and File in get_args(type_))
         result = _secret_file(value) if declared.secret and is_file else _converter().structure(value, type_)
         wanted = declared.check(result) if declared.check is not None else None
@@ -210,17 +227,23 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
     return hook
 
 
+def _object(value: object, _: type) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise Wanted(value, "a table")
+    return value
+
+
 def _of_a_kind(declared: Key, value: Any) -> Any:
     """A table whose key ``kind`` says which class it is."""
     if not isinstance(value, Mapping):
         raise Wanted(value, "a table")
     rest = dict(value)
     name = rest.pop("kind", declared.kind)
-    chosen = declared.chosen()
-    if not isinstance(name, str) or name not in chosen:
+    kinds = chosen(declared)
+    if not isinstance(name, str) or name not in kinds:
         found = "nothing" if name is None else show(name)
-        raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(chosen))])
-    return _converter().structure(rest, chosen[name])
+        raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(kinds))])
+    return _converter().structure(rest, kinds[name])
 
 
 def _sequence(value: Any, type_: Any) -> Any:
@@ -242,9 +265,10 @@ def _sequence(value: Any, type_: Any) -> Any:
 def _converter() -> Converter:
     converter = Converter(detailed_validation=True, forbid_extra_keys=True)
     converter.register_structure_hook_factory(attrs.has, _table)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) is tuple, _sequence)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) in (Union, UnionType), _union)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) is Literal, _literal)
+    converter.register_structure_hook_func(lambda type_: _form(type_) is tuple, _sequence)
+    converter.register_structure_hook_func(lambda type_: _form(type_) is Mapping, _object)
+    converter.register_structure_hook_func(lambda type_: _form(type_) in (Union, UnionType), _union)
+    converter.register_structure_hook_func(lambda type_: _form(type_) is Literal, _literal)
     for type_, hook in ((float, _float), (int, _int), (bool, _bool), (str, _text), (Fraction, _fraction)):
         converter.register_structure_hook(type_, hook)
     converter.register_structure_hook(File, _file)
@@ -321,8 +345,22 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
     own = {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}  # type: ignore[arg-type]
     data = {name: value for name, value in _toml(source).items() if name in own or name not in ignore}
     with _reading(source.here.resolve().parent, public):
-        try:
-            problem: T = _converter().structure(data, cls)
-        except (ClassValidationError, InputError, Wanted) as error:
-            raise InputError(_faults(error, cls, "", source.name)) from None
-    return problem
+        return structure(cls, data, source.name)
+
+
+def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
+    """An instance of a class declared with :func:`key`, from tables as TOML or JSON has them.
+
+    Args:
+        cls: the class.
+        data: its keys and their values.
+        file: where they stand, for faults.
+
+    Raises:
+        InputError: every fault found, one line each.
+    """
+    try:
+        made: T = _converter().structure(data, cls)
+    except (ClassValidationError, InputError, Wanted) as error:
+        raise InputError(_faults(error, cls, "", file)) from None
+    return made

@@ -7,13 +7,15 @@ release it holds with the mechanism's own :class:`PrivacyConstraint`, evaluates 
 declares it and what a mechanism works on (:meth:`Mechanism.load`).
 """
 
-from privopt.interfaces.claims import AGAIN, Certificate, Evidence, Guarantee, Objective
+from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective
 from privopt.interfaces.mechanism import Mechanism
+from privopt.interfaces.result import Result
 from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, UtilityLoss
 from privopt.interfaces.work import Outcome, Progress, SolveContext
 
 __all__ = [
     "AGAIN",
+    "Bounds",
     "Certificate",
     "Decomposed",
     "Decomposer",
@@ -25,6 +27,7 @@ __all__ = [
     "PrivacyConstraint",
     "Progress",
     "Release",
+    "Result",
     "SolveContext",
     "UtilityLoss",
 ]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Self, get_args
 
-from attrs import field, frozen
-from attrs.validators import in_
+from attrs import frozen
 
 from privopt.declare.exact_text import exact_text
 from privopt.declare.notebook import card
+from privopt.declare.schema import key, non_negative
 
-__all__ = ["AGAIN", "Certificate", "Evidence", "Guarantee", "Objective"]
+__all__ = ["AGAIN", "Bounds", "Certificate", "Evidence", "Guarantee", "Objective"]
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
 """What no notion covers, in a report's words."""
@@ -41,13 +41,13 @@ class Guarantee:
         extra: further fields of ``result.json``.
     """
 
-    kind: str
-    epsilon: Fraction | None = None
-    unit: str = ""
-    scope: str = ""
-    statement: str = ""
-    seeded: bool = False
-    extra: Mapping[str, Any] = field(factory=dict)
+    kind: str = key(help="name of a notion")
+    epsilon: Fraction | None = key(None, help="a number above 0 or null")
+    unit: str = key("", help="of epsilon")
+    scope: str = key("", help="which pairs or neighbours")
+    statement: str = key("", help="the promise in words")
+    seeded: bool = key(False, help="whether a seed drew the noise")
+    extra: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
 
     def to_json(self) -> dict[str, Any]:
         """The ``guarantee`` object of result.json."""
@@ -87,16 +87,20 @@ class Certificate:
         failures: what failed, one line each, worst first.
     """
 
-    holds: bool | None
-    evidence: Evidence = field(validator=in_(get_args(Evidence)))
-    kind: str
-    worst: float | None
-    allowed: float | None
-    checked: int
-    arithmetic: str
-    rests_on: str = ""
-    notes: Mapping[str, Any] = field(factory=dict)
+    holds: bool | None = key(help="true, false or null")
+    evidence: Evidence = key(help="proved, declared or none")
+    kind: str = key(help="name of a notion")
+    worst: float | None = key(help='a number, "inf" or null', infinite=True)
+    allowed: float | None = key(help='a number, "inf" or null', infinite=True)
+    checked: int = key(help="a count", check=non_negative)
+    arithmetic: str = key(help="what the decision rests on")
+    rests_on: str = key("", help="what nobody can check")
+    notes: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
     failures: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if self.evidence not in get_args(Evidence):
+            raise ValueError(f"evidence {self.evidence!r}, wanted one of {', '.join(get_args(Evidence))}")
 
     def to_json(self) -> dict[str, Any]:
         """The ``certificate`` object of result.json."""
@@ -121,31 +125,36 @@ class Certificate:
 
 
 @frozen(kw_only=True)
-class Objective:
-    """What a release costs.
+class Bounds:
+    """A value that was reached, and what is proved of the best there can be.
 
     Attributes:
-        value: of the release itself, after the repair.
+        value: reached.
         lower_bound: proved bound on what any release could reach; None where there is none. Where the
             objective is maximised it is the upper bound.
-        unit: of both.
-        maximise: whether more is better.
+        gap: relative gap, never negative; absolute difference where the objective is maximised; None without a
+            finite bound.
     """
 
-    value: float
-    unit: str
-    lower_bound: float | None = None
-    maximise: bool = False
+    value: float = key(help='a number or "inf"', infinite=True)
+    lower_bound: float | None = key(None, help='a number, "inf" or null', infinite=True)
+    gap: float | None = key(None, help='a number, "inf" or null', infinite=True)
 
-    @property
-    def gap(self) -> float | None:
-        """Relative gap, never negative; absolute difference where the objective is maximised."""
-        if self.lower_bound is None or not math.isfinite(self.lower_bound):
-            return None
-        if self.maximise:
-            return max(0.0, self.lower_bound - self.value)
-        return max(0.0, (self.value - self.lower_bound) / max(abs(self.value), 1e-12))
+    @classmethod
+    def of(cls, value: float, lower_bound: float | None, *, maximise: bool = False, **more: str) -> Self:
+        """With the gap that follows from value and bound; ``more`` are the other fields."""
+        gap = None
+        if lower_bound is not None and math.isfinite(lower_bound):
+            gap = lower_bound - value if maximise else (value - lower_bound) / max(abs(value), 1e-12)
+        return cls(value=value, lower_bound=lower_bound, gap=None if gap is None else max(0.0, gap), **more)
 
-    def to_json(self) -> dict[str, Any]:
-        """The ``objective`` object of result.json."""
-        return {"value": self.value, "lower_bound": self.lower_bound, "gap": self.gap, "unit": self.unit}
+
+@frozen(kw_only=True)
+class Objective(Bounds):
+    """What a release costs, after the repair.
+
+    Attributes:
+        unit: of value and bound.
+    """
+
+    unit: str = key(help="of value and bound")

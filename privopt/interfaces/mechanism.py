@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from privopt.interfaces.result import Result
 from privopt.interfaces.seams import PrivacyConstraint, Release, UtilityLoss
 from privopt.interfaces.work import Outcome, SolveContext
 
@@ -111,7 +112,7 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return {}
 
-    def verify(self, problem: P, release: R, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: P, release: R, result: Result) -> list[str]:
         """Further conditions that a written release must meet; one line for each that fails."""
         return []
 
@@ -126,36 +127,36 @@ class Mechanism(ABC, Generic[P, R]):
         """
         return {}
 
-    def warnings(self, problem: P, release: R, result: Mapping[str, Any]) -> Sequence[str]:
+    def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
         """What whoever uses the release must know though it holds: plain sentences, from public data alone.
 
         ``solve`` prints each on standard error after ``warning:``, the report after ``Warning:``.
         """
         return ()
 
-    def meaning(self, problem: P, release: R, result: Mapping[str, Any]) -> Sequence[str]:
+    def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
         """What the guarantee comes to on this problem, in plain sentences with figures, from public data alone.
 
         ``solve`` shows them below its table. What is wrong with a release belongs in :meth:`warnings`.
         """
         return ()
 
-    def audit(self, problem: P, release: R, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
         """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
         return {}
 
-    def report(self, problem: P, release: R, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
         """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
         return ()
 
-    def report_truth(self, problem: P, release: R, result: Mapping[str, Any], private: Path) -> Sequence[Section]:
+    def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
         """Sections that compare the release with the secrets in ``private``; they are written there only."""
         return ()
 
-    def figures(self, problem: P, release: R, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
         """The report's figures by file name, without ending."""
         return {}
 
-    def geo(self, problem: P, release: R, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: P, release: R, result: Result) -> Layer | None:
         """What a map shows of the release, from public data alone; None where it has no places."""
         return None

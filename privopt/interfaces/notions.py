@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from attrs import frozen
 
 from privopt.execution import Executor
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
+from privopt.interfaces.result import Result
 from privopt.interfaces.seams import PrivacyConstraint
 from privopt.specs import NOTHING
 
@@ -36,7 +36,7 @@ class _Additive(PrivacyConstraint[R_contra]):
     checks: ClassVar[frozenset[str]] = frozenset({"noise"})
 
     @classmethod
-    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """The scale is checked; that the noise was drawn cannot be."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
@@ -51,12 +51,13 @@ class PureDP(_Additive[R_contra]):
     kind: ClassVar[str] = "pure-dp"
 
     @classmethod
-    def promise(cls, result: Mapping[str, Any]) -> str:
+    def promise(cls, result: Result) -> str:
         """How much one individual can change."""
-        guarantee = result["guarantee"]
+        guarantee = result.guarantee
+        assert guarantee.epsilon is not None  # whoever claims this kind states it
         return (
-            f"What one individual changes hardly shows: whether or not {guarantee.get('scope') or 'one individual'}, "
-            f"every result is at most {factor(guarantee['epsilon'])} as likely in the one case as in the other."
+            f"What one individual changes hardly shows: whether or not {guarantee.scope or 'one individual'}, "
+            f"every result is at most {factor(float(guarantee.epsilon))} as likely in the one case as in the other."
         )
 
 
@@ -69,13 +70,14 @@ class LocalDP(_Additive[R_contra]):
     kind: ClassVar[str] = "local-dp"
 
     @classmethod
-    def promise(cls, result: Mapping[str, Any]) -> str:
+    def promise(cls, result: Result) -> str:
         """How much the server can learn of one sender."""
-        guarantee = result["guarantee"]
+        guarantee = result.guarantee
+        assert guarantee.epsilon is not None  # whoever claims this kind states it
         return (
             f"Nobody, not even the server that works with the reports, learns much about "
-            f"{guarantee.get('scope') or 'one individual'}: whatever is published is at most "
-            f"{factor(guarantee['epsilon'])} as likely with as without."
+            f"{guarantee.scope or 'one individual'}: whatever is published is at most "
+            f"{factor(float(guarantee.epsilon))} as likely with as without."
         )
 
 
@@ -94,12 +96,12 @@ class NoGuarantee(PrivacyConstraint[object]):
     reason: str
 
     @classmethod
-    def promise(cls, result: Mapping[str, Any]) -> str:
+    def promise(cls, result: Result) -> str:
         """That there is none."""
         return "This result promises no privacy: it was asked for with --allow-unsafe."
 
     @classmethod
-    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Nothing is checked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 

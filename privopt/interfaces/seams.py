@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from privopt.arrays import Floats, Ints
     from privopt.dsl import Model, StandardForm
     from privopt.execution import Executor
+    from privopt.interfaces.result import Result
     from privopt.interfaces.work import SolveContext
 
 __all__ = ["Decomposed", "Decomposer", "PrivacyConstraint", "Release", "UtilityLoss"]
@@ -81,14 +82,14 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         return None
 
     @classmethod
-    def promise(cls, result: Mapping[str, Any]) -> str:
+    def promise(cls, result: Result) -> str:
         """What a release promises, in one sentence for everybody, from its result.json."""
-        return str(result["guarantee"].get("statement") or "No statement.")
+        return str(result.guarantee.statement or "No statement.")
 
     @classmethod
-    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """What was checked of a release, and what was not: a line each."""
-        return [str(result["certificate"]["arithmetic"])], [AGAIN]
+        return [str(result.certificate.arithmetic)], [AGAIN]
 
     @property
     @abstractmethod

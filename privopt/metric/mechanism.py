@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from privopt.errors import Fault, InputError, ModelError
 from privopt.exact.bound import Multipliers, lower_bound
 from privopt.exact.sample import draw
-from privopt.interfaces import Mechanism, Outcome, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MatrixConstraint, MetricDP
@@ -255,7 +255,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             stopped=found.stopped,
         )
 
-    def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
         """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
         data = problem.data
         lines = []
@@ -267,44 +267,40 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         return lines or _pairs_cover(release, data)
 
-    def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
+    def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""
         return self._worth(problem, release, result).sentences()
 
-    def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Sequence[str]:
+    def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Where the promise hides next to nothing, or leaves records out."""
         return self._worth(problem, release, result).warnings()
 
-    def _worth(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Worth:
-        by_distance = isinstance(self.privacy(problem, result["method"]), MetricDP)
+    def _worth(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Worth:
+        by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         return worth_of(release, problem.data, by_distance=by_distance)
 
-    def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
         """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
-        return audit_matrix(release, problem.data, self.utility(problem, result["method"]))
+        return audit_matrix(release, problem.data, self.utility(problem, result.method))
 
-    def report(
-        self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]
-    ) -> Sequence[Section]:
+    def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """A map to explore, losses, worst pairs, baselines, convergence."""
         from privopt.metric.pages import meaning_section, metric_sections
 
-        sections = metric_sections(release, problem.data, result, self.utility(problem, result["method"]))
+        sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
         return [meaning_section(self.meaning(problem, release, result)), *sections]
 
-    def figures(
-        self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]
-    ) -> Mapping[str, Figure]:
+    def figures(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
         """Loss over the map, privacy spent, one record's spread, convergence."""
         from privopt.metric.pages import metric_figures
 
-        return metric_figures(release, problem.data, result, self.utility(problem, result["method"]))
+        return metric_figures(release, problem.data, result, self.utility(problem, result.method))
 
-    def geo(self, problem: MetricInstance[D], release: MatrixRelease, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Layer | None:
         """Records with their losses, and outputs with how often they are released."""
         from privopt.metric.pages import metric_layer
 
-        return metric_layer(release, problem.data, self.utility(problem, result["method"]))
+        return metric_layer(release, problem.data, self.utility(problem, result.method))
 
 
 def _for_exact_costs(bound: float, weighted: NDArray[np.float64]) -> float:

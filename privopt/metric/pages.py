@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privopt.interfaces import Result
 from privopt.metric import figures
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.explorer import Explored, explorer, fits
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["losses_beside", "meaning_section", "metric_figures", "metric_layer", "metric_sections", "trajectory_of"]
 
 
-def trajectory_of(result: Mapping[str, Any]) -> list[Any]:
+def trajectory_of(result: Result) -> list[Any]:
     """Rounds in which something is known, from ``details.told.trajectory``, which may hold anything."""
-    rounds = result["details"]["told"].get("trajectory")
+    rounds = result.details.told.get("trajectory")
     rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
     return [row for row in rows if any(isinstance(value, (int, float)) for value in row[1:])]
 
 
-def losses_beside(data: MetricData | None, result: Mapping[str, Any]) -> list[tuple[str, float, str]]:
+def losses_beside(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
     """Losses of this release and, where costs are known, of mechanisms that need no solver: name, loss, remark."""
-    rows = [(f"this release ({result['mechanism']})", float(result["objective"]["value"]), "")]
+    rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
         return rows
-    skipped = data.cost.size > 4_000_000 or result["mechanism"] == "exponential"
+    skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     plain = None if skipped else exponential_loss(data)
     if plain is not None:
         rows.append(("exponential mechanism", plain, "probabilities proportional to exp(-epsilon d / 2)"))
@@ -48,12 +49,12 @@ def losses_beside(data: MetricData | None, result: Mapping[str, Any]) -> list[tu
 
 
 def metric_figures(
-    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss[MatrixRelease]
+    release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> dict[str, Figure]:
     """The report's figures by file name, losses as the mechanism's own loss has them."""
     costed = costs_of(loss, data)
     beside = [(name, value) for name, value, _ in losses_beside(costed, result)]
-    bound = result["objective"]["lower_bound"]
+    bound = result.objective.lower_bound
     made = {} if costed is None else {"loss-map": figures.loss_map(release, costed)}
     made |= {
         "privacy-map": figures.privacy_map(release, data),
@@ -68,7 +69,7 @@ def metric_figures(
 
 
 def metric_sections(
-    release: MatrixRelease, data: MetricData, result: Mapping[str, Any], loss: UtilityLoss[MatrixRelease]
+    release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
     """The body of the report, losses as the mechanism's own loss has them."""
     made = metric_figures(release, data, result, loss)
@@ -171,11 +172,11 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     ]
 
 
-def _beside(data: MetricData | None, result: Mapping[str, Any], unit: str, drawn: Figure) -> Section:
+def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
     """The loss beside the bound and mechanisms that need no solver."""
     rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
-    if result["objective"]["lower_bound"] is not None:
-        bound = float(result["objective"]["lower_bound"])
+    if result.objective.lower_bound is not None:
+        bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, "no mechanism with this guarantee is below"))
     shown = table("Losses", ("mechanism", f"loss ({unit})", "remark"), rows)
     figure = drawing("Loss beside bound and baselines", drawn)

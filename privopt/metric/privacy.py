@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privopt.exact.certify import Measured, certify
 from privopt.execution import Executor
-from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, SolveContext
+from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import factor
 from privopt.metric.kinds import MetricNotion
 from privopt.metric.matrix import MatrixRelease
@@ -101,20 +101,19 @@ class MetricDP(MatrixConstraint):
         return MetricPrivacy
 
     @classmethod
-    def promise(cls, result: Mapping[str, Any]) -> str:
+    def promise(cls, result: Result) -> str:
         """At which distance two records are hardly told apart."""
-        return _promise(result["guarantee"])
+        return _promise(result.guarantee)
 
     @classmethod
-    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Every inequality is checked; other releases and other users are not."""
         checked = [
-            f"{result['certificate']['checked']:,} inequalities between probabilities, on the integers that are drawn "
-            "from.",
+            f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
         ]
         unchecked = [AGAIN, "What the sender reveals elsewhere, or by when and how often it reports."]
-        if result["guarantee"].get("scope") == "own-matrix":
+        if result.guarantee.scope == "own-matrix":
             unchecked.insert(0, "Rows of different users against each other, and what the server learns from uploads.")
         return checked, unchecked
 
@@ -200,16 +199,17 @@ def _down(value: float) -> float:
     return math.floor(value * scale) / scale
 
 
-def _promise(guarantee: Mapping[str, Any]) -> str:
-    epsilon = float(guarantee["epsilon"])
-    unit = str(guarantee.get("unit") or "").removeprefix("per ")
+def _promise(guarantee: Guarantee) -> str:
+    assert guarantee.epsilon is not None  # the notion's own guarantee states it
+    epsilon = float(guarantee.epsilon)
+    unit = guarantee.unit.removeprefix("per ")
     unit = "" if unit == "unit of distance" else f" {unit}"
     start, end = "Whoever sees what was released, whatever else they know, can", "."
     pair = "two records"
-    if guarantee.get("scope") == "own-matrix":
+    if guarantee.scope == "own-matrix":
         start, pair = "Whoever sees a report and knows the one matrix that it was drawn from can", "two places"
         end = "; between different users, and towards the server, nothing of the kind is promised."
-    within = guarantee.get("neighbours_within")
+    within = guarantee.extra.get("neighbours_within")
     two = _down(math.log(2) / epsilon)
     start += f" hardly tell {pair} close to one another apart: "
     likely = "as likely from the one as from the other, and less the nearer they are"

@@ -21,9 +21,9 @@ def audit(folder: Path) -> dict[str, Any]:
         InputError: DIR cannot be read.
     """
     opened = open_verified(folder)
-    claimed = opened.result["guarantee"]["epsilon"]
+    epsilon = opened.result.guarantee.epsilon
     blank: dict[str, Any] = dict.fromkeys(KEYS)
-    blank["epsilon"] = {"claimed": claimed, "achieved": None}
+    blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
     return {**blank, **opened.mechanism.audit(opened.problem, opened.release, opened.result)}
 
 

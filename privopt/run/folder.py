@@ -30,7 +30,7 @@ __all__ = [
     "dump_json",
     "files_in",
     "jsonable",
-    "read_result",
+    "read_document",
     "sha256",
     "sums_text",
 ]
@@ -176,7 +176,7 @@ def _entries(text: str) -> dict[str, str]:
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
-def read_result(folder: Path) -> dict[str, Any]:
+def read_document(folder: Path) -> dict[str, Any]:
     """The result.json of a DIR.
 
     Raises:

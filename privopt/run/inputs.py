@@ -72,15 +72,17 @@ class ProblemCopy:
             files={moved.get(file.name, file.name): file for file in files},
         )
 
-    def write(self, work: Path, public: Mapping[str, bytes]) -> str:
+    @property
+    def sha256(self) -> str:
+        """Of the problem file as copied."""
+        return hashlib.sha256(self.contents).hexdigest()
+
+    def write(self, work: Path, public: Mapping[str, bytes]) -> None:
         """Write public files to ``problem/``, secret ones to ``private/problem/``.
 
         Args:
             work: the DIR being written.
             public: contents that stand in ``problem/`` in place of secret files, by name.
-
-        Returns:
-            SHA-256 of the problem file as copied.
         """
         for name, file in self.files.items():
             if file.secret:
@@ -90,7 +92,6 @@ class ProblemCopy:
             elif not file.secret:
                 _put(work / PROBLEM / name, file.contents)
         _put(work / PROBLEM / self.name, self.contents)
-        return hashlib.sha256(self.contents).hexdigest()
 
 
 def _same(file: File) -> tuple[int, int]:

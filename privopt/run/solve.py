@@ -8,19 +8,20 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt import __version__
 from privopt.declare import File, files_of
 from privopt.errors import CertificationError, PrivoptError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.interfaces import (
+    Bounds,
     Certificate,
     Guarantee,
     Mechanism,
@@ -28,14 +29,16 @@ from privopt.interfaces import (
     Outcome,
     PrivacyConstraint,
     Progress,
+    Result,
     SolveContext,
     UtilityLoss,
 )
+from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, Times
 from privopt.registry import Registered, observers_of, registry
 from privopt.run.folder import PRIVATE, RESULT, dump_json
 from privopt.run.inputs import ProblemCopy
 from privopt.run.publish import check_target, discard_partial, new_folder
-from privopt.run.result import LP, NEAR, TOLD, Claim
+from privopt.run.result import NEAR
 from privopt.run.verify import read_problem, verify
 from privopt.specs import NOTHING, MethodSpec
 
@@ -79,14 +82,14 @@ class Solved:
 
     Attributes:
         folder: what was written.
-        result: its result.json.
+        result: what its result.json says.
         stopped: whether it was stopped early.
         warnings: what whoever uses the release must know, a sentence each.
         meaning: what the guarantee comes to, a sentence each.
     """
 
     folder: Path
-    result: Mapping[str, Any]
+    result: Result
     stopped: bool
     warnings: tuple[str, ...] = field(default=())
     meaning: tuple[str, ...] = field(default=())
@@ -158,8 +161,8 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
         except KeyboardInterrupt:
             raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
         registered.expect("solve", outcome, Outcome)
-        claim = _conclude(registered, method, mechanism, problem, outcome, context, options)
-        return _write(registered, mechanism, declared, problem, copy, out, options, context, outcome, claim, start)
+        result = _conclude(registered, method, mechanism, problem, outcome, context, options, copy)
+        return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start)
 
 
 def _conclude(
@@ -170,7 +173,8 @@ def _conclude(
     outcome: Outcome[Any],
     context: SolveContext,
     options: Options,
-) -> Claim:
+    copy: ProblemCopy,
+) -> Result:
     """Measure the release; refuse what does not hold."""
     privacy = mechanism.privacy(problem, method.name)
     guarantee = privacy.guarantee
@@ -195,29 +199,29 @@ def _conclude(
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
     bound = None if outcome.lower_bound is None else _bound(outcome.lower_bound, value, maximise=utility.maximise)
-    lp = outcome.details.get(LP)
+    told = dict(outcome.details)
+    lp = told.pop(LP, None)
     if lp is not None:
         low = lp.get("lower_bound")  # a program whose value alone is known
-        program = Objective(value=lp["value"], lower_bound=low if low is None else min(low, lp["value"]), unit="")
-        lp = {"value": program.value, "lower_bound": program.lower_bound, "gap": program.gap}
-    return Claim(
+        lp = Bounds.of(lp["value"], low if low is None else min(low, lp["value"]))
+    drawn = certificate.evidence == "declared" and not outcome.seeded
+    return Result(
+        mechanism=registered.spec.name,
+        method=method.name,
+        plugin=Plugin(name=registered.plugin, version=registered.version),
+        privopt=__version__,
+        problem=ProblemFile(file=copy.name, sha256=copy.sha256),
+        seed=None if drawn else options.seed,  # a seed that no noise came from would say the contrary
+        asked=Asked(
+            method=method.name, gap=context.gap, time_limit=options.time_limit, memory=None, solver=options.solver
+        ),
         guarantee=evolve(guarantee, seeded=outcome.seeded),
+        objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),
         certificate=certificate,
-        objective=Objective(value=value, lower_bound=bound, unit=utility.unit, maximise=utility.maximise),
-        details=dict(mechanism.details(problem, outcome.release, method.name, _told(outcome))),
-        lp=lp,
-        asked={
-            "method": method.name,
-            "gap": context.gap,
-            "time_limit": options.time_limit,
-            "memory": None,
-            "solver": options.solver,
-        },
+        time=Times(build=0.0, solve=0.0, repair=0.0, verify=0.0, total=0.0),
+        solver=outcome.solver,
+        details=Details(told=told, lp=lp, facts=mechanism.details(problem, outcome.release, method.name, told)),
     )
-
-
-def _told(outcome: Outcome[Any]) -> dict[str, Any]:
-    return {name: value for name, value in outcome.details.items() if name != LP}
 
 
 def _bound(bound: float, value: float, *, maximise: bool) -> float:
@@ -233,25 +237,24 @@ def _bound(bound: float, value: float, *, maximise: bool) -> float:
     return max(bound, value) if maximise else min(bound, value)
 
 
-def _times(declared: Any, context: SolveContext, start: float) -> dict[str, float]:
+def _times(declared: AttrsInstance, context: SolveContext, start: float) -> Times:
     """Seconds by phase; whole ones, rounded up, where a secret was read, for how long that took tells of it."""
     times = {phase: context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
     times["total"] = time.monotonic() - start
     secret = any(file.secret for file in files_of(declared))
-    return {phase: math.ceil(seconds) if secret else round(seconds, 6) for phase, seconds in times.items()}
+    return Times(**{phase: math.ceil(seconds) if secret else round(seconds, 6) for phase, seconds in times.items()})
 
 
 def _write(
-    registered: Registered,
     mechanism: Mechanism[Any, Any],
-    declared: Any,
+    declared: AttrsInstance,
     problem: Any,
     copy: ProblemCopy,
     out: Path,
     options: Options,
     context: SolveContext,
     outcome: Outcome[Any],
-    claim: Claim,
+    result: Result,
     start: float,
 ) -> Solved:
     warnings: list[str] = []
@@ -262,7 +265,7 @@ def _write(
     private_folder = mechanism.private_folder
     with new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work:
         outcome.release.write(work)
-        digest = copy.write(work, mechanism.public_files(problem, outcome.release))
+        copy.write(work, mechanism.public_files(problem, outcome.release))
         private = work / PRIVATE
         private.mkdir(exist_ok=True)
         outcome.release.write_private(private)
@@ -270,25 +273,8 @@ def _write(
             (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
         if not any(private.iterdir()):
             private.rmdir()
-        stated = claim.to_json()
-        drawn = claim.certificate.evidence == "declared" and not outcome.seeded
-        result = {
-            "mechanism": registered.spec.name,
-            "method": context.method,
-            "plugin": {"name": registered.plugin, "version": registered.version},
-            "privopt": __version__,
-            "problem": {"file": copy.name, "sha256": digest},
-            "seed": None if drawn else options.seed,  # a seed that no noise came from would say the contrary
-            "status": stated["status"],
-            "asked": dict(claim.asked),
-            "guarantee": stated["guarantee"],
-            "objective": stated["objective"],
-            "certificate": stated["certificate"],
-            "time": _times(declared, context, start),
-            "solver": dict(outcome.solver),
-            "details": stated["details"] | {TOLD: _told(outcome)},
-        }
-        (work / RESULT).write_text(dump_json(result), "utf-8")
+        result = evolve(result, time=_times(declared, context, start))
+        (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
     if context.checkpoint is not None and not outcome.stopped:
         discard_partial(context.checkpoint, warnings.append)
     warnings += mechanism.warnings(problem, outcome.release, result)

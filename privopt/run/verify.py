@@ -6,23 +6,25 @@ what result.json claims.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import AttrsInstance, evolve, frozen
 
 from privopt import __version__
 from privopt.declare import File, load_problem
 from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
-from privopt.interfaces import Certificate, Mechanism, Objective, Release
+from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
+from privopt.interfaces.result import SEEDED, TOLD
 from privopt.registry import Registered, registry
-from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_result, sha256
+from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_document, sha256
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
-from privopt.run.result import LP, SEEDED, TOLD, Claim, claim_faults, differences
+from privopt.run.result import differences, result_of
 from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Opened", "Verdict", "load_release", "open_verified", "read_problem", "verify"]
@@ -40,7 +42,8 @@ class Opened:
         declared: the problem file in ``problem/``.
         problem: what the mechanism loads from it.
         release: read from the artefact.
-        result: result.json.
+        result: what result.json says.
+        stated: result.json itself.
         verdict: what ``verify`` found, where it was asked.
     """
 
@@ -48,10 +51,11 @@ class Opened:
     registered: Registered
     method: MethodSpec
     mechanism: Mechanism[Any, Any]
-    declared: Any
+    declared: AttrsInstance
     problem: Any
     release: Any
-    result: Mapping[str, Any]
+    result: Result
+    stated: Mapping[str, Any]
     verdict: Word | None = None
 
 
@@ -122,15 +126,13 @@ def load_release(folder: Path) -> Opened:
     _, strange = files_in(folder)  # nothing is opened in a folder that holds links, pipes or devices
     if strange:
         raise InputError(strange)
-    result = read_result(folder)
-    faults = list(claim_faults(result, str(folder / RESULT)))
-    file = result["problem"]["file"] if not faults else ""
-    if not faults and Path(file).name != file:
-        faults.append(Fault(str(folder / RESULT), "problem.file", repr(file), "the name of a file in problem/"))
-    if faults:
-        raise InputError(faults)
-    registered = registry().get(result["mechanism"])
-    method = registered.method(result["method"])
+    stated = read_document(folder)
+    result = result_of(stated, str(folder / RESULT))
+    file = result.problem.file
+    if Path(file).name != file:
+        raise InputError([Fault(str(folder / RESULT), "problem.file", repr(file), "the name of a file in problem/")])
+    registered = registry().get(result.mechanism)
+    method = registered.method(result.method)
     mechanism = registered.load()
     declared = read_problem(mechanism, folder / PROBLEM / file, public=True)
     problem = mechanism.load(declared, file)
@@ -150,7 +152,8 @@ def load_release(folder: Path) -> Opened:
         declared=declared,
         problem=problem,
         release=release,
-        result={**result, "method": method.name},
+        result=evolve(result, method=method.name),
+        stated=stated,
     )
 
 
@@ -163,16 +166,20 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     complaints = check_sums(folder)
-    faults = [] if complaints else claim_faults(read_result(folder), RESULT)
-    complaints += [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in faults]
+    if not complaints:
+        document = read_document(folder)
+        try:
+            result_of(document, RESULT)
+        except InputError as error:
+            complaints = [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in error.faults]
     if complaints:
         return Verdict(verdict=None, complaints=tuple(complaints))
     opened = load_release(folder)
     with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
-        claim, complaints = _again(opened, workers)
-    complaints += stray_files(folder, opened.declared, opened.result["problem"]["file"])
-    complaints += _unlike(opened, claim)
-    complaints += _bookkeeping(opened, claim)
+        again, complaints = _again(opened, workers)
+    complaints += stray_files(folder, opened.declared, opened.result.problem.file)
+    complaints += _unlike(opened.stated, again)
+    complaints += _bookkeeping(opened, again)
     try:
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
     except PrivoptError as error:
@@ -180,14 +187,14 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     except Exception as error:  # details that solve did not write may be of any form
         plugin = opened.registered.plugin
         complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
-    seeded = claim.guarantee.seeded
-    word = None if complaints else "none" if seeded else claim.certificate.evidence
+    seeded = again.guarantee.seeded
+    word = None if complaints else "none" if seeded else again.certificate.evidence
     if word is not None and not check_sums(folder):  # what was read is what is there now
         remember(folder, word)
     return Verdict(
         verdict=word,
         complaints=tuple(complaints),
-        certificate=claim.certificate,
+        certificate=again.certificate,
         seeded=seeded,
         notes=_versions(opened),
     )
@@ -211,10 +218,11 @@ def open_verified(folder: Path, *, jobs: int = 1) -> Opened:
     return evolve(load_release(folder), verdict=word)
 
 
-def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:
-    """All that the files beside result.json come to, and what of it does not hold."""
-    problem, release, result, method = opened.problem, opened.release, opened.result, opened.method.name
-    privacy = opened.mechanism.privacy(problem, method)
+def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
+    """What the files beside result.json come to, and what of it does not hold."""
+    problem, release, result = opened.problem, opened.release, opened.result
+    stated, lp = result.objective, result.details.lp
+    privacy = opened.mechanism.privacy(problem, result.method)
     certificate = privacy.measure(release, executor=executor)
     complaints = []
     if certificate.holds is False:
@@ -222,79 +230,58 @@ def _again(opened: Opened, executor: Executor) -> tuple[Claim, list[str]]:
         complaints.extend(certificate.failures)
     elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
-    utility = opened.mechanism.utility(problem, method)
-    stated, details = result["objective"], result["details"]
-    value, bound = None, stated["lower_bound"]
+    utility = opened.mechanism.utility(problem, result.method)
+    value = None
     try:
         value = utility.evaluate(release)
     except Exception as error:  # a release that does not fit its problem
         complaints.append(f"objective: cannot be evaluated ({type(error).__name__}: {error})")
-    value = _number(stated["value"]) if value is None else value
-    lp = details.get(LP)
-    if lp is not None:
-        lp = Objective(value=_number(lp["value"]), lower_bound=_number(lp["lower_bound"]), unit="").to_json()
-        del lp["unit"]
+    value = stated.value if value is None else value
+    bound, finite = stated.lower_bound, math.isfinite(stated.value) and math.isfinite(stated.lower_bound or 0.0)
+    if bound is not None and finite and (stated.value > bound if utility.maximise else bound > stated.value):
+        complaints.append(f"{RESULT}: objective.lower_bound: {bound!r} is contradicted by the value, {stated.value!r}")
     try:
-        again = opened.mechanism.details(problem, release, method, details[TOLD])
+        facts = opened.mechanism.details(problem, release, result.method, result.details.told)
     except Exception as error:  # what nobody checks may be of any form
-        again = {}
-        complaints.append(f"{RESULT}: details.{TOLD}: not as {method} tells ({type(error).__name__}: {error})")
-    return (
-        Claim(
-            guarantee=evolve(privacy.guarantee, seeded=bool(result["guarantee"].get("seeded"))),
-            certificate=certificate,
-            objective=Objective(value=value, lower_bound=_number(bound), unit=utility.unit, maximise=utility.maximise),
-            details=again,
-            lp=lp,
-            asked=result["asked"],
-        ),
-        complaints,
+        facts = {}
+        complaints.append(f"{RESULT}: details.{TOLD}: not as {result.method} tells ({type(error).__name__}: {error})")
+    again = evolve(
+        result,
+        guarantee=evolve(privacy.guarantee, seeded=result.guarantee.seeded),
+        certificate=certificate,
+        objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),
+        details=evolve(result.details, facts=facts, lp=None if lp is None else Bounds.of(lp.value, lp.lower_bound)),
     )
+    return again, complaints
 
 
-def _number(value: Any) -> Any:
-    """A figure of result.json as a double; None stays."""
-    return None if value is None else float(value)
-
-
-def _unlike(opened: Opened, claim: Claim) -> list[str]:
+def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     """Compare what result.json says, leaf by leaf, with what its problem and release come to."""
-    result = opened.result
-    wanted = jsonable(claim.to_json())
-    stated = {name: result[name] for name in wanted} | {"details": _without_told(result["details"])}
+    wanted = jsonable(again.to_json())
     lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
     for name in ("objective", "certificate", "status", "details"):
-        lines += differences(stated[name], wanted[name], name)
-    value, bound = (result["objective"][name] for name in ("value", "lower_bound"))
-    if bound is not None and not isinstance(bound, str) and not isinstance(value, str):
-        beyond = value > bound if claim.objective.maximise else bound > value
-        if beyond:
-            lines.append(f"objective.lower_bound: {bound!r} is contradicted by the value, {value!r}")
+        lines += differences(stated.get(name), wanted[name], name)
     return [f"{RESULT}: {line}" for line in lines]
 
 
-def _without_told(details: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in details.items() if name != TOLD}
-
-
-def _bookkeeping(opened: Opened, claim: Claim) -> list[str]:
+def _bookkeeping(opened: Opened, again: Result) -> list[str]:
     """The statements of result.json that only other parts of DIR, or of result.json, can contradict."""
     result, registered = opened.result, opened.registered
     lines = []
-    digest = sha256(opened.folder / PROBLEM / result["problem"]["file"])
-    if result["problem"]["sha256"] != digest:
+    digest = sha256(opened.folder / PROBLEM / result.problem.file)
+    if result.problem.sha256 != digest:
         lines.append(f"problem.sha256: not that of the problem file, {digest}")
-    if result["plugin"]["name"] != registered.plugin:
-        lines.append(f"plugin.name: claims {result['plugin']['name']!r}, {registered.plugin} made it")
-    if result["asked"]["method"] != result["method"]:
-        lines.append(f"asked.method: {result['asked']['method']!r} is not method, {result['method']!r}")
-    kind = claim.guarantee.kind
-    if kind != (opened.mechanism.notion(opened.problem, opened.method.name) or registered.spec.kind_of(opened.method)):
+    if result.plugin.name != registered.plugin:
+        lines.append(f"plugin.name: claims {result.plugin.name!r}, {registered.plugin} made it")
+    if result.asked.method != result.method:
+        lines.append(f"asked.method: {result.asked.method!r} is not method, {result.method!r}")
+    kind = again.guarantee.kind
+    if kind != (opened.mechanism.notion(opened.problem, result.method) or registered.spec.kind_of(opened.method)):
         lines.append(f"guarantee.kind: {kind!r} is not what the mechanism is registered for")
-    seeded, seed = claim.guarantee.seeded, result["seed"]
+    seeded, seed = again.guarantee.seeded, result.seed
     if seeded and seed is None:
         lines.append("guarantee.seeded: true, though no seed is stated")
-    if seed is not None and not seeded and claim.certificate.evidence == "declared":
+    if seed is not None and not seeded and again.certificate.evidence == "declared":
         lines.append(f"guarantee.seeded: missing, though the seed is {seed}")
     return [f"{RESULT}: {line}" for line in lines]
 
@@ -303,7 +290,7 @@ def _versions(opened: Opened) -> tuple[str, ...]:
     """A line for each program that was another version when the folder was made."""
     result, registered = opened.result, opened.registered
     rows = [
-        ("privopt", result["privopt"], __version__),
-        (f"plugin {registered.plugin}", result["plugin"]["version"], registered.version),
+        ("privopt", result.privopt, __version__),
+        (f"plugin {registered.plugin}", result.plugin.version, registered.version),
     ]
     return tuple(f"made by {name} {then}, checked by {now}" for name, then, now in rows if then != now)

@@ -21,6 +21,8 @@ from privopt.testing.problems import GeneratedProblem, Variant
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+    from privopt.interfaces import Result
+
 __all__ = ["Profile", "Query"]
 
 
@@ -80,7 +82,7 @@ class Profile:
         best_known: ``(problem, method) -> objective`` of some release that keeps the guarantee, found otherwise
             (brute force); holds ``lower_bound`` against it.
         oracle: ``(problem, release, result) -> complaints``: an independent computation of what the release must meet;
-            ``result`` is result.json. Nothing where all is well.
+            ``result`` is what result.json says. Nothing where all is well.
         claims: method -> guarantee kind that its paper claims, for methods of kind ``"none"``: what they are held
             against when named.
         notion: registered notion that the problems name in ``[privacy] kind``, where it is not the mechanism's own.
@@ -100,7 +102,7 @@ class Profile:
     stricter: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
     variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)
     best_known: Callable[[Any, str], float | None] | None = None
-    oracle: Callable[[Any, Any, Mapping[str, Any]], Iterable[str]] | None = None
+    oracle: Callable[[Any, Any, Result], Iterable[str]] | None = None
     claims: Mapping[str, str] = field(factory=dict)
     notion: str = ""
     epsilon: Callable[[Any], Fraction] = _epsilon

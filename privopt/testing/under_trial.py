@@ -20,7 +20,7 @@ from attrs import define, evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
-from privopt.interfaces import Mechanism, Outcome, SolveContext
+from privopt.interfaces import Mechanism, Outcome, Result, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
@@ -66,7 +66,7 @@ class Run:
     given: GeneratedProblem
     source: Path
     folder: Path
-    result: Mapping[str, Any] | None = None
+    result: Result | None = None
     seen: Seen | None = None
     error: Exception | None = None
 

@@ -7,10 +7,11 @@ from attrs import evolve
 from privopt.declare import load_problem
 from privopt.errors import ModelError
 from privopt.exact import Multipliers
-from privopt.interfaces import SolveContext, UtilityLoss
+from privopt.interfaces import Objective, SolveContext, UtilityLoss
 from privopt.metric.baselines.mechanisms import Exponential
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.run.verify import load_release
 
 PROBLEM = """
 [records]
@@ -72,20 +73,27 @@ def problem(tmp_path):
     return MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml"))
 
 
-def judged(mechanism, problem):
-    outcome = mechanism.solve(problem, SolveContext(method="closed-form"))
-    value = mechanism.utility(problem, "closed-form").evaluate(outcome.release)
-    objective = {"value": value, "lower_bound": outcome.lower_bound}
-    return outcome, {"mechanism": "own", "method": "closed-form", "objective": objective, "details": {"told": {}}}
+@pytest.fixture
+def judged(example):
+    """Outcome and result of a mechanism: those of a solved folder, with the mechanism's own objective."""
+    of_another = load_release(example("optimal-lp")).result
+
+    def judge(mechanism, problem):
+        outcome = mechanism.solve(problem, SolveContext(method="closed-form"))
+        value = mechanism.utility(problem, "closed-form").evaluate(outcome.release)
+        objective = Objective.of(value, outcome.lower_bound, unit="km^2")
+        return outcome, evolve(of_another, method="closed-form", objective=objective)
+
+    return judge
 
 
-def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem):
+def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem, judged):
     mechanism = Squared()
     outcome, result = judged(mechanism, problem)
     z, cost = outcome.release.probabilities, problem.data.cost**2 + 1.0
     each = (z * cost).sum(axis=1)
     audit = mechanism.audit(problem, outcome.release, result)
-    assert audit["expected_loss"] == result["objective"]["value"] == pytest.approx(each.mean())
+    assert audit["expected_loss"] == result.objective.value == pytest.approx(each.mean())
     assert outcome.lower_bound == pytest.approx(1.0)  # of the squares; of the distances it would be 0
     html = "".join(section.html for section in mechanism.report(problem, outcome.release, result))
     assert "loss (km^2)" in html
@@ -96,16 +104,16 @@ def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem):
     assert figures["loss-map"].axes[1].get_ylabel() == "expected loss (km^2)"
 
 
-def test_a_loss_without_costs_is_measured_and_drawn_on_no_map(problem):
+def test_a_loss_without_costs_is_measured_and_drawn_on_no_map(problem, judged):
     mechanism = Worst()
     outcome, result = judged(mechanism, problem)
-    assert mechanism.audit(problem, outcome.release, result)["expected_loss"] == result["objective"]["value"]
+    assert mechanism.audit(problem, outcome.release, result)["expected_loss"] == result.objective.value
     assert "loss-map" not in mechanism.figures(problem, outcome.release, result)
     html = "".join(section.html for section in mechanism.report(problem, outcome.release, result))
     assert "km at worst" in html
     assert "one output for all" not in html
 
 
-def test_multipliers_beside_a_loss_that_they_do_not_bound_are_refused(problem):
+def test_multipliers_beside_a_loss_that_they_do_not_bound_are_refused(problem, judged):
     with pytest.raises(ModelError, match="multipliers bound an ExpectedLoss alone, not WorstRecord"):
         judged(Boastful(), problem)

@@ -108,7 +108,7 @@ def test_a_limit_below_the_least_distance_is_bad_input(tmp_path):
     problem = written(tmp_path / "apart", line(4), 1.0, within="0.999")
     with pytest.raises(InputError, match=r"neighbours_within: found 0\.999 km, below .* 1\.0, wanted at least 1\.0"):
         found(problem)
-    assert found(written(tmp_path / "joined", line(4), 1.0, within="1.0")).result["certificate"]["checked"] == 12
+    assert found(written(tmp_path / "joined", line(4), 1.0, within="1.0")).result.certificate.checked == 12
 
 
 def test_records_without_a_neighbour_are_named(tmp_path):

@@ -17,8 +17,8 @@ from problems import PROBLEMS, Given
 from spoil import READERS, mend, solved
 from trials import Ended, Tally, privopt, spread
 
+from privopt.interfaces.result import LP
 from privopt.run.folder import PRIVATE, REPORT, RESULT, SUMS, sha256
-from privopt.run.result import LP
 
 __all__ = ["forged"]
 

@@ -33,7 +33,7 @@ def test_the_report_shows_every_photo_and_which_are_kept(album):
     release, result = opened.release, opened.result
     photos = re.findall(r'<li class="(kept|deleted)"><img alt="" src="data:image/jpeg;base64,([^"]+)">', text)
     assert [state == "kept" for state, _ in photos] == release.kept.tolist()
-    assert sum(state == "deleted" for state, _ in photos) == result["objective"]["value"] > 0
+    assert sum(state == "deleted" for state, _ in photos) == result.objective.value > 0
     names = re.findall(r"<strong>(beach-\d\d\.jpg)</strong>", text)
     assert tuple(names) == release.names
     assert "never to be deleted" in text
@@ -59,4 +59,4 @@ def test_figures_name_the_true_rank(album, tmp_path):
     written = {path.name for path in write_figures(album, tmp_path)}
     assert {"before.svg", "after.png", "photos.svg"} <= written
     result = load_release(album).result
-    assert f"rank {result['details']['rank_after']}" in (tmp_path / "after.svg").read_text()
+    assert f"rank {result.details.facts['rank_after']}" in (tmp_path / "after.svg").read_text()

@@ -3,12 +3,15 @@
 import json
 import re
 import shutil
+from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from examples import EXAMPLES
 
+from privopt.interfaces import Guarantee
 from privopt.metric import figures
 from privopt.run.folder import sums_text
 from privopt.run.report import svg, theme
@@ -132,12 +135,13 @@ def test_a_report_of_every_kind(case, tmp_path):
     assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL).lower().split()
     if (solved.folder / "private" / "truth.json").exists():
         assert "keep it in private/" in write_report(solved.folder, truth=True).read_text("utf-8")
-    unsafe = solved.result["guarantee"]["kind"] == "none"
+    unsafe = solved.result.guarantee.kind == "none"
     assert unsafe == ("no privacy guarantee" in page) == ("promises no privacy" in page)
 
 
-def result(**guarantee):
-    return {"guarantee": {"epsilon": 1.0, "unit": "per km", "scope": "all-pairs", **guarantee}, "details": {}}
+def result(epsilon=1.0, scope="all-pairs", **stated):
+    exact = None if epsilon is None else Fraction(float(epsilon))
+    return SimpleNamespace(guarantee=Guarantee(epsilon=exact, unit="per km", scope=scope, **stated))
 
 
 def test_the_claim_never_says_more_than_the_guarantee():
@@ -151,9 +155,9 @@ def test_the_claim_never_says_more_than_the_guarantee():
             told = float(re.search(r"([\d.]+) times", words).group(1))
             assert np.exp(epsilon) <= told <= np.exp(epsilon) + 0.1 * np.expm1(epsilon)
             assert "one thing" in words
-    near = claim(result(kind="metric-dp", epsilon=0.1, neighbours_within=2.0))
+    near = claim(result(kind="metric-dp", epsilon=0.1, extra={"neighbours_within": 2.0}))
     assert "at 2 km a release is at most 1.23 times" in near
-    assert "up to 2 km" in claim(result(kind="metric-dp", epsilon=1.0, neighbours_within=2.0))
+    assert "up to 2 km" in claim(result(kind="metric-dp", epsilon=1.0, extra={"neighbours_within": 2.0}))
 
 
 def test_what_is_not_private_is_said_first():

@@ -73,7 +73,7 @@ def test_properties_are_those_of_the_release(example, tmp_path):
     facts = [feature["properties"] for feature in flat["features"]]
     assert [fact["id"] for fact in facts] == list(problem.data.records.ids)
     mean = sum(fact["prior"] * fact["expected_loss"] for fact in facts)
-    assert mean == pytest.approx(result["objective"]["value"], rel=1e-9)
+    assert mean == pytest.approx(result.objective.value, rel=1e-9)
     assert max(fact["share_of_epsilon"] for fact in facts) <= 1 + 1e-9
     assert sum(fact["released"] for fact in facts) == pytest.approx(1)
 

@@ -48,15 +48,15 @@ def words(markup):
 def test_problem_release_guarantee_and_certificate(name, example):
     opened = load_release(example(name))
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
-    privacy = mechanism.privacy(problem, result["method"])
+    privacy = mechanism.privacy(problem, result.method)
     shown = words(problem._repr_html_())
     assert shown.startswith(f"Problem: {type(opened.declared).__name__}")
     assert "privacy." in shown
     assert words(release._repr_html_()).startswith(f"Release: {type(release).__name__}")
-    assert result["guarantee"]["kind"] in words(privacy.guarantee._repr_html_())
+    assert result.guarantee.kind in words(privacy.guarantee._repr_html_())
     certificate = words(privacy.measure(release)._repr_html_())
     assert certificate.startswith("Certificate: holds")
-    assert f"{result['certificate']['checked']:,}" in certificate
+    assert f"{result.certificate.checked:,}" in certificate
 
 
 def test_a_matrix_shows_its_sizes_and_likeliest_outputs(example):

@@ -48,8 +48,8 @@ def test_every_method_solves_and_verifies(tmp_path, method):
         assert counts.min() >= 0
         assert counts[0].sum() == 6
         np.testing.assert_array_equal(counts[0], counts[1] + counts[2])
-        assert done.result["guarantee"]["kind"] == "pure-dp"
-        assert done.result["certificate"]["worst"] <= 0.1
+        assert done.result.guarantee.kind == "pure-dp"
+        assert done.result.certificate.worst <= 0.1
     if METHODS[method].totals == "always":
         assert counts[1:].sum(axis=1).tolist() == [3, 3]
     public = {p.relative_to(tmp_path / "out").parts[0] for p in (tmp_path / "out").rglob("*") if p.is_file()}
@@ -64,17 +64,17 @@ def test_objective_bound_and_status_of_the_exact_methods(tmp_path):
     problem = _problem(tmp_path)
     for method in ("hierarchical-dp", "cumulative-chain", "hierarchical", "cumulative"):
         result = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method)).result
-        assert result["status"] == "optimal", method
-        assert result["objective"]["gap"] <= 1e-6
+        assert result.status == "optimal", method
+        assert result.objective.gap <= 1e-6
 
 
 def test_a_stated_epsilon_is_spent_exactly_and_seeds_are_told(tmp_path):
     done = solve("hierarchical-dp", _problem(tmp_path, more="budget = [0.2, 0.8]\n"), tmp_path / "out", Options(seed=4))
-    assert done.result["details"]["level_budgets"] == ["1/50", "2/25"]
-    assert done.result["guarantee"]["seeded"] is True
+    assert done.result.details.facts["level_budgets"] == ["1/50", "2/25"]
+    assert done.result.guarantee.seeded is True
     again = solve("hierarchical-dp", tmp_path / "problem.toml", tmp_path / "again", Options(seed=4))
     assert (tmp_path / "out/release.csv").read_bytes() == (tmp_path / "again/release.csv").read_bytes()
-    assert again.result["details"]["told"]["noise"][0]["engine"] == "seeded"
+    assert again.result.details.told["noise"][0]["engine"] == "seeded"
 
 
 def test_region_totals_as_an_option_and_in_the_guarantee(tmp_path):
@@ -83,7 +83,7 @@ def test_region_totals_as_an_option_and_in_the_guarantee(tmp_path):
         result = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method)).result
         table = pl.read_csv(tmp_path / method / "release.csv").group_by("region", maintain_order=True)
         assert table.agg(pl.col("groups").sum())["groups"].to_list() == [3, 3, 6]
-        assert "Every region's number" in result["guarantee"]["statement"]
+        assert "Every region's number" in result.guarantee.statement
         assert verify(tmp_path / method).complaints == ()
     with pytest.raises(InputError, match="publishes every region"):
         solve("hierarchical-dp", _problem(tmp_path, more="region_totals = false\n"), tmp_path / "x", Options())
@@ -219,7 +219,7 @@ def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
     monkeypatch.setattr(mechanism, "fit", interrupted)
     done = solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out", Options(method=method))
     assert done.stopped
-    assert done.result["status"] == "feasible"
+    assert done.result.status == "feasible"
     assert verify(tmp_path / "out").complaints == ()
 
 

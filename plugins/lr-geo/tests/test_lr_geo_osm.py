@@ -111,5 +111,5 @@ def test_helsinki(tmp_path, capsys):
     path = write(largest_part(read_network(file)), tmp_path / "cars", settings.tables())
     assert len(LRGeoInstance.of(load_problem(LRGeoProblem, path, ignore=["const-opt"])).data.records) >= 500
     result = solve("lr-geo", path, tmp_path / "out", Options(method="benders")).result
-    assert result["certificate"]["holds"]
+    assert result.certificate.holds
     assert verify(tmp_path / "out").complaints == ()

@@ -166,7 +166,7 @@ def test_theorems_4_6_and_4_7(city):
         path = city(cell=cell)
         out = path.parent / f"out{number}"
         result = solve("lr-geo", path, out, Options(method="full", solver="highs", seed=1)).result
-        assert ("reference" in result["details"]["told"]) == bool(cell)
+        assert ("reference" in result.details.told) == bool(cell)
         bounds = audit(out)["bounds"]
         assert bounds["users"] == 3
         assert 0 < bounds["lower"] <= bounds["value"] * (1 + 1e-9)

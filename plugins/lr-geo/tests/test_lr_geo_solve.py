@@ -30,8 +30,8 @@ def run(path, method, name="out", **options):
 @pytest.mark.parametrize("method", ["benders", "full", "exact"])
 def test_round_trip(write, method):
     result, out = run(write(), method)
-    assert result["certificate"]["holds"]
-    assert result["guarantee"]["scope"] == ("neighbours" if method == "exact" else "own-matrix")
+    assert result.certificate.holds
+    assert result.guarantee.scope == ("neighbours" if method == "exact" else "own-matrix")
     complaints = verify(out).complaints
     assert complaints == ()
     with np.load(out / "mechanism.npz") as archive:
@@ -42,10 +42,10 @@ def test_round_trip(write, method):
     assert (out / "public.npz").is_file() == (method == "exact")
     assert (out / "private" / "matrices" / "1-1.npz").is_file() == (method != "exact")
     if method != "exact":
-        assert result["objective"]["lower_bound"] is None
-        lp = result["details"]["lp"]
-        assert lp["lower_bound"] <= lp["value"] * (1 + 1e-9)
-        assert result["status"] == "optimal"
+        assert result.objective.lower_bound is None
+        lp = result.details.lp
+        assert lp.lower_bound <= lp.value * (1 + 1e-9)
+        assert result.status == "optimal"
 
 
 @pytest.mark.parametrize("method", ["full", "exact"])
@@ -69,11 +69,11 @@ def test_exponents_beyond_doubles(write, method, epsilon):
     """Cuts have e^100 as a number, which no solver bears: the whole program, whose rows keep exponents, is solved."""
     path = write(rows=3, cols=4, cell=1.0, epsilon=epsilon, within="", users='"all"', radius=2.5, far=3.0, near=1.5)
     result, out = run(path, method)
-    assert result["certificate"]["holds"]
+    assert result.certificate.holds
     assert verify(out).complaints == ()
-    assert 0.0 <= result["objective"]["value"] < 2e-5
+    assert 0.0 <= result.objective.value < 2e-5
     if method == "benders" and epsilon == "25.0":
-        assert "decomposition_failed" in result["details"]["told"]
+        assert "decomposition_failed" in result.details.told
 
 
 ODD = {
@@ -95,7 +95,7 @@ def test_odd_records_at_tiny_and_huge_epsilon(tmp_path, points, epsilon, method)
         "exponential_beyond = 1.5\n"
     )
     result, out = run(tmp_path / "p.toml", method, time_limit=60)
-    assert result["certificate"]["holds"]
+    assert result.certificate.holds
     assert verify(out).complaints == ()
 
 
@@ -156,11 +156,11 @@ def test_verify_of_exact_recomputes_rows(write):
 
 def test_exact_for_everybody(write):
     result, out = run(write(users='"all"', within=""), "exact", gap=0.05)
-    assert result["guarantee"]["scope"] == "all-pairs"
-    assert result["certificate"]["checked"] == 300 * 25
-    population = result["details"]["population"]
+    assert result.guarantee.scope == "all-pairs"
+    assert result.certificate.checked == 300 * 25
+    population = result.details.facts["population"]
     assert population["value"] <= population["exponential"]
-    assert result["details"]["told"]["published"] == "column_weights"
+    assert result.details.told["published"] == "column_weights"
     with np.load(out / "mechanism.npz") as archive:
         assert len(archive["pairs"]) == 300
     assert verify(out).complaints == ()
@@ -170,27 +170,27 @@ def test_exact_goes_on_where_the_star_misses_the_gap(write, tmp_path):
     path = write(users='"all"', within="")
     star, _ = run(path, "exact", gap=0.05)
     best, out = run(path, "exact")
-    assert star["details"]["told"]["published"] == "column_weights"
-    assert best["details"]["told"]["published"] == "weights"
-    assert "misses the gap" in best["details"]["told"]["reason"]
+    assert star.details.told["published"] == "column_weights"
+    assert best.details.told["published"] == "weights"
+    assert "misses the gap" in best.details.told["reason"]
     for result, gap in ((star, 0.05), (best, 1e-6)):
-        lp = result["details"]["lp"]
-        assert result["status"] == "optimal"
-        assert lp["lower_bound"] <= lp["value"] <= lp["lower_bound"] + gap * lp["value"]
-        assert lp["value"] == result["details"]["population"]["value"]
+        lp = result.details.lp
+        assert result.status == "optimal"
+        assert lp.lower_bound <= lp.value <= lp.lower_bound + gap * lp.value
+        assert lp.value == result.details.facts["population"]["value"]
     # a bound that the one run proved holds for the other: what 5 % allows is more than the optimum
-    assert star["details"]["lp"]["lower_bound"] <= best["details"]["lp"]["value"]
-    assert best["details"]["lp"]["lower_bound"] <= star["details"]["lp"]["value"]
-    assert star["details"]["lp"]["value"] > best["details"]["lp"]["value"] * (1 + 1e-6)
+    assert star.details.lp.lower_bound <= best.details.lp.value
+    assert best.details.lp.lower_bound <= star.details.lp.value
+    assert star.details.lp.value > best.details.lp.value * (1 + 1e-6)
     assert verify(out).complaints == ()
 
 
 def test_exact_says_where_there_are_too_many_entries_for_a_bound(write, monkeypatch):
     monkeypatch.setattr("privopt_lr_geo.exact.LARGEST", 10)
     result, out = run(write(), "exact")
-    assert result["status"] == "feasible"
-    assert result["details"]["lp"]["lower_bound"] is None
-    assert result["details"]["told"]["reason"] == "no bound: 625 entries, of at most 10 for which one is computed"
+    assert result.status == "feasible"
+    assert result.details.lp.lower_bound is None
+    assert result.details.told["reason"] == "no bound: 625 entries, of at most 10 for which one is computed"
     assert verify(out).complaints == ()
 
 
@@ -206,12 +206,12 @@ def test_exact_publishes_the_matrix_where_no_weights_exist(tmp_path):
         "exponential_beyond = 1.0\n"
     )
     result, out = run(tmp_path / "problem.toml", "exact")
-    assert result["details"]["told"]["published"] == "weights"
+    assert result.details.told["published"] == "weights"
     with np.load(out / "public.npz") as archive:
         weights = archive["weights"]
     data = LRGeoInstance.of(load_problem(LRGeoProblem, tmp_path / "problem.toml")).data
     assert certify(weights, data.pairs, data.distances, data.epsilon).holds
-    assert result["details"]["population"]["value"] <= result["details"]["population"]["exponential"]
+    assert result.details.facts["population"]["value"] <= result.details.facts["population"]["exponential"]
     assert verify(out).complaints == ()
 
 
@@ -236,13 +236,13 @@ def test_exact_that_is_stopped_publishes_normalised_weights(tmp_path, monkeypatc
 
         monkeypatch.setattr(optimal, "solve", never)
     result, out = run(tmp_path / "problem.toml", "exact")
-    assert result["details"]["told"]["published"] == ("column_weights" if late else "weights")
-    assert result["certificate"]["holds"]
-    assert result["guarantee"]["scope"] == "all-pairs"
-    population = result["details"]["population"]
+    assert result.details.told["published"] == ("column_weights" if late else "weights")
+    assert result.certificate.holds
+    assert result.guarantee.scope == "all-pairs"
+    population = result.details.facts["population"]
     assert population["value"] < 0.8 * population["exponential"]
     if late:
-        assert 0.5 <= result["details"]["told"]["rate"] < 1.0
+        assert 0.5 <= result.details.told["rate"] < 1.0
     assert verify(out).complaints == ()
 
 

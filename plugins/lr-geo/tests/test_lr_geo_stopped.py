@@ -42,8 +42,8 @@ def test_resume_needs_no_seed(stopped):
     options = Options(method="benders", solver="highs", gap=1e-4, resume=True, force=True)
     after = solve("lr-geo", path, path.parent / "out", options)
     assert not after.stopped
-    assert after.result["status"] == "optimal"
-    assert after.result["solver"]["iterations"] > before.result["solver"]["iterations"]
+    assert after.result.status == "optimal"
+    assert after.result.solver["iterations"] > before.result.solver["iterations"]
     assert verify(path.parent / "out").complaints == ()
 
 
@@ -96,17 +96,17 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     monkeypatch.setattr(server, "solve", late)
     made = solve("lr-geo", path, path.parent / "out", Options(method=method, solver="highs"))
     assert made.stopped
-    assert made.result["status"] == "feasible"
-    assert made.result["certificate"]["holds"]
-    assert made.result["solver"] == {"name": "exponential", "path": f"{method}, exponential"}
-    assert made.result["details"]["lp"]["lower_bound"] is None
+    assert made.result.status == "feasible"
+    assert made.result.certificate.holds
+    assert made.result.solver == {"name": "exponential", "path": f"{method}, exponential"}
+    assert made.result.details.lp.lower_bound is None
     assert verify(path.parent / "out").complaints == ()
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
-    plain = solve("exponential", _without_users(path), path.parent / "plain").result["objective"]["value"]
-    assert made.result["objective"]["value"] < 2 * plain
-    assert made.result["details"]["gv"]["ratio"] == 0.0
+    plain = solve("exponential", _without_users(path), path.parent / "plain").result.objective.value
+    assert made.result.objective.value < 2 * plain
+    assert made.result.details.facts["gv"]["ratio"] == 0.0
     clients = clients_of(problem, 0)
-    assert made.result["details"]["lp"]["value"] == pytest.approx(
+    assert made.result.details.lp.value == pytest.approx(
         program_value(clients, exponential_answers(clients, float(problem.data.epsilon))), rel=1e-6
     )
 

@@ -101,9 +101,9 @@ def test_nine_photos_go_from_folder_to_deletion_list(tmp_path, cells):
     assert scored.scores.shape == (9, 6)
     np.testing.assert_allclose(np.exp(scored.scores).sum(axis=1), 1.0)
     solved = solve("photo-censor", problem, tmp_path / "out")
-    assert solved.result["status"] == "optimal"
-    assert solved.result["details"]["rank_before"] == 1
-    assert 1 <= solved.result["details"]["deleted"] <= 8
+    assert solved.result.status == "optimal"
+    assert solved.result.details.facts["rank_before"] == 1
+    assert 1 <= solved.result.details.facts["deleted"] <= 8
     rows = (tmp_path / "out" / "deletions.csv").read_text().splitlines()
     assert rows[0] == "photo,deleted"
     assert [row.split(",")[0] for row in rows[1:]] == list(scored.names)
@@ -219,10 +219,10 @@ def test_what_is_not_scored_is_listed_and_outside_of_the_guarantee(holiday):
     left_out = ["2019/", "clip.MOV", "clip.mp4", "e.avif", "gone.jpg", "IMG.HEIC", "notes.txt", "pipe.jpg"]
     left_out += ["g.gif: pictures 2 to 3", "h.jpg: the film inside"]
     done = solved(holiday)
-    assert done.result["details"]["left_out"] == left_out
+    assert done.result.details.facts["left_out"] == left_out
     told = "not scored, and the guarantee does not cover it: 2019/, clip.MOV, clip.mp4, e.avif, gone.jpg and 5 more"
     assert any(told in line for line in done.warnings)
-    statement = done.result["guarantee"]["statement"]
+    statement = done.result.guarantee.statement
     assert "the 6 pictures scored" in statement
     assert "nor of what else the folder holds: 2019/, clip.MOV" in statement
     page = write_report(done.folder).read_text("utf-8")
@@ -232,8 +232,8 @@ def test_what_is_not_scored_is_listed_and_outside_of_the_guarantee(holiday):
 
 def test_a_folder_of_photos_alone_is_covered_whole(holiday):
     done = solved(holiday)
-    assert done.result["details"]["left_out"] == []
-    assert "what else the folder holds" not in done.result["guarantee"]["statement"]
+    assert done.result.details.facts["left_out"] == []
+    assert "what else the folder holds" not in done.result.guarantee.statement
     assert not any("not scored" in line for line in done.warnings)
 
 
@@ -243,8 +243,8 @@ def test_kept_photos_that_carry_their_position_are_named(holiday):
         (holiday.parent / "album.toml").read_text().replace('"a.jpg"', '"a.jpg", "x.jpg", "b.jpg"')
     )
     done = solved(holiday)
-    assert done.result["details"]["with_position"] == ["a.jpg", "x.jpg"]
-    kept = 5 - done.result["details"]["deleted"]
+    assert done.result.details.facts["with_position"] == ["a.jpg", "x.jpg"]
+    kept = 5 - done.result.details.facts["deleted"]
     told = f"2 of the {kept} photos kept carry their position in their files' metadata (GPS), which tells the place "
     assert any(line.startswith(told) and line.endswith("a.jpg, x.jpg") for line in done.warnings)
     page = write_report(done.folder).read_text("utf-8")
@@ -262,7 +262,7 @@ def test_real_photos_with_gps_may_not_be_posted_as_they_are(holiday):
     text = (holiday.parent / "album.toml").read_text()
     (holiday.parent / "album.toml").write_text(text.replace("a.jpg", names[0]))
     done = solved(holiday)
-    assert done.result["details"]["with_position"] == names
+    assert done.result.details.facts["with_position"] == names
     assert any("carry their position" in line and names[0] in line for line in done.warnings)
 
 
@@ -270,8 +270,8 @@ def test_scores_without_files_say_nothing_of_metadata(tmp_path):
     np.save(tmp_path / "s.npy", np.log([[0.6, 0.4], [0.5, 0.5]]))
     (tmp_path / "p.toml").write_text('[photos]\nscores = "s.npy"\ntrue_location = 0\n[privacy]\ntop_k = 1\n')
     done = solve("photo-censor", tmp_path / "p.toml", tmp_path / "out")
-    assert "left_out" not in done.result["details"]
-    assert "not of what else their files carry" in done.result["guarantee"]["statement"]
+    assert "left_out" not in done.result.details.facts
+    assert "not of what else their files carry" in done.result.guarantee.statement
     assert "remove it before posting" in write_report(done.folder).read_text("utf-8")
 
 
@@ -303,7 +303,7 @@ def test_a_classifier_may_be_named_by_an_absolute_path(holiday, tmp_path):
     text = (tmp_path / "album.toml").read_text()
     (tmp_path / "album.toml").write_text(text.replace('"places.toml"', f'"{tmp_path / "places.toml"}"'))
     done = solved(holiday)
-    assert done.result["details"]["photos"] == 4
+    assert done.result.details.facts["photos"] == 4
     assert verify(done.folder).holds
 
 
@@ -332,14 +332,14 @@ def test_names_with_ends_of_lines_survive(holiday):
 
 def test_one_true_location_given_needs_no_gps_of_one_place(holiday):
     paint(holiday / "b.jpg", "green", (48.86, 2.35))
-    assert solved(holiday).result["details"]["true_location"] == 2
+    assert solved(holiday).result.details.facts["true_location"] == 2
 
 
 def test_names_that_are_not_utf8_are_named(holiday):
     odd = os.fsencode(holiday) + b"/\xff.mov"
     with open(odd, "wb"):
         pass
-    assert solved(holiday).result["details"]["left_out"] == ["\\xff.mov"]
+    assert solved(holiday).result.details.facts["left_out"] == ["\\xff.mov"]
     os.rename(odd, odd[:-3] + b"jpg")
     with pytest.raises(InputError, match=r"a photo called \\xff\.jpg, wanted names in UTF-8"):
         solved(holiday)

@@ -42,7 +42,7 @@ def test_solve_writes_what_verify_holds(problem, tmp_path, method, privacy):
     result = json.loads((out / "result.json").read_text())
     details = result["details"]
     assert result["guarantee"]["kind"] == "top-k"
-    assert result["status"] == ("optimal" if method != "greedy" else solved.result["status"])
+    assert result["status"] == ("optimal" if method != "greedy" else solved.result.status)
     assert details["rank_after"] == details["protected_k"] + 1
     assert details["rank_before"] == 1
     rows = (out / "deletions.csv").read_text().splitlines()
@@ -67,7 +67,7 @@ def test_probabilities_csv_and_npy_say_the_same(problem, tmp_path):
     sources = ['scores = "scores.npy"', 'probabilities = "p.npy"', 'scores = "scores.csv"']
     sources.append('scores = "named.csv"\nkeep = ["IMG6.jpg"]')
     found = [solve("photo-censor", problem(s), tmp_path / f"out{n}").result for n, s in enumerate(sources)]
-    assert len({r["objective"]["value"] for r in found[:3]}) == 1
+    assert len({r.objective.value for r in found[:3]}) == 1
     rows = (tmp_path / "out3" / "deletions.csv").read_text().splitlines()
     assert "IMG6.jpg,0" in rows
     assert verify(tmp_path / "out3").complaints == ()
@@ -79,8 +79,8 @@ def test_probability_zero_is_minus_infinity(problem, tmp_path):
     p[0, 2] = 0.0
     np.save(tmp_path / "p.npy", p)
     result = solve("photo-censor", problem('probabilities = "p.npy"'), tmp_path / "out").result
-    assert result["details"]["deleted"] == 0
-    assert result["details"]["protected_k"] == 7
+    assert result.details.facts["deleted"] == 0
+    assert result.details.facts["protected_k"] == 7
 
 
 FAULTS = [
@@ -150,7 +150,7 @@ def test_bad_tables(problem, tmp_path, text, words):
 def test_minus_infinity_in_a_table(problem, tmp_path):
     (tmp_path / "s.csv").write_text("a,b\n-1,-inf\n-2,-1\n")
     path = problem('scores = "s.csv"', privacy="top_k = 1", true="true_location = 0")
-    assert solve("photo-censor", path, tmp_path / "out").result["details"]["deleted"] == 1
+    assert solve("photo-censor", path, tmp_path / "out").result.details.facts["deleted"] == 1
 
 
 def test_every_photo_kept_is_infeasible(problem, tmp_path):
@@ -167,7 +167,7 @@ def test_top_1_takes_top_1_alone(problem, tmp_path):
         solve("photo-censor", problem(), tmp_path / "out", Options(method="top-1"))
     one = solve("photo-censor", problem(privacy="top_k = 1"), tmp_path / "out", Options(method="top-1")).result
     best = solve("photo-censor", problem(privacy="top_k = 1"), tmp_path / "best").result
-    assert one["objective"] == best["objective"]
+    assert one.objective == best.objective
 
 
 def test_a_time_limit_leaves_a_certified_result_with_its_bound(tmp_path, exposed):
@@ -177,8 +177,8 @@ def test_a_time_limit_leaves_a_certified_result_with_its_bound(tmp_path, exposed
     path.write_text(f'[photos]\nscores = "s.npy"\ntrue_location = {large.true}\n[privacy]\ntop_k = 40\n')
     solved = solve("photo-censor", path, tmp_path / "out", Options(time_limit=0.01))
     assert solved.stopped
-    assert solved.result["status"] == "feasible"
-    assert solved.result["objective"]["lower_bound"] < solved.result["objective"]["value"]
+    assert solved.result.status == "feasible"
+    assert solved.result.objective.lower_bound < solved.result.objective.value
     assert verify(tmp_path / "out").complaints == ()
 
 
@@ -209,7 +209,7 @@ def test_greedy_that_runs_out_says_so(problem, tmp_path):
     path = problem('scores = "s.npy"\nkeep = [2]', privacy="top_k = 1", true="true_location = 0")
     with pytest.raises(StoppedError, match="greedy ran out"):
         solve("photo-censor", path, tmp_path / "out", Options(method="greedy"))
-    assert solve("photo-censor", path, tmp_path / "out").result["details"]["deleted"] == 1
+    assert solve("photo-censor", path, tmp_path / "out").result.details.facts["deleted"] == 1
 
 
 def test_a_crash_of_cbc_is_an_error_and_not_the_end_of_the_process(problem, tmp_path, monkeypatch):

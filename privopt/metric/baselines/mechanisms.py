@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from attrs import frozen
 
 from privopt.declare import key
 from privopt.errors import Fault, InputError
-from privopt.interfaces import SolveContext
+from privopt.interfaces import Result, SolveContext
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import NEAR, Matrix, MetricMechanism
 from privopt.metric.problem import ConstOpt, MetricInstance, MetricProblem
@@ -37,17 +36,15 @@ class OptimalLP(MetricMechanism[MetricProblem]):
 class _ClosedForm(MetricMechanism[MetricProblem]):
     """One whose matrix follows from the problem alone, so that ``verify`` makes it again."""
 
-    def verify(
-        self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Mapping[str, Any]
-    ) -> list[str]:
+    def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
         """Also: the weights are those of the formula."""
         lines = super().verify(problem, release, result)
         if lines:
             return lines
-        context = SolveContext(method=str(result["method"]), gap=float(result["asked"]["gap"]))
+        context = SolveContext(method=result.method, gap=float(result.asked.gap))
         again = MatrixRelease.from_matrix(self.matrix(problem, context).z, problem.data, context)
         near = np.allclose(again.probabilities, release.probabilities, rtol=NEAR, atol=NEAR)
-        return [] if near else [f"mechanism.npz: other weights than those of {result['mechanism']}"]
+        return [] if near else [f"mechanism.npz: other weights than those of {result.mechanism}"]
 
 
 class Exponential(_ClosedForm):

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from privopt.interfaces import Result
 from privopt.registry import registry
 from privopt.specs import NOTHING
 
 __all__ = ["claim", "limits"]
 
 
-def claim(result: Mapping[str, Any]) -> str:
+def claim(result: Result) -> str:
     """The promise in one sentence, in the words of its notion of privacy."""
-    guarantee = result["guarantee"]
-    if guarantee.get("seeded") and guarantee["kind"] != NOTHING:
+    guarantee = result.guarantee
+    if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so whoever knows the seed can take it off."
-    words: str = registry().kind("notion", guarantee["kind"]).load().promise(result)
+    words: str = registry().kind("notion", guarantee.kind).load().promise(result)
     return words
 
 
-def limits(result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def limits(result: Result) -> tuple[list[str], list[str]]:
     """What was checked of the release, and what was not: a line each."""
-    lines: tuple[list[str], list[str]] = registry().kind("notion", result["guarantee"]["kind"]).load().limits(result)
+    lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

@@ -9,7 +9,7 @@ from typing import Any
 
 from privopt.declare import files_of
 from privopt.errors import Fault, InputError, UsageError
-from privopt.run.folder import PRIVATE, REPORT, jsonable
+from privopt.run.folder import PRIVATE, REPORT
 from privopt.run.report import Section, page
 from privopt.run.report.geo import write_layer
 from privopt.run.report.theme import save
@@ -41,7 +41,7 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
     sections = [*compared, *mechanism.report(problem, release, result)]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warned = tuple(mechanism.warnings(problem, release, result))
-    _replace(target, page(jsonable(result), sections, truth=truth, absent=absent, warnings=warned))
+    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warned))
     return target
 
 

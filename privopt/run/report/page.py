@@ -9,11 +9,12 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from attrs import frozen
 
+from privopt.interfaces import Result
 from privopt.run.report.claim import claim, limits
 from privopt.run.report.theme import svg
-from privopt.run.result import mark
 from privopt.specs import NOTHING
 
 if TYPE_CHECKING:
@@ -119,32 +120,31 @@ def _facts(caption: str, rows: Mapping[str, Any]) -> str:
     return f"<table><caption>{escape(caption)}</caption><tbody>{body}</tbody></table>"
 
 
-def _verdict(result: Mapping[str, Any]) -> str:
-    certificate = result["certificate"]
-    words = mark(result)
-    if words:
-        return f'<span class="badge bad">{words}</span>'
-    if certificate["evidence"] == "declared":
+def _verdict(result: Result) -> str:
+    certificate = result.certificate
+    if result.mark:
+        return f'<span class="badge bad">{result.mark}</span>'
+    if certificate.evidence == "declared":
         return '<span class="badge">declared by its maker</span>'
     return '<span class="badge good">proved on the release</span>'
 
 
-def _certificate(result: Mapping[str, Any]) -> Section:
-    certificate, guarantee = result["certificate"], result["guarantee"]
-    epsilon = "none" if guarantee["epsilon"] is None else f"{shown(guarantee['epsilon'])} {shown(guarantee['unit'])}"
+def _certificate(result: Result) -> Section:
+    certificate, guarantee = result.certificate, result.guarantee
+    epsilon = "none" if guarantee.epsilon is None else f"{shown(float(guarantee.epsilon))} {shown(guarantee.unit)}"
     rows = {
-        "kind": shown(guarantee["kind"]),
+        "kind": shown(guarantee.kind),
         "epsilon": epsilon,
-        "scope": shown(guarantee["scope"] or "see the statement above"),
-        "holds": shown(certificate["holds"]),
-        "evidence": shown(certificate["evidence"]),
-        "worst found": shown(certificate["worst"]),
-        "allowed": shown(certificate["allowed"]),
-        "conditions checked": shown(certificate["checked"]),
-        "arithmetic": shown(certificate["arithmetic"]),
+        "scope": shown(guarantee.scope or "see the statement above"),
+        "holds": shown(certificate.holds),
+        "evidence": shown(certificate.evidence),
+        "worst found": shown(certificate.worst),
+        "allowed": shown(certificate.allowed),
+        "conditions checked": shown(certificate.checked),
+        "arithmetic": shown(certificate.arithmetic),
     }
-    known = {"holds", "evidence", "kind", "worst", "allowed", "checked", "arithmetic"}
-    rows |= {name.replace("_", " "): shown(value) for name, value in certificate.items() if name not in known}
+    more = {"rests_on": certificate.rests_on} if certificate.rests_on else {}
+    rows |= {name.replace("_", " "): shown(value) for name, value in {**more, **certificate.notes}.items()}
     checked, unchecked = (
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
     )
@@ -153,46 +153,46 @@ def _certificate(result: Mapping[str, Any]) -> Section:
     return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
 
 
-def _tiles(result: Mapping[str, Any]) -> str:
+def _tiles(result: Result) -> str:
     """The few numbers to take away."""
-    objective, guarantee, certificate = result["objective"], result["guarantee"], result["certificate"]
-    unit = f" <small>{shown(objective['unit'])}</small>"
+    objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
+    unit = f" <small>{shown(objective.unit)}</small>"
     tiles = {}
-    if guarantee["epsilon"] is not None:
-        tiles["epsilon"] = f"{shown(guarantee['epsilon'], 6)} <small>{shown(guarantee['unit'])}</small>"
-    name = {"locations": "protected", "photos": "deleted"}.get(objective["unit"], "loss")
-    tiles[name] = shown(objective["value"], 6) + unit
-    if objective["lower_bound"] is None:
+    if guarantee.epsilon is not None:
+        tiles["epsilon"] = f"{shown(float(guarantee.epsilon), 6)} <small>{shown(guarantee.unit)}</small>"
+    name = {"locations": "protected", "photos": "deleted"}.get(objective.unit, "loss")
+    tiles[name] = shown(objective.value, 6) + unit
+    if objective.lower_bound is None:
         tiles["proved bound"] = "none"
     else:
-        tiles["proved bound"] = shown(objective["lower_bound"], 6) + unit
-        tiles["gap"] = shown(objective["gap"], 2)
-    tiles["checked"] = f"{shown(certificate['checked'])} <small>conditions</small>"
-    tiles["time"] = f"{result['time']['total']:.2f} <small>seconds</small>"
+        tiles["proved bound"] = shown(objective.lower_bound, 6) + unit
+        tiles["gap"] = shown(objective.gap, 2)
+    tiles["checked"] = f"{shown(certificate.checked)} <small>conditions</small>"
+    tiles["time"] = f"{result.time.total:.2f} <small>seconds</small>"
     body = "".join(f"<div><dt>{escape(label)}</dt><dd>{value}</dd></div>" for label, value in tiles.items())
     return f'<dl class="tiles">{body}</dl>'
 
 
-def _provenance(result: Mapping[str, Any], absent: Sequence[str]) -> Section:
-    seed = "" if result["seed"] is None else f" --seed {result['seed']}"
-    unsafe = " --allow-unsafe" if result["guarantee"]["kind"] == NOTHING else ""
+def _provenance(result: Result, absent: Sequence[str]) -> Section:
+    seed = "" if result.seed is None else f" --seed {result.seed}"
+    unsafe = " --allow-unsafe" if result.guarantee.kind == NOTHING else ""
     command = (
-        f"privopt solve {result['mechanism']} problem/{result['problem']['file']} --method {result['method']}{seed}"
+        f"privopt solve {result.mechanism} problem/{result.problem.file} --method {result.method}{seed}"
         f"{unsafe} --out again\nprivopt verify ."
     )
     rows = {
-        "privopt": shown(result["privopt"]),
-        "plugin": f"{shown(result['plugin']['name'])} {shown(result['plugin']['version'])}",
-        "method": shown(result["method"]),
-        "status": shown(result["status"]),
+        "privopt": shown(result.privopt),
+        "plugin": f"{shown(result.plugin.name)} {shown(result.plugin.version)}",
+        "method": shown(result.method),
+        "status": shown(result.status),
         "solver": ", ".join(
-            f"{shown(k)}: {shown(v)}" for k, v in result["solver"].items() if not isinstance(v, (dict, list))
+            f"{shown(k)}: {shown(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
         ),
-        "problem": f"{shown(result['problem']['file'])}, SHA-256 {shown(result['problem']['sha256'])}",
+        "problem": f"{shown(result.problem.file)}, SHA-256 {shown(result.problem.sha256)}",
         "seed": "none: noise, where there is any, from the operating system"
-        if result["seed"] is None
-        else shown(result["seed"]),
-        "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in result["time"].items()),
+        if result.seed is None
+        else shown(result.seed),
+        "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items()),
     }
     html = _facts("where it came from", rows) + f"<h3>To reproduce and to check</h3><pre>{escape(command)}</pre>"
     if absent:
@@ -204,7 +204,7 @@ def _provenance(result: Mapping[str, Any], absent: Sequence[str]) -> Section:
 
 
 def page(
-    result: Mapping[str, Any],
+    result: Result,
     body: Sequence[Section],
     *,
     truth: bool = False,
@@ -220,7 +220,7 @@ def page(
         absent: names of secret files that stand in ``private/`` alone.
         warnings: what whoever uses the release must know, a sentence each.
     """
-    title = f"{result['mechanism']}: {result['guarantee']['kind']}"
+    title = f"{result.mechanism}: {result.guarantee.kind}"
     parts = []
     for number, section in enumerate([*body, _certificate(result), _provenance(result, absent)]):
         lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
@@ -230,7 +230,7 @@ def page(
         )
     note = '<p class="bad">This page compares with the secrets: keep it in private/.</p>' if truth else ""
     note += "".join(f'<p class="bad">Warning: {escape(line)}</p>' for line in warnings)
-    statement = escape(result["guarantee"].get("statement") or "No statement.")
+    statement = escape(result.guarantee.statement or "No statement.")
     style = files(__package__).joinpath("report.css").read_text("utf-8")
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -238,7 +238,7 @@ def page(
         '<link rel="icon" href="data:,">'
         f"<style>{style}</style></head><body>"
         '<a class="skip" href="#content">Skip to the content</a>'
-        f"<header><h1>{escape(result['mechanism'])} {_verdict(result)}</h1>{note}"
+        f"<header><h1>{escape(result.mechanism)} {_verdict(result)}</h1>{note}"
         f'<p class="claim">{escape(claim(result))}</p>'
         f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result)}</header>'
         f'<main id="content" tabindex="-1">{"".join(parts)}</main>'

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from privopt.errors import PrivoptError
+from privopt.interfaces import Evidence
 from privopt.metric.data import MetricData
 from privopt.testing.checks.base import LITTLE, Trial, check
 from privopt.testing.noise import recorded
@@ -23,9 +24,9 @@ TINY: Final = 1e-12
 """A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
 
 
-def _evidence(run: Run) -> Any:
+def _evidence(run: Run) -> Evidence:
     assert run.result is not None  # runs that ended well have one
-    return run.result["certificate"].get("evidence")
+    return run.result.certificate.evidence
 
 
 @check("evidence", private=True, share=0.3, least=3)
@@ -86,19 +87,19 @@ def vacuous_guarantee(trial: Trial) -> None:
 
 def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     assert run.result is not None
-    stated = run.result["certificate"]
-    if stated["holds"] is not True:
+    stated = run.result.certificate
+    if stated.holds is not True:
         return
     data = getattr(run.problem, "data", None)
     if isinstance(data, MetricData):
         apart = bool((data.metric.table()[: len(data.records), : len(data.records)] > 0).any())
-        empty = apart and (stated["checked"] == 0 or not (data.distances > 0).any())
+        empty = apart and (stated.checked == 0 or not (data.distances > 0).any())
     else:
         make = trial.subject.profile.neighbours
-        empty = stated["checked"] == 0 and (make is None or any(True for _ in make(problem)))
+        empty = stated.checked == 0 and (make is None or any(True for _ in make(problem)))
     if empty:
         trial.fail(
-            f"the certificate holds by {stated['checked']} conditions, none of which keeps inputs alike that are "
+            f"the certificate holds by {stated.checked} conditions, none of which keeps inputs alike that are "
             "apart: it promises nothing; wanted the problem refused, or holds false",
             problem,
         )

@@ -36,7 +36,7 @@ def round_trip(trial: Trial) -> None:
         for line in fields_that_differ(run.release, release):
             trial.fail(f"the release changes on its way through files: {line}", problem)
         utility = subject.mechanism.utility(reread, subject.method.name)
-        again, stated = utility.evaluate(release), run.result["objective"]["value"] if run.result else None
+        again, stated = utility.evaluate(release), run.result.objective.value if run.result else None
         if again is not None and (stated is None or abs(again - stated) > 1e-9 * max(1.0, abs(stated))):
             trial.fail(f"the objective was {stated!r}; of the release read back it is {again!r}", problem)
         try:
@@ -94,7 +94,8 @@ def oracle(trial: Trial) -> None:
     run = trial.run(problem)
     make = trial.subject.profile.oracle
     assert make is not None  # needs
-    for complaint in make(run.problem, run.release, run.result or {}):
+    assert run.result is not None  # runs that ended well have one
+    for complaint in make(run.problem, run.release, run.result):
         trial.fail(complaint, problem)
 
 

@@ -83,7 +83,7 @@ def _forgeries(run: Run) -> Iterator[tuple[str, Change]]:
         if name.endswith(".npz"):
             yield from _archives(run.folder, name)
     yield "guarantee.statement promises something else", _summed(_said("guarantee", "statement", "Nothing can leak."))
-    details = (run.result or {}).get("details", {})
+    details = run.result.details.facts if run.result else {}
     for key, value in details.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             yield f"details.{key} went from {value!r} to {value + 1!r}", _summed(_said("details", key, value + 1))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 
+from privopt.interfaces import Objective
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.reference import best_loss
 from privopt.testing.under_trial import Run, Subject
@@ -17,10 +19,9 @@ NEAR: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
 
 
-def _objective(run: Run) -> dict[str, Any]:
+def _objective(run: Run) -> Objective:
     assert run.result is not None
-    stated: dict[str, Any] = run.result["objective"]
-    return stated
+    return run.result.objective
 
 
 def _near(one: float, two: float, room: float = NEAR) -> bool:
@@ -33,21 +34,21 @@ def objective_reported(trial: Trial) -> None:
     problem = trial.problem()
     run = trial.run(problem)
     stated = _objective(run)
-    value = stated["value"]
+    value = stated.value
     utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
     found, how = _expected_loss(run, utility.unit), "prior, cost and weights give"
     if found is None:
         found, how = utility.evaluate(run.release), "the mechanism's utility gives"
     if found is not None and not _near(value, found):
         trial.fail(f"objective.value is {value!r}; for the release {how} {found!r}", problem)
-    if not stated["unit"] or stated["unit"] != utility.unit:
-        trial.fail(f"objective.unit is {stated['unit']!r}; the mechanism's utility is in {utility.unit!r}", problem)
-    bound, gap = stated["lower_bound"], stated["gap"]
+    if not stated.unit or stated.unit != utility.unit:
+        trial.fail(f"objective.unit is {stated.unit!r}; the mechanism's utility is in {utility.unit!r}", problem)
+    bound, gap = stated.lower_bound, stated.gap
     if bound is None and gap is not None:
         trial.fail(f"objective.gap is {gap!r} without a bound", problem)
     if bound is not None and not utility.maximise:
         wanted = max(0.0, (value - bound) / max(abs(value), 1e-12))
-        if not _near(gap, wanted):
+        if gap is None or not _near(gap, wanted):
             trial.fail(f"objective.gap is {gap!r}; value and bound give {wanted!r}", problem)
 
 
@@ -72,8 +73,8 @@ def lower_bound(trial: Trial) -> None:
     """The lower bound is not above the loss of a release that keeps the guarantee, found by other means."""
     problem = trial.problem()
     run = trial.run(problem)
-    bound = _objective(run)["lower_bound"]
-    if not isinstance(bound, (int, float)):
+    bound = _objective(run).lower_bound
+    if bound is None or math.isinf(bound):
         return
     known, how = _best_known(trial.subject, run)
     if known is None:
@@ -118,7 +119,7 @@ def loss_monotone(trial: Trial) -> None:
         return
     loose, tight = trial.run(problem), trial.run(stricter)
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
-    easy, hard = (float(_objective(run)["value"]) for run in (loose, tight))
+    easy, hard = (_objective(run).value for run in (loose, tight))
     worse = hard - easy if maximise else easy - hard
     if worse > room(trial.subject, easy, hard):
         trial.fail(

@@ -35,7 +35,7 @@ def required(run: Run) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """
     assert run.result is not None
     data = getattr(run.problem, "data", None)
-    if data is not None and run.result["guarantee"]["scope"] != "own-matrix":
+    if data is not None and run.result.guarantee.scope != "own-matrix":
         return np.asarray(data.pairs), np.asarray(data.distances)
     return np.asarray(run.release.pairs), np.asarray(run.release.distances)
 

@@ -16,7 +16,8 @@ import hypothesis
 import numpy as np
 
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
-from privopt.run.folder import RESULT, read_result
+from privopt.run.folder import RESULT
+from privopt.run.result import read_result
 from privopt.testing.checks.base import INSIDE, LITTLE, SEED, Trial, check
 from privopt.testing.checks.matrix import CONFIDENCE
 from privopt.testing.problems import GeneratedProblem
@@ -53,14 +54,15 @@ def certificate_holds(trial: Trial) -> None:
         trial.fail(f"the pipeline refused the release: {attempt.error}", problem)
     run = trial.run(problem)
     assert run.result is not None  # runs that ended well have one
-    stated = run.result["certificate"]
-    if stated["holds"] is not True:
-        trial.fail(f"certificate.holds is {stated['holds']!r}, though the method claims {trial.subject.kind}", problem)
-    if stated["kind"] != trial.subject.kind:
-        trial.fail(f"the certificate is for {stated['kind']}, the method claims {trial.subject.kind}", problem)
-    worst, allowed = stated["worst"], stated["allowed"]
-    numbers = isinstance(worst, (int, float)) and isinstance(allowed, (int, float))
-    if numbers and "choice" not in trial.subject.families and worst > allowed * (1 + 1e-12):
+    stated = run.result.certificate
+    if stated.holds is not True:
+        trial.fail(f"certificate.holds is {stated.holds!r}, though the method claims {trial.subject.kind}", problem)
+    if stated.kind != trial.subject.kind:
+        trial.fail(f"the certificate is for {stated.kind}, the method claims {trial.subject.kind}", problem)
+    worst, allowed = stated.worst, stated.allowed
+    if worst is None or allowed is None or "choice" in trial.subject.families:
+        return
+    if worst > allowed * (1 + 1e-12):
         trial.fail(f"the certificate holds by its own word, but worst {worst!r} is above allowed {allowed!r}", problem)
 
 
@@ -70,16 +72,16 @@ def guarantee_stated(trial: Trial) -> None:
     problem = trial.problem()
     run = trial.run(problem)
     assert run.result is not None
-    stated = run.result["guarantee"]
-    if stated["kind"] != trial.subject.kind:
-        trial.fail(f"guarantee.kind is {stated['kind']!r}, the spec says {trial.subject.kind!r}", problem)
+    stated = run.result.guarantee
+    if stated.kind != trial.subject.kind:
+        trial.fail(f"guarantee.kind is {stated.kind!r}, the spec says {trial.subject.kind!r}", problem)
     asked = problem.get("privacy.epsilon")
-    if asked is not None and stated["epsilon"] != float(Fraction(str(asked))):
-        trial.fail(f"guarantee.epsilon is {stated['epsilon']!r}, the problem asks for {asked}", problem)
+    if asked is not None and stated.epsilon != Fraction(str(asked)):
+        trial.fail(f"guarantee.epsilon is {stated.epsilon!r}, the problem asks for {asked}", problem)
     for name in ("unit", "statement") if asked is not None else ("statement",):
-        if not str(stated.get(name) or "").strip():
+        if not str(getattr(stated, name) or "").strip():
             trial.fail(f"guarantee.{name} is empty; wanted the promise's {name} in words", problem)
-    if stated.get("seeded"):
+    if stated.seeded:
         trial.fail("guarantee.seeded is true although no --seed was given", problem)
 
 
@@ -158,7 +160,7 @@ def seed_determinism(trial: Trial) -> None:
     assert first.result is not None
     again = trial.run(problem, seed=SEED, fresh=1)
     _same(trial, first, again.folder, "a second run")
-    if trial.subject.noisy and not first.result["guarantee"].get("seeded"):
+    if trial.subject.noisy and not first.result.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "nightly") and trial.once_only("another process"):
@@ -210,8 +212,9 @@ def differences(one: Path, two: Path) -> Iterator[str]:
             yield f"{name} differs"
     results = [read_result(folder) for folder in (one, two)]
     for name in ("status", "guarantee", "objective", "certificate"):
-        if results[0].get(name) != results[1].get(name):
-            yield f"{RESULT}: {name}: {results[0].get(name)!r} and {results[1].get(name)!r}"
+        one_says, other_says = (getattr(result, name) for result in results)
+        if one_says != other_says:
+            yield f"{RESULT}: {name}: {one_says!r} and {other_says!r}"
 
 
 def _same_arrays(one: Path, two: Path) -> bool:

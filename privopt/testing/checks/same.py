@@ -45,7 +45,7 @@ def _agree(trial: Trial, name: str) -> None:
 
 def _value(run: Run) -> float:
     assert run.result is not None
-    return float(run.result["objective"]["value"])
+    return float(run.result.objective.value)
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
@@ -82,7 +82,7 @@ def backends_agree(trial: Trial) -> None:
     problem = trial.problem()
     first = trial.run(problem)  # by the default solver, CBC
     assert first.result is not None
-    if "cbc" not in str(first.result["solver"].get("name", "")).lower():
+    if "cbc" not in str(first.result.solver.get("name", "")).lower():
         return  # no backend was used
     second = trial.attempt(problem, solver="highs")
     if second.error is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -18,7 +18,16 @@ from privopt.declare.schema import positive
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.exact.certify import certify_additive
-from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces import (
+    Certificate,
+    Guarantee,
+    Mechanism,
+    Outcome,
+    PrivacyConstraint,
+    Release,
+    Result,
+    UtilityLoss,
+)
 from privopt.noise import discrete_laplace
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.strategies import count_vectors, epsilons
@@ -156,7 +165,7 @@ class RightCounts(Mechanism):
         truth = {"counts": problem.loaded, "error": int(np.abs(noisy - problem.loaded).sum())}
         return Outcome(release=release, seeded=context.seed is not None, truth=truth)
 
-    def verify(self, problem: Any, release: CountRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: Any, release: CountRelease, result: Result) -> list[str]:
         return [] if list(release.ids) == problem.names.tolist() else ["noisy.csv: other ids than the problem's"]
 
 

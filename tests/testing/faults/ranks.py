@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
@@ -17,7 +17,16 @@ from privopt.declare import File, key
 from privopt.declare.schema import at_least
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InfeasibleError, InputError
-from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces import (
+    Certificate,
+    Guarantee,
+    Mechanism,
+    Outcome,
+    PrivacyConstraint,
+    Release,
+    Result,
+    UtilityLoss,
+)
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, to_toml
 from privopt.testing.strategies import score_matrices
 
@@ -214,7 +223,7 @@ def photos_in_another_order(problem: GeneratedProblem, chance: Any) -> Variant:
     return Variant(problem=changed, change="photos were reordered")
 
 
-def rank_again(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+def rank_again(problem: Any, release: Any, result: Result) -> Iterator[str]:
     kept = [n for n, gone in enumerate(release.deleted) if not gone]
     rank = protected(np.asarray(problem.table), problem.declared.place, kept)
     if rank < problem.declared.k:

@@ -14,7 +14,7 @@ def loss(folder, method, ranks, epsilon):
     file = Path(folder) / "question.toml"
     file.write_text(f"[attribute]\nranks = {json.dumps(ranks)}\n[privacy]\nepsilon = {epsilon}\n")
     done = solve("ranked-response", file, Path(folder) / method, Options(method=method))
-    return done.result["objective"]["value"]
+    return done.result.objective.value
 
 
 def test_two_answers_are_warners(tmp_path):

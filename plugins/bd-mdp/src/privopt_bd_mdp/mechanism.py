@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from privopt.interfaces import SolveContext
+from privopt.interfaces import Result, SolveContext
 from privopt.metric.baselines.lp import solve_full, solve_structured
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.optimal import Instance
@@ -40,7 +40,7 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
         return _by_decomposition(problem, context)
 
     def report(
-        self, problem: MetricInstance[BDmDPProblem], release: MatrixRelease, result: Mapping[str, Any]
+        self, problem: MetricInstance[BDmDPProblem], release: MatrixRelease, result: Result
     ) -> Sequence[Section]:
         """That of the metric mechanisms, and the decomposition."""
         from privopt_bd_mdp.report import sections

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from privopt.interfaces import Result
 from privopt.run.report import Section, table_section
 
 __all__ = ["sections"]
@@ -21,9 +21,9 @@ COLUMNS = {
 }
 
 
-def sections(result: Mapping[str, Any]) -> Sequence[Section]:
+def sections(result: Result) -> Sequence[Section]:
     """What the solver tells of each connected part that was decomposed; nothing where none was."""
-    told = result["details"].get("told", {})
+    told = result.details.told
     parts = told.get("parts", ())
     if not parts:
         return ()

@@ -6,12 +6,13 @@ import csv
 import io
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, to_toml
 from privopt_fl_linear.location import noisy_counts, spent
 
@@ -144,12 +145,12 @@ def _reach(epsilon: float, k: int) -> Any:
     return total
 
 
-def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
     """Capacities against sums, balls and quantiles computed without the plugin's own algorithms."""
-    if result.get("method") == "optimal":
+    if result.method == "optimal":
         return
     facility, opened = release.assignment.facility, release.assignment.opened
-    rule, alpha = problem.rule, result["details"]["failure_probability"]["level"]
+    rule, alpha = problem.rule, result.details.facts["failure_probability"]["level"]
     n = len(facility)
     for place, s in enumerate(opened.tolist()):
         members = np.flatnonzero(facility == s)
@@ -166,11 +167,11 @@ def _oracle(problem: Any, release: Any, result: Mapping[str, Any]) -> Iterator[s
             wanted = 2.0 / rule.epsilon * math.sqrt(len(members)) * math.log(2.0 * n / alpha)
             if margin < wanted * (1 - 1e-9):
                 yield f"facility {s}: margin {margin}, the paper's is {wanted}"
-    delta = result["details"]["delta"]
+    delta = result.details.facts["delta"]
     everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
         near = metric.between(np.full(n, s), everyone) <= delta * (1 - 1e-12)
-        if result["method"] == "reconnection" and (facility[near] != s).any():
+        if result.method == "reconnection" and (facility[near] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"
 
 

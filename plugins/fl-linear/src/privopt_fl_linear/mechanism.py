@@ -11,7 +11,7 @@ import numpy as np
 
 from privopt.declare import files_of
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.location import noisy_counts
@@ -105,9 +105,9 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         plan = release.plan or _plan_again(problem, method, told)
         return _details(problem, method, plan, release.counts)
 
-    def verify(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
         """Run the server's side again from the noisy counts and compare."""
-        method, details = str(result["method"]), result["details"]
+        method, details = result.method, result.details.facts
         noisy = problem.data.noisy
         files = {file.name: file.contents for file in files_of(problem.declared)}
         for name, contents in self.public_files(problem, release).items():
@@ -124,20 +124,20 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             return ["capacities.csv: not noisy counts plus margins"]
         return []
 
-    def audit(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
         """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
 
         ``statistical`` attacks fresh reports of this location side at counts 0 and 1; there is none where the noise was
         drawn elsewhere.
         """
-        if result.get("method") == "optimal":
+        if result.method == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
-        certificate = self.privacy(problem, str(result["method"])).measure(release)
+        certificate = self.privacy(problem, result.method).measure(release)
         found: dict[str, Any] = {
             "epsilon": {"claimed": float(problem.declared.privacy.epsilon), "achieved": certificate.worst},
             "statistical": None,
         }
-        if result["details"]["told"].get("noise_drawn_by") is not None:
+        if result.details.told.get("noise_drawn_by") is not None:
             from privopt.metric.attack import epsilon_lower
 
             epsilon = problem.declared.privacy.epsilon
@@ -148,27 +148,25 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             found["statistical"] = {"epsilon_lower": lower, "confidence": CONFIDENCE, "draws": AUDIT_DRAWS}
         return found
 
-    def report(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
         """Map, capacities against demand, cost over delta."""
         from privopt_fl_linear.report import sections
 
         return sections(problem, release, result)
 
-    def report_truth(
-        self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any], private: Path
-    ) -> Sequence[Section]:
+    def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> Sequence[Section]:
         """True clients against capacities, and true costs."""
         from privopt_fl_linear.report import truth_sections
 
         return truth_sections(problem, release, private)
 
-    def figures(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Figure]:
         """Map, capacities, costs."""
         from privopt_fl_linear.report import figures
 
         return figures(problem, release, result)
 
-    def geo(self, problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
         """Locations with what they reported, facilities with their capacity, and connections as lines."""
         from privopt_fl_linear.report import map_layer
 

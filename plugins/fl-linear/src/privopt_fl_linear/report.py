@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.interfaces import Result
 from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, table, table_section, themed
 from privopt.run.report.geo import Feature, Layer
@@ -169,10 +170,10 @@ def _cost_curve(rows: Sequence[tuple[float, float, float, int]], delta: float | 
     return figure
 
 
-def _baselines(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
     """This release beside the plan without reconnection, and without margins: what privacy costs."""
     site, noisy = problem.data.site, release.counts
-    rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
+    rows = [(f"this release ({result.method})", float(result.objective.value))]
     if noisy is None or site.opening is not None:
         return rows
     base = optimal_assignment(site.metric, site.cost, site.rank)
@@ -184,12 +185,12 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Mapping[str, Any
     return rows
 
 
-def _delta(result: Mapping[str, Any]) -> float | None:
-    found = result.get("details", {}).get("delta")
+def _delta(result: Result) -> float | None:
+    found = result.details.facts.get("delta")
     return float(found) if isinstance(found, (int, float)) else None
 
 
-def figures(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
     made = {}
     if _places(problem) is not None:
@@ -203,7 +204,7 @@ def figures(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) 
     return made
 
 
-def sections(problem: FLInstance, release: FLRelease, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
     """Map, capacities, costs: from public data and the noisy counts alone."""
     drawn = figures(problem, release, result)
     site, opened = problem.data.site, release.assignment.opened

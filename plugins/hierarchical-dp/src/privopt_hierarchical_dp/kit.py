@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import pairwise
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
+from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.half_prices import objective
@@ -158,9 +159,9 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     return int(reduce(beside, roots)[total])
 
 
-def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]) -> Iterator[str]:
+def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Valid releases are consistent with the true total; Model 1 is solved again by the paper's cost tables."""
-    method = str(result["method"])
+    method = result.method
     if not METHODS[method].valid:
         return
     yield from release.complaints()

@@ -13,7 +13,7 @@ import numpy as np
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_variance, objective_weights, refuse_size
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
@@ -140,44 +140,38 @@ class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
         changed = [settings.max_quantity * width for width in tree.widths]
         return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
-    def verify(self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> list[str]:
         """Non-negative, and children adding up, for the methods whose releases are always valid."""
         complaints = release.complaints()
-        method = str(result.get("method"))
+        method = result.method
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
             return []
         return complaints
 
-    def audit(
-        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
+    def audit(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
-        method, settings = str(result.get("method")), problem.declared.settings
+        method, settings = result.method, problem.declared.settings
         epsilon = problem.declared.privacy.epsilon
         budgets = level_budgets(epsilon, method, release.tree.depth, settings.budget)
         real = spent_on_a_neighbour(method, release.tree, budgets, settings.max_quantity)
         claimed = None if METHODS[method].query == "chain" else float(epsilon)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
-    def report(
-        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]
-    ) -> Sequence[Section]:
+    def report(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """The tree with totals, errors to expect, noise scales."""
         from privopt_hierarchical_dp.report import sections
 
         return sections(problem.declared, release, result)
 
     def report_truth(
-        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any], private: Path
+        self, problem: HierarchyInstance, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
         """The errors of this very release."""
         from privopt_hierarchical_dp.report import truth_sections
 
         return truth_sections(problem.declared, release, result, private)
 
-    def figures(
-        self, problem: HierarchyInstance, release: HierarchyRelease, result: Mapping[str, Any]
-    ) -> Mapping[str, Figure]:
+    def figures(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Tree, sizes, errors."""
         from privopt_hierarchical_dp.report import figures
 

@@ -6,7 +6,7 @@ like the released ones: they are taken for true, noise is drawn afresh, and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.interfaces import Result
 from privopt.run.report import Section, drawing, figure_section, pair_section, table, table_section, themed
 from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
 from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights
@@ -103,14 +104,14 @@ def _supposed(release: HierarchyRelease, method: str, variances: Sequence[float]
     )
 
 
-def _trials(release: HierarchyRelease, result: Mapping[str, Any]) -> int:
+def _trials(release: HierarchyRelease, result: Result) -> int:
     """As many as the time allows, by what the release itself took, so that a report is the same each time.
 
     A small hierarchy has all of them: its release's time is that of loading libraries, not of fitting.
     """
-    if release.tree.regions * release.counts[0].shape[1] <= SMALL and result["method"] not in SLOW:
+    if release.tree.regions * release.counts[0].shape[1] <= SMALL and result.method not in SLOW:
         return TRIALS
-    seconds = result.get("time", {}).get("solve")
+    seconds = result.time.solve
     taken = seconds if isinstance(seconds, (int, float)) else SECONDS
     return int(min(TRIALS, SECONDS / max(float(taken), 1e-3)))
 
@@ -186,14 +187,14 @@ def size_figure(release: HierarchyRelease, expected: Expected | None = None, tru
     return figure
 
 
-def figures(problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
     return _figures(release, _expected(problem, release, result))
 
 
-def _expected(problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> Expected | None:
+def _expected(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> Expected | None:
     trials = _trials(release, result)
-    return expected_errors(release, problem, str(result["method"]), trials) if trials else None
+    return expected_errors(release, problem, result.method, trials) if trials else None
 
 
 def _figures(release: HierarchyRelease, expected: Expected | None) -> dict[str, Figure]:
@@ -203,7 +204,7 @@ def _figures(release: HierarchyRelease, expected: Expected | None) -> dict[str, 
     return made
 
 
-def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Result) -> list[Section]:
     """Tree, errors expected, noise: from what is published alone."""
     expected = _expected(problem, release, result)
     drawn = _figures(release, expected)
@@ -211,7 +212,7 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Mappi
     made = [figure_section("The hierarchy", drawn["tree"], lead)]
     pictures = [drawing("Groups by size, whole hierarchy", drawn["sizes"], "Groups by size in the whole hierarchy.")]
     lead = "How far the release is off cannot be told without its secrets."
-    smoothed = result["method"] == "cumulative-smoothed"
+    smoothed = result.method == "cumulative-smoothed"
     if expected is not None:
         pictures.append(drawing("Errors expected by level", drawn["errors"], "Errors expected by level."))
         lead += (
@@ -220,7 +221,7 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Mappi
             "It is an estimate: on synthetic data .8 to 1.1 of the real error on the lowest level, .8 to 1.5 above it."
         )
     made.append(pair_section("Errors to expect", pictures, lead))
-    made.append(_noise(problem, release, str(result["method"]), expected))
+    made.append(_noise(problem, release, result.method, expected))
     made.append(_regions(release))
     return made
 
@@ -262,7 +263,7 @@ def _regions(release: HierarchyRelease) -> Section:
 
 
 def truth_sections(
-    problem: HierarchyProblem, release: HierarchyRelease, result: Mapping[str, Any], private: Path
+    problem: HierarchyProblem, release: HierarchyRelease, result: Result, private: Path
 ) -> list[Section]:
     """This release's real errors; nothing where ``private`` holds no true counts."""
     path = private / "counts.csv"

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.exact import certify
+from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, MetricCase, metric_problems, metric_profile
 
 __all__ = ["PROFILE"]
@@ -31,7 +32,7 @@ def _table(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
     }
 
 
-def _oracle(loaded: Any, release: Any, result: Mapping[str, Any]) -> Iterator[str]:
+def _oracle(loaded: Any, release: Any, result: Result) -> Iterator[str]:
     """Every user's own matrix by itself: over the pairs of its LR set, from the problem's own distances."""
     if release.matrices is None:
         return

@@ -11,7 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.errors import StoppedError
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import NEAR
@@ -246,7 +246,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             stopped=True,
         )
 
-    def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
@@ -259,7 +259,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         if lines:
             return lines
-        if result["method"] == "exact":
+        if result.method == "exact":
             pairs, lengths = pairs_inside(data, users)
             lines += _same_pairs("mechanism.npz", release, pairs, lengths)
             if release.published is not None:
@@ -284,7 +284,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
                 lines.append(f"mechanism.npz: weights: row {name} is not that of the user's own matrix")
         return lines[:20]
 
-    def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
         """What who sees the reports gets, and what the server gets from uploads."""
         from privopt.metric import attack
         from privopt_lr_geo.threats import attack_server
@@ -304,44 +304,44 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         }
         gv = across_users(data, release, release.matrices)
         found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
-        if result["method"] != "exact":
+        if result.method != "exact":
             costs = costs_of(problem)
             chosen = clients_of(problem, 0, costs)[:ATTACKED]
             found["server"] = attack_server(data, problem.declared.lr_geo, chosen)
             found["bounds"] = cost_bounds(problem, chosen[:BOUNDED], costs, release.matrices, seconds=PATIENCE)
         return found
 
-    def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[str]:
+    def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess at a user's record."""
         lines = self._worth(problem, release).sentences()
         return ("In each user's own matrix: " + lines[0], *lines[1:]) if self._own(result) and len(lines) > 1 else lines
 
-    def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[str]:
+    def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
         """Where the promise hides next to nothing, or leaves records out."""
         return self._worth(problem, release).warnings()
 
     @staticmethod
-    def _own(result: Mapping[str, Any]) -> bool:
-        return bool(result["guarantee"].get("scope") == "own-matrix")
+    def _own(result: Result) -> bool:
+        return bool(result.guarantee.scope == "own-matrix")
 
     @staticmethod
     def _worth(problem: LRGeoInstance, release: LRGeoRelease) -> Worth:
         return worth_of(release, problem.data, rows_of=np.asarray(problem.users))
 
-    def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
         """What users pay, and what is and is not covered."""
         from privopt.metric.pages import meaning_section
         from privopt_lr_geo.report import sections
 
         return [meaning_section(self.meaning(problem, release, result)), *sections(problem, release, result)]
 
-    def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Figure]:
         """Bounds by round, and one user's row."""
         from privopt_lr_geo.report import figures
 
         return figures(problem, release, result)
 
-    def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> Layer | None:
+    def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
         """Users with their losses, and outputs with how often users release them."""
         from privopt_lr_geo.report import map_layer
 

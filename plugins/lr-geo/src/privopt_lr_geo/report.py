@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats
+from privopt.interfaces import Result
 from privopt.metric.explorer import Explored, explorer, fits
 from privopt.metric.figures import beside, convergence, layout
 from privopt.metric.pages import trajectory_of
@@ -112,16 +113,16 @@ def _exponential(problem: LRGeoInstance) -> Floats | None:
     return np.asarray(scores / scores.sum(axis=1, keepdims=True))
 
 
-def figures(problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
     """By file name."""
     made: dict[str, Figure] = {}
     user, data = _middle(problem), problem.data
     if data.outputs.coordinates is not None:
         made["row"] = row_figure(release, problem, user)
-    if result["method"] != "exact":
+    if result.method != "exact":
         made["range"] = range_figure(release, problem, user)
         made["upload"] = upload_figure(release, problem, user)
-    rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
+    rows = [(f"this release ({result.method})", float(result.objective.value))]
     plain = _exponential(problem)
     if plain is not None:
         rows.append(("exponential mechanism", float(_user_losses(problem, plain).mean())))
@@ -135,10 +136,10 @@ def figures(problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, 
     return made
 
 
-def sections(problem: LRGeoInstance, release: LRGeoRelease, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[Section]:
     """Users' rows and losses, LR set and range, what the server saw, what is left open, convergence."""
     drawn = figures(problem, release, result)
-    central = result["method"] != "exact"
+    central = result.method != "exact"
     made = []
     if fits(release.probabilities):
         lead = "Choose a user, by the list or by a click on the map, to see where its report falls."
@@ -258,9 +259,9 @@ def map_layer(problem: LRGeoInstance, release: LRGeoRelease) -> Layer | None:
     return Layer(kind=data.records.kind, features=features)
 
 
-def _open(problem: LRGeoInstance, result: Mapping[str, Any]) -> list[Section]:
+def _open(problem: LRGeoInstance, result: Result) -> list[Section]:
     """What is not covered, and what the whole population loses, where details say so."""
-    details, made = result.get("details", {}), []
+    details, made = result.details.facts, []
     gv, population = details.get("gv"), details.get("population")
     if gv:
         lead = (

@@ -53,13 +53,13 @@ def main() -> None:
     told = {
         "cells": chosen.side**2,
         "users": chosen.users,
-        "time": result["time"],
+        "time": result.time,
         "processor_seconds": resource.getrusage(resource.RUSAGE_SELF).ru_utime,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "published": result["details"]["told"]["published"],
-        "certificate": result["certificate"],
-        "population": result["details"]["population"],
-        "scope": result["guarantee"]["scope"],
+        "published": result.details.told["published"],
+        "certificate": result.certificate,
+        "population": result.details.facts["population"],
+        "scope": result.guarantee.scope,
     }
     print(json.dumps(told, indent=1))
 

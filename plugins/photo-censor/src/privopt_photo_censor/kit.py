@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from privopt.errors import InfeasibleError, StoppedError
+from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Variant, npy_bytes, to_toml
 from privopt.testing.strategies import score_matrices
 from privopt_photo_censor.greedy import greedy
@@ -116,16 +117,16 @@ def _best_known(problem: PhotoInstance, method: str) -> float | None:
     return min(values) if task.top_k is not None else max(values)
 
 
-def _oracle(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Iterator[str]:
+def _oracle(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
     album = problem.data.album
     above = _above(album, tuple(np.flatnonzero(release.kept).tolist()))
-    details = result["details"]
+    details = result.details.facts
     if details["protected_k"] != above or details["rank_after"] != above + 1:
         yield f"protected k is {above} in rationals, result.json says {details['protected_k']}"
     if details["rank_before"] != _above(album, tuple(range(album.photos))) + 1:
         yield f"rank_before = {details['rank_before']} is not that of the whole album"
-    if result["method"] in ("optimal", "milp", "top-1") and result["objective"]["value"] != _best_known(problem, ""):
-        yield f"objective {result['objective']['value']}, trying every set gives {_best_known(problem, '')}"
+    if result.method in ("optimal", "milp", "top-1") and result.objective.value != _best_known(problem, ""):
+        yield f"objective {result.objective.value}, trying every set gives {_best_known(problem, '')}"
 
 
 def _stricter(problem: GeneratedProblem) -> GeneratedProblem | None:

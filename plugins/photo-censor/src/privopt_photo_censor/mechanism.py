@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
@@ -117,15 +117,15 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Ranks before and after, by exact sums, sizes, and what of a folder was left out."""
         return _details(problem, release)
 
-    def verify(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> list[str]:
+    def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
         """Methods that try no alternatives delete the same photos again."""
-        if result["method"] not in ("greedy", "top-1"):
+        if result.method not in ("greedy", "top-1"):
             return []
-        again = self._plan(problem.data.album, problem.declared.task, SolveContext(method=result["method"]))
+        again = self._plan(problem.data.album, problem.declared.task, SolveContext(method=result.method))
         same = np.array_equal(again.kept, release.kept)
-        return [] if same else [f"deletions.csv: method {result['method']} deletes other photos"]
+        return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
 
-    def warnings(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Sequence[str]:
+    def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
         """What of the folder was not scored, and which photos kept carry their position."""
         if problem.data.listing is None:
             return ()
@@ -142,19 +142,19 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             )
         return lines
 
-    def report(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Sequence[Section]:
+    def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """The album, ranks before and after, top places."""
         from privopt_photo_censor.report import sections
 
         return sections(problem, release, result)
 
-    def figures(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Figure]:
+    def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
         """What the classifier guesses before and after, and deletions beside greedy's."""
         from privopt_photo_censor.report import figures
 
         return figures(problem, release, result)
 
-    def audit(self, problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
         """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""
         scores = problem.data.album.scores[release.kept].sum(axis=0)
         if np.isneginf(scores).all():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from attrs import frozen
 
-from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
 from privopt_photo_censor.scores import Album, Listing, Task, some
@@ -31,23 +30,23 @@ class TopK(PrivacyConstraint[Deletions]):
     listing: Listing | None = None
 
     @classmethod
-    def promise(cls, result: Mapping[str, Any]) -> str:
+    def promise(cls, result: Result) -> str:
         """Where the true place stands among the classifier's guesses."""
-        details, guarantee = result.get("details", {}), result["guarantee"]
+        details, task = result.details.facts, result.guarantee.extra
         after, before = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {before}, now it is guess {after})" if after and before else ""
-        if guarantee.get("top_k"):
-            k = guarantee["top_k"]
+        k = task.get("top_k")
+        if k:
             best = "best guess" if k == 1 else f"{k} best guesses"
             return f"From the photos that remain, the classifier does not have the true place among its {best}{shift}."
         return (
-            f"With at most {guarantee.get('deletion_budget')} photos deleted, at least "
+            f"With at most {task.get('deletion_budget')} photos deleted, at least "
             f"{details.get('protected_k', 'so many')} other places look as likely to the classifier as the true "
             f"one{shift}."
         )
 
     @classmethod
-    def limits(cls, result: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Ranks are checked; other classifiers, people and captions are not."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from privopt.arrays import Bools, Floats
 from privopt.errors import PrivoptError
+from privopt.interfaces import Result
 from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.run.report.theme import BAD, INK, MARK, axes_of
@@ -88,7 +88,7 @@ def photo_figure(album: Album, kept: Bools) -> Figure:
     return figure
 
 
-def figures(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
     album = problem.data.album
     made = {
@@ -98,19 +98,19 @@ def figures(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any
     }
     rows = _beside(problem, result)
     if len(rows) > 1:
-        unit = str(result["objective"]["unit"])
+        unit = str(result.objective.unit)
         shown = "photos deleted" if unit == "photos" else "places at or above the true one"
-        made["beside"] = themed(beside)(rows, shown, result["objective"]["lower_bound"])
+        made["beside"] = themed(beside)(rows, shown, result.objective.lower_bound)
     return made
 
 
-def _beside(problem: PhotoInstance, result: Mapping[str, Any]) -> list[tuple[str, float]]:
+def _beside(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
     """This release beside greedy deletion."""
     from privopt_photo_censor.greedy import greedy
 
     album, task = problem.data.album, problem.declared.task
-    rows = [(f"this release ({result['method']})", float(result["objective"]["value"]))]
-    if result["method"] == "greedy" or album.scores.size > GREEDY:
+    rows = [(f"this release ({result.method})", float(result.objective.value))]
+    if result.method == "greedy" or album.scores.size > GREEDY:
         return rows
     try:
         plan = greedy(album, task)
@@ -119,7 +119,7 @@ def _beside(problem: PhotoInstance, result: Mapping[str, Any]) -> list[tuple[str
     return [*rows, ("greedy deletion", float(plan.deleted if task.top_k is not None else plan.protected))]
 
 
-def sections(problem: PhotoInstance, release: Deletions, result: Mapping[str, Any]) -> list[Section]:
+def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list[Section]:
     """Album, ranks, places."""
     album, drawn = problem.data.album, figures(problem, release, result)
     deleted = int((~release.kept).sum())

@@ -1,0 +1,102 @@
+"""What ``describe`` shows of a problem class: its keys, row by row."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import attrs
+from attrs import NOTHING, frozen
+
+from privopt.declare.schema import KEY, File, Folder, Key, show
+from privopt.errors import UsageError
+from privopt.registry import registry
+
+__all__ = ["KeyRow", "chosen", "describe_keys"]
+
+
+def chosen(declared: Key) -> dict[str, type]:
+    """The classes that a table's key ``kind`` chooses from, by name; none where the table has one form."""
+    found = registry()
+    names = found.names(declared.kinds) if declared.kinds else ()
+    keys = {name: found.kind(declared.kinds, name).load().keys() for name in names}
+    return {name: cls for name, cls in keys.items() if cls is not None}
+
+
+@frozen(kw_only=True)
+class KeyRow:
+    """One line of ``describe``."""
+
+    key: str
+    type: str
+    unit: str
+    default: str
+    help: str
+
+
+def _type_name(type_: Any) -> str:
+    if get_origin(type_) in (Union, UnionType):
+        return " | ".join(_type_name(member) for member in get_args(type_) if member is not NoneType)
+    if get_origin(type_) is Literal:
+        return " | ".join(map(str, get_args(type_)))
+    if get_origin(type_) is tuple:
+        return f"list of {_type_name(get_args(type_)[0])}"
+    names = {float: "number", Fraction: "number", int: "whole number", bool: "true | false", str: "text"}
+    return (names | {File: "file", Folder: "folder"}).get(type_, "table")
+
+
+def _tables_in(type_: Any) -> list[type]:
+    members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
+    return [member for member in members if attrs.has(member) and member not in (File, Folder)]
+
+
+def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
+    """The keys of a problem class, in order, one row each; tables as ``[table]`` headings.
+
+    Raises:
+        UsageError: the class is no problem class.
+    """
+    if not attrs.has(cls):
+        raise UsageError(f"{cls.__name__} is not an attrs class, so it cannot be a problem class")
+    hints = get_type_hints(cls)
+    rows: list[KeyRow] = []
+    for attribute in attrs.fields(cls):
+        declared: Key | None = attribute.metadata.get(KEY)
+        if declared is None:
+            continue
+        type_ = hints[attribute.name]
+        name = f"{prefix}{declared.name or attribute.name}"
+        required = attribute.default is NOTHING
+        if required:
+            default = "required"
+        elif attribute.default is None or isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
+            default = "left out"
+        else:
+            default = show(attribute.default).strip("'")
+        secret = " (secret)" if declared.secret else ""
+        rows.append(
+            KeyRow(key=name, type=_type_name(type_), unit=declared.unit, default=default, help=declared.help + secret)
+        )
+        if declared.kinds:
+            rows.extend(_kind_rows(declared, f"{name}."))
+        else:
+            for table in _tables_in(type_):
+                rows.extend(describe_keys(table, f"{name}."))
+    return rows
+
+
+def _kind_rows(declared: Key, prefix: str) -> list[KeyRow]:
+    """The key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
+    kinds = chosen(declared)
+    summaries = "; ".join(f"{name}: {registry().kind(declared.kinds, name).spec.summary}" for name in kinds)
+    default = "required" if declared.kind is None else declared.kind
+    rows = [KeyRow(key=f"{prefix}kind", type=" | ".join(kinds), unit="", default=default, help=summaries)]
+    owners: dict[KeyRow, list[str]] = {}
+    for name, cls in kinds.items():
+        for row in describe_keys(cls, prefix):
+            owners.setdefault(row, []).append(name)
+    for row, names in owners.items():
+        only = "" if len(names) == len(kinds) else f"kind {' or '.join(names)}: "
+        rows.append(attrs.evolve(row, help=only + row.help))
+    return rows

@@ -1,0 +1,146 @@
+"""What is said of a release: result.json as one class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from privopt.declare.schema import key, positive
+from privopt.interfaces.claims import Bounds, Certificate, Guarantee, Objective
+
+__all__ = ["LP", "SEEDED", "TOLD", "Asked", "Details", "Plugin", "ProblemFile", "Result", "Times"]
+
+TOLD: Final = "told"
+"""Key of ``details`` for what nobody checks."""
+
+LP: Final = "lp"
+"""Key of ``details`` for the program whose gap ``--gap`` and the status mean, where the objective has none."""
+
+
+SEEDED: Final = "seeded, not private"
+"""The mark of what a seed drew."""
+
+
+@frozen(kw_only=True)
+class Plugin:
+    """What made the release."""
+
+    name: str = key(help="the distribution's name")
+    version: str = key(help="its version")
+
+
+@frozen(kw_only=True)
+class ProblemFile:
+    """The problem file in ``problem/``."""
+
+    file: str = key(help="its name")
+    sha256: str = key(help="its SHA-256")
+
+
+@frozen(kw_only=True)
+class Asked:
+    """The options of the run."""
+
+    method: str = key(help="name of a method")
+    gap: float = key(help="a number above 0", check=positive)
+    time_limit: float | None = key(help="a number above 0 or null", unit="seconds", check=positive)
+    memory: float | None = key(help="a number above 0 or null", unit="GB", check=positive)
+    solver: str = key(help="name of a solver")
+
+
+@frozen(kw_only=True)
+class Times:
+    """Seconds by phase; whole ones where a secret was read."""
+
+    build: float = key(help="a number")
+    solve: float = key(help="a number")
+    repair: float = key(help="a number")
+    verify: float = key(help="a number")
+    total: float = key(help="a number")
+
+
+@frozen(kw_only=True)
+class Details:
+    """What a mechanism has to say of its release.
+
+    Attributes:
+        told: what nobody checks.
+        lp: value and bound of the program that was solved, where that is what the status means.
+        facts: what follows from problem and release: ``verify`` computes it again.
+    """
+
+    told: Mapping[str, Any] = key(help="an object")
+    lp: Bounds | None = key(None, help="the program that was solved")
+    facts: Mapping[str, Any] = key(factory=dict, help="what follows from problem and release", rest=True)
+
+
+@frozen(kw_only=True)
+class Result:
+    """All that a DIR says of its release, as ``result.json`` holds it.
+
+    :meth:`to_json` writes it, :func:`privopt.run.result.read_result` reads it back.
+
+    ``verify`` derives every figure again but for :attr:`time`, :attr:`solver` and ``details.told``.
+
+    Attributes:
+        mechanism, method: names.
+        plugin: what made it.
+        privopt: version.
+        problem: its file.
+        seed: that the noise came from, or that was given to what needs none.
+        asked: the options of the run.
+        guarantee, objective, certificate: as measured on the release.
+        time: seconds by phase.
+        solver: name, version and path of what solved it.
+        details: the mechanism's own.
+    """
+
+    mechanism: str = key(help="name of a mechanism")
+    method: str = key(help="name of a method")
+    plugin: Plugin = key(help="an object")
+    privopt: str = key(help="a version")
+    problem: ProblemFile = key(help="an object")
+    seed: int | None = key(help="a whole number or null")
+    asked: Asked = key(help="an object")
+    guarantee: Guarantee = key(help="an object")
+    objective: Objective = key(help="an object")
+    certificate: Certificate = key(help="an object")
+    time: Times = key(help="an object")
+    solver: Mapping[str, Any] = key(help="an object")
+    details: Details = key(help="an object")
+
+    @property
+    def status(self) -> str:
+        """``"optimal"`` where the gap asked for is met, else ``"feasible"``, also where there is no bound."""
+        gap = (self.details.lp or self.objective).gap
+        return "optimal" if gap is not None and gap <= self.asked.gap else "feasible"
+
+    @property
+    def mark(self) -> str | None:
+        """The words that a release without privacy is shown with, wherever it is shown; None where it has some."""
+        if self.guarantee.seeded:
+            return SEEDED
+        return "no privacy guarantee" if self.certificate.evidence == "none" else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document, its keys in the order in which they are written."""
+        told, lp, facts = self.details.told, self.details.lp, self.details.facts
+        return {
+            "mechanism": self.mechanism,
+            "method": self.method,
+            "plugin": attrs.asdict(self.plugin),
+            "privopt": self.privopt,
+            "problem": attrs.asdict(self.problem),
+            "seed": self.seed,
+            "status": self.status,
+            "asked": attrs.asdict(self.asked),
+            "guarantee": self.guarantee.to_json(),
+            "objective": attrs.asdict(self.objective),
+            "certificate": self.certificate.to_json(),
+            "time": attrs.asdict(self.time),
+            "solver": dict(self.solver),
+            "details": {**facts, **({} if lp is None else {LP: attrs.asdict(lp)}), TOLD: dict(told)},
+        }
