@@ -25,6 +25,7 @@ _HOMES = {
 }
 
 
+# not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
     for home, members in _HOMES.items():
         if name in members:

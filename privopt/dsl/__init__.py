@@ -51,6 +51,7 @@ _HOMES = {
 }
 
 
+# not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:

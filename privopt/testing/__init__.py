@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 
+# not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
     for home, members in _HOMES.items():
         if name in members:

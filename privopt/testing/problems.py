@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -14,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import tomli_w
 from attrs import evolve, field, frozen
 
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
@@ -21,58 +20,31 @@ __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
 FILE: Final = "problem.toml"
 """What the problem file of a generated problem is called."""
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_LINES = 14
 
 
-def _text(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
-
-
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return _text(value)
+def _plain(value: Any) -> Any:
+    """A value as TOML has it: rationals as decimals, NumPy's numbers as Python's."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(name)} = {_value(inner)}" for name, inner in value.items()) + " }"
+        return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, (int, np.integer)):
-        return str(int(value))
-    if isinstance(value, Fraction):
-        value = Decimal(value.numerator) / Decimal(value.denominator)
-    if isinstance(value, (float, np.floating, Decimal)):
-        number = float(value)
-        if math.isnan(number) or math.isinf(number):
-            return "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"
-        text = str(value) if isinstance(value, Decimal) else repr(number)
-        return text if re.search(r"[.eE]", text) else text + ".0"
-    raise TypeError(f"{value!r} has no form in TOML")
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return Decimal(value.numerator) / Decimal(value.denominator) if isinstance(value, Fraction) else value
 
 
 def to_toml(tables: Mapping[str, Any]) -> str:
-    """TOML 1.0 of nested mappings: one ``[table]`` for each mapping at the top, inline tables below.
+    """TOML 1.0 of nested mappings, by tomli-w.
 
     >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
     [privacy]
     epsilon = 0.5
     <BLANKLINE>
-    [records]
-    grid = { rows = 2 }
+    [records.grid]
+    rows = 2
     """
-    loose = [f"{_key(name)} = {_value(value)}" for name, value in tables.items() if not isinstance(value, Mapping)]
-    parts = ["\n".join(loose) + "\n"] if loose else []
-    for name, table in tables.items():
-        if isinstance(table, Mapping):
-            lines = [f"[{_key(name)}]", *(f"{_key(inner)} = {_value(value)}" for inner, value in table.items())]
-            parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
+    return tomli_w.dumps(_plain(tables))
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
