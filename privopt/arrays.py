@@ -10,10 +10,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Floats", "Indices", "Ints", "Unsigned"]
+__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned"]
 
 Floats: TypeAlias = NDArray[np.float64]
 """Doubles."""
+
+Singles: TypeAlias = NDArray[np.float32]
+"""Floats in single precision."""
 
 Ints: TypeAlias = NDArray[np.int64]
 """Whole numbers of 64 bits: counts, and numbers of records."""

@@ -55,13 +55,13 @@ def _full_optimum(instance: Instance) -> float:
 
     n, k, pairs = instance.records, instance.outputs, len(instance.pairs)
     i, j = instance.pairs.T if pairs else np.zeros((2, 0), dtype=int)
-    growth = np.exp(instance.lengths)
+    growth = np.exp(instance.lengths / 2)  # each row's two numbers: HiGHS takes none above 1e15
     rows, columns, values = [], [], []
     for turn, (a, b) in enumerate(((i, j), (j, i))):
         number = (turn * pairs + np.arange(pairs))[:, None] * k + np.arange(k)
         rows += [number.ravel()] * 2
         columns += [(a[:, None] * k + np.arange(k)).ravel(), (b[:, None] * k + np.arange(k)).ravel()]
-        values += [np.ones(pairs * k), np.repeat(-growth, k)]
+        values += [np.repeat(1 / growth, k), np.repeat(-growth, k)]
     rows.append(2 * pairs * k + np.repeat(np.arange(n), k))
     columns.append(np.arange(n * k))
     values.append(np.ones(n * k))

@@ -9,174 +9,186 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from typing import Any, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
+from privopt.arrays import Floats
 from privopt.errors import UsageError
 
-__all__ = ["DEVICE", "Arrays", "NumpyArrays", "chosen_arrays", "numpy_arrays", "torch_arrays"]
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["DEVICE", "Array", "Arrays", "NumpyArrays", "chosen_arrays", "numpy_arrays", "torch_arrays"]
 
 DEVICE = "PRIVOPT_DEVICE"
 """Environment variable: where the interior point computes."""
 
 
+class Array(Protocol):
+    """What the solver asks of an array: NumPy's and torch's both do it."""
+
+    @property
+    def T(self) -> Array: ...  # noqa: N802, D102  (the libraries' name)
+    @property
+    def mT(self) -> Array: ...  # noqa: N802, D102
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    def __getitem__(self, key: object) -> Array: ...
+    def __setitem__(self, key: object, value: object) -> None: ...
+    def __neg__(self) -> Array: ...
+    def __add__(self, other: Array | float) -> Array: ...
+    def __radd__(self, other: Array | float) -> Array: ...
+    def __sub__(self, other: Array | float) -> Array: ...
+    def __rsub__(self, other: Array | float) -> Array: ...
+    def __mul__(self, other: Array | float) -> Array: ...
+    def __rmul__(self, other: Array | float) -> Array: ...
+    def __truediv__(self, other: Array | float) -> Array: ...
+    def __rtruediv__(self, other: Array | float) -> Array: ...
+    def __matmul__(self, other: Array) -> Array: ...
+    def sum(self, axis: int | None = None) -> Array: ...  # noqa: D102
+    def reshape(self, *shape: int) -> Array: ...  # noqa: D102
+    def __float__(self) -> float: ...
+
+
 class Arrays(Protocol):
     """What the interior point asks of an array library."""
 
-    def put(self, array: NDArray[Any]) -> Any:
+    def put(self, array: Floats) -> Array:
         """Floats of the library from a NumPy array."""
 
-    def get(self, array: Any) -> NDArray[Any]:
+    def get(self, array: Array) -> Floats:
         """NumPy array from an array of the library."""
 
-    def sparse(self, matrix: Any) -> Any:
+    def sparse(self, matrix: csr_array) -> Array:
         """Sparse matrix of the library from SciPy's CSR; knows ``@`` with a matrix of two dimensions."""
 
-    def zeros(self, *shape: int) -> Any:
+    def zeros(self, *shape: int) -> Array:
         """Floats of zeros."""
 
-    def contiguous(self, array: Any) -> Any:
+    def contiguous(self, array: Array) -> Array:
         """The same array, its last axis next in memory."""
 
-    def cholesky(self, array: Any) -> Any:
+    def cholesky(self, array: Array) -> Array:
         """Lower Cholesky factors of a batch; raises `numpy.linalg.LinAlgError`."""
 
-    def lower_inverse(self, array: Any) -> Any:
+    def lower_inverse(self, array: Array) -> Array:
         """Inverses of a batch of lower triangular matrices."""
 
-    def clip(self, array: Any, low: float, high: float) -> Any:
+    def clip(self, array: Array, low: float, high: float) -> Array:
         """Elementwise clip."""
 
-    def stack_columns(self, left: Any, right: Any) -> Any:
+    def least(self, array: Array) -> float:
+        """The smallest entry."""
+
+    def stack_columns(self, left: Array, right: Array) -> Array:
         """Two batches of matrices side by side."""
 
-    def longest(self, value: Any, step: Any, extra: Any, weights: tuple[float, ...]) -> NDArray[np.float64]:
-        """For each weight the largest t that keeps ``value + t (step + weight extra)`` at 0 or more."""
+
+def _own(array: Array) -> Floats:
+    return cast("Floats", array)
 
 
-FAST = {"nnan", "nsz", "reassoc", "arcp", "contract"}
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)  # type: ignore[untyped-decorator]
-def _worst(value: Any, step: Any, extra: Any, weight: float) -> float:
-    worst = 0.0
-    for e in range(len(value)):
-        worst = min(worst, (step[e] + weight * extra[e]) / value[e])
-    return worst
+def _as(array: Floats) -> Array:
+    return cast("Array", array)
 
 
 class NumpyArrays:
     """Plain NumPy."""
 
-    def put(self, array: NDArray[Any]) -> Any:
+    def put(self, array: Floats) -> Array:
         """See `Arrays`."""
-        return np.ascontiguousarray(array)
+        return _as(np.ascontiguousarray(array))
 
-    def get(self, array: Any) -> NDArray[Any]:
+    def get(self, array: Array) -> Floats:
         """See `Arrays`."""
-        return np.asarray(array)
+        return np.asarray(_own(array))
 
-    def sparse(self, matrix: Any) -> Any:
+    def sparse(self, matrix: csr_array) -> Array:
         """See `Arrays`."""
-        return matrix
+        return cast("Array", matrix)
 
-    def zeros(self, *shape: int) -> Any:
+    def zeros(self, *shape: int) -> Array:
         """See `Arrays`."""
-        return np.zeros(shape)
+        return _as(np.zeros(shape))
 
-    def contiguous(self, array: Any) -> Any:
+    def contiguous(self, array: Array) -> Array:
         """See `Arrays`."""
-        return np.ascontiguousarray(array)
+        return _as(np.ascontiguousarray(_own(array)))
 
-    def cholesky(self, array: Any) -> Any:
+    def cholesky(self, array: Array) -> Array:
         """See `Arrays`."""
-        return np.linalg.cholesky(array)
+        return _as(np.asarray(np.linalg.cholesky(_own(array)), dtype=np.float64))
 
-    def lower_inverse(self, array: Any) -> Any:
-        """See `Arrays`: halves until small, so that nearly all work is matrix products."""
-        size = array.shape[-1]
-        if size <= 32:
-            # LU of an upper triangular matrix does not pivot: this is plain back substitution
-            inverse = np.linalg.inv(np.swapaxes(array, -1, -2))
-            return np.ascontiguousarray(np.swapaxes(inverse, -1, -2))
-        half = size // 2
-        result = np.zeros_like(array)
-        first = self.lower_inverse(np.ascontiguousarray(array[..., :half, :half]))
-        second = self.lower_inverse(np.ascontiguousarray(array[..., half:, half:]))
-        result[..., :half, :half] = first
-        result[..., half:, half:] = second
-        result[..., half:, :half] = -second @ (np.ascontiguousarray(array[..., half:, :half]) @ first)
-        return result
+    def lower_inverse(self, array: Array) -> Array:
+        """See `Arrays`: LU of an upper triangular matrix does not pivot, so this is plain back substitution."""
+        inverse = np.linalg.inv(np.swapaxes(_own(array), -1, -2))
+        return _as(np.ascontiguousarray(np.swapaxes(inverse, -1, -2)))
 
-    def clip(self, array: Any, low: float, high: float) -> Any:
+    def clip(self, array: Array, low: float, high: float) -> Array:
         """See `Arrays`."""
-        return np.clip(array, low, high)
+        return _as(np.clip(_own(array), low, high))
 
-    def stack_columns(self, left: Any, right: Any) -> Any:
+    def least(self, array: Array) -> float:
         """See `Arrays`."""
-        return np.concatenate([left, right], axis=-1)
+        return float(np.min(_own(array)))
 
-    def longest(self, value: Any, step: Any, extra: Any, weights: tuple[float, ...]) -> NDArray[np.float64]:
+    def stack_columns(self, left: Array, right: Array) -> Array:
         """See `Arrays`."""
-        flat = value.ravel(), step.ravel(), extra.ravel()
-        worst = np.array([_worst(*flat, weight) for weight in weights])
-        return np.where(worst < 0, -1 / np.minimum(worst, -1e-300), np.inf)
+        return _as(np.concatenate([_own(left), _own(right)], axis=-1))
 
 
 class _TorchArrays:
     """torch in double precision on one device."""
 
-    def __init__(self, torch: Any, device: str) -> None:
+    def __init__(self, torch: ModuleType, device: str) -> None:
         self.torch = torch
         self.device = device
 
-    def put(self, array: NDArray[Any]) -> Any:
-        return self.torch.as_tensor(np.array(array), device=self.device)
+    def put(self, array: Floats) -> Array:
+        return cast("Array", self.torch.as_tensor(np.array(array), device=self.device))
 
-    def get(self, array: Any) -> NDArray[Any]:
-        return np.asarray(array.detach().cpu().numpy())
+    def get(self, array: Array) -> Floats:
+        return np.asarray(self.torch.Tensor.cpu(array).numpy())
 
-    def sparse(self, matrix: Any) -> Any:
+    def sparse(self, matrix: csr_array) -> Array:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            return self.torch.sparse_csr_tensor(
+            tensor = self.torch.sparse_csr_tensor(
                 self.torch.as_tensor(matrix.indptr.astype(np.int64)),
                 self.torch.as_tensor(matrix.indices.astype(np.int64)),
                 self.torch.as_tensor(matrix.data),
                 size=matrix.shape,
                 dtype=self.torch.float64,
                 check_invariants=True,
-            ).to(self.device)
+            )
+        return cast("Array", tensor.to(self.device))
 
-    def zeros(self, *shape: int) -> Any:
-        return self.torch.zeros(shape, dtype=self.torch.float64, device=self.device)
+    def zeros(self, *shape: int) -> Array:
+        return cast("Array", self.torch.zeros(shape, dtype=self.torch.float64, device=self.device))
 
-    def contiguous(self, array: Any) -> Any:
-        return array.contiguous()
+    def contiguous(self, array: Array) -> Array:
+        return cast("Array", self.torch.Tensor.contiguous(array))
 
-    def cholesky(self, array: Any) -> Any:
+    def cholesky(self, array: Array) -> Array:
         factor, info = self.torch.linalg.cholesky_ex(array)
         if bool(info.any()):
             raise np.linalg.LinAlgError("not positive definite")
-        return factor
+        return cast("Array", factor)
 
-    def lower_inverse(self, array: Any) -> Any:
-        eye = self.torch.eye(array.shape[-1], dtype=array.dtype, device=array.device)
-        return self.torch.linalg.solve_triangular(array, eye.expand_as(array), upper=False)
+    def lower_inverse(self, array: Array) -> Array:
+        eye = self.torch.eye(array.shape[-1], dtype=self.torch.float64, device=self.device)
+        return cast("Array", self.torch.linalg.solve_triangular(array, eye.expand(array.shape), upper=False))
 
-    def clip(self, array: Any, low: float, high: float) -> Any:
-        return self.torch.clamp(array, low, high)
+    def clip(self, array: Array, low: float, high: float) -> Array:
+        return cast("Array", self.torch.clamp(array, low, high))
 
-    def stack_columns(self, left: Any, right: Any) -> Any:
-        return self.torch.cat([left, right], dim=-1)
+    def least(self, array: Array) -> float:
+        return float(self.torch.min(array))
 
-    def longest(self, value: Any, step: Any, extra: Any, weights: tuple[float, ...]) -> NDArray[np.float64]:
-        first, second = step / value, extra / value
-        worst = np.array([float((first + weight * second).min()) for weight in weights])
-        return np.where(worst < 0, -1 / np.minimum(worst, -1e-300), np.inf)
+    def stack_columns(self, left: Array, right: Array) -> Array:
+        return cast("Array", self.torch.cat([left, right], dim=-1))
 
 
 def numpy_arrays() -> Arrays:
@@ -202,11 +214,11 @@ def torch_arrays(device: str = "cuda") -> Arrays:
     return _TorchArrays(torch, device)
 
 
-def chosen_arrays() -> Arrays:
-    """The library that the environment variable `DEVICE` asks for: a device of torch, or NumPy where it is not set.
+def chosen_arrays() -> Arrays | None:
+    """The library that the environment variable `DEVICE` asks for: a device of torch, or None where it is not set.
 
     Raises:
         UsageError: as of `torch_arrays`.
     """
     device = os.environ.get(DEVICE, "")
-    return torch_arrays(device) if device else numpy_arrays()
+    return torch_arrays(device) if device else None

@@ -19,11 +19,10 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.errors import SolverError, StoppedError, UnknownNameError
-from privopt.metric.optimal.blocks import make_layout
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.column_generation import solve_column_generation
 from privopt.metric.optimal.instance import Instance, Progress, Solution
-from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.star import Star, make_star, solution_of, solve_star
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
@@ -33,13 +32,6 @@ __all__ = ["METHODS", "interior_point_bytes", "interior_point_fits", "solve"]
 METHODS = ("auto", "star", "column-generation", "interior-point")
 MEMORY = 8e9
 """The interior point is not begun where its arrays would take more bytes than this."""
-
-
-def interior_point_bytes(instance: Instance) -> float:
-    """About how much memory the interior point takes, symmetry not counted."""
-    width = np.diff(make_layout(instance).bounds).astype(float)
-    factors = float((width**2).sum()) * 3
-    return 8.0 * instance.outputs * (14 * len(instance.pairs) * 2 + factors)
 
 
 def interior_point_fits(instance: Instance) -> bool:

@@ -2,20 +2,18 @@
 
 The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, with the sparsity of the required-pairs graph.
 Under an order of small bandwidth it is block tridiagonal with blocks of about the bandwidth
-(sqrt(N) on a grid; the whole matrix where all pairs are required). What couples the outputs is
-``T = sum_r Q' H_r^-1 Q``.
+(sqrt(N) on a grid; the whole matrix where all pairs are required). This is for devices, where large products
+are cheap, and for small problems; `privopt.metric.optimal.elimination` has less fill.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Ints
 from privopt.graph import edge_matrix
-from privopt.metric.optimal.arrays import Arrays
+from privopt.metric.optimal.arrays import Array, Arrays
 from privopt.metric.optimal.instance import Instance
 
 __all__ = ["Factors", "Layout", "factorise", "make_layout"]
@@ -51,12 +49,6 @@ class Layout:
     def span(self, block: int) -> slice:
         """Places of a block."""
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
-
-    @property
-    def work(self) -> float:
-        """About how many multiplications one output takes."""
-        width = np.diff(self.bounds).astype(float)
-        return float((width**2).sum() * self.bounds[-1])
 
 
 def _candidate_orders(instance: Instance) -> list[Ints]:
@@ -134,21 +126,21 @@ class Factors:
 
     layout: Layout
     arrays: Arrays
-    inverse: list[Any]
-    below: list[Any]
+    inverse: list[Array]
+    below: list[Array]
 
-    def solve(self, right: Any) -> Any:
+    def solve(self, right: Array) -> Array:
         """Solve for one right-hand side an output, ``(N, R)`` in the records' own order."""
         layout = self.layout
         batch = self.arrays.contiguous(right[layout.order].T)[:, :, None]
-        parts: list[Any] = []
+        parts: list[Array] = []
         for q in range(layout.blocks):
             r = batch[:, layout.span(q)]
             if q:
                 r = r - self.below[q - 1] @ parts[-1]
             parts.append(self.inverse[q] @ r)
         result = self.arrays.zeros(*right.shape)
-        x: Any = None
+        x: Array | None = None
         for q in range(layout.blocks - 1, -1, -1):
             r = parts[q]
             if x is not None:
@@ -157,20 +149,7 @@ class Factors:
             result[layout.order[layout.span(q)]] = x[:, :, 0].T
         return result
 
-    def coupling(self, columns: Any) -> Any:
-        """``sum_r Q' H_r^-1 Q`` for ``Q`` of shape ``(N, O)``, rows in the layout's order."""
-        total: Any = 0.0
-        v: Any = None
-        for q in range(self.layout.blocks):
-            r = columns[self.layout.span(q)][None]
-            if q:
-                r = r - self.below[q - 1] @ v
-            v = self.inverse[q] @ r
-            flat = v.reshape(-1, v.shape[-1])
-            total = total + flat.T @ flat
-        return total
-
-    def coupling_all(self) -> Any:
+    def coupling(self) -> Array:
         """``sum_r H_r^-1``, in the layout's order."""
         layout = self.layout
         n = int(layout.bounds[-1])
@@ -196,7 +175,7 @@ class Factors:
         return total
 
 
-def factorise(layout: Layout, arrays: Arrays, off: Any, record: Any) -> Factors:
+def factorise(layout: Layout, arrays: Arrays, off: Array, record: Array) -> Factors:
     """Factor a batch from its entries.
 
     Args:
@@ -214,8 +193,8 @@ def factorise(layout: Layout, arrays: Arrays, off: Any, record: Any) -> Factors:
     buffer[:, layout.lower] = entries
     buffer[:, layout.record] = record.T
     width = np.diff(layout.bounds)
-    inverse: list[Any] = []
-    below: list[Any] = []
+    inverse: list[Array] = []
+    below: list[Array] = []
     for q in range(layout.blocks):
         b = int(width[q])
         start = int(layout.diagonal[q])

@@ -2,238 +2,182 @@
 
 Slacks ``s = A z`` of the privacy rows (scaled by ``exp(-eps d / 2)``) and their multipliers ``f`` are the
 only inequality variables: in a connected component with two records the rows imply ``z >= 0``. A step
-costs one block-tridiagonal Cholesky an output (`privopt.metric.optimal.blocks`) and one dense Cholesky for
-the row sums. Directions are Mehrotra's predictor and corrector with weights (Colombo and Gondzio 2008)
-and further centrality correctors (Gondzio 1996). Every iterate is strictly inside the privacy rows and
-its rows sum to one, so stopping early gives a mechanism all the same.
+costs one sparse factorisation an output and one dense Cholesky for the row sums
+(`privopt.metric.optimal.coupling`). Directions are Mehrotra's predictor and corrector with weights (Colombo
+and Gondzio 2008) and further centrality correctors (Gondzio 1996). Every iterate is strictly inside the
+privacy rows and its rows sum to one, so stopping early gives a mechanism all the same.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
+from attrs import define
 
 from privopt.arrays import Floats
-from privopt.exact.bound import Multipliers
-from privopt.metric.optimal.arrays import Arrays, chosen_arrays
-from privopt.metric.optimal.blocks import factorise
+from privopt.exact.bound import Block, Multipliers
+from privopt.metric.optimal.arrays import Arrays, chosen_arrays, numpy_arrays
+from privopt.metric.optimal.block_outputs import BlockEngine
+from privopt.metric.optimal.coupling import Coupling, couple
+from privopt.metric.optimal.elimination import eliminate
 from privopt.metric.optimal.instance import Instance, Progress, Solution
-from privopt.metric.optimal.interior_state import Chunk, State, begin
+from privopt.metric.optimal.interior_state import Engine, Outputs, State, begin
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
-__all__ = ["solve_interior_point"]
+__all__ = ["interior_point_bytes", "solve_interior_point"]
 
-WEIGHTS = (1.0, 0.75, 0.5, 0.3, 0.1)
-CORRECTORS = 4
+WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
+CORRECTORS = 2
 LAST_ITERATION = 150
 SOUND = 1e-7
 """Row sums farther than this from one mean that the numbers have broken down."""
+STRAIGHT = 1e-9
+"""Row sums are brought back after a step that left them farther than this from one."""
+SMALL = 48
+"""Up to so many records plain NumPy does: compiling the kernels for the first time would take longer."""
+SHARE = 1e-8
+"""Residual of the coupling's solution, as a share of its right side."""
 
 
-def _bounds(state: State) -> tuple[float, float, float]:
-    """Loss, lower bound (scaled) and mean complementarity of the iterate."""
+@define
+class _Looked:
+    """Loss and lower bound (scaled), mean complementarity, what row sums miss of one."""
 
-    def one(chunk: Chunk) -> tuple[float, Any, float]:
-        reduced = chunk.cost - state.rows.transpose @ chunk.f
-        least = state.arrays.get(reduced).min(axis=1)
-        return float((chunk.cost * chunk.z).sum()), least, float((chunk.f * chunk.s).sum())
+    loss: float
+    bound: float
+    mu: float
+    missing: Floats
 
-    parts = state.each(one)
-    least = np.min([part[1] for part in parts], axis=0)
-    orbit = state.symmetry.orbit
+
+def _look(state: State) -> _Looked:
+    parts = state.each(lambda group: group.measure())
     by_orbit = np.full(len(state.y), np.inf)
-    np.minimum.at(by_orbit, orbit, least)
-    return sum(p[0] for p in parts), float(by_orbit[orbit].sum()), sum(p[2] for p in parts) / state.size
+    np.minimum.at(by_orbit, state.orbit, np.minimum.reduce([part.least for part in parts]))
+    return _Looked(
+        loss=sum(part.loss for part in parts),
+        bound=float(by_orbit[state.symmetry.orbit].sum()),
+        mu=sum(part.products for part in parts) / state.size,
+        missing=1 - np.asarray(state.gather @ sum(part.sums for part in parts)),
+    )
 
 
-def _save(state: State, loss: float, bound: float) -> bool:
+def _save(state: State, seen: _Looked, *, last: bool = False) -> bool:
     """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound; False if unsound."""
-    if bound > state.bound:
-        state.proof, state.bound = [chunk.f for chunk in state.chunks], bound
-    off = float(np.abs(1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])).max())
-    if off <= SOUND and loss < state.saved_loss:
-        state.saved, state.saved_loss = [chunk.z for chunk in state.chunks], loss
-    return off <= SOUND
+    sound = float(np.abs(seen.missing).max()) <= SOUND
+    mechanism, proof = sound and (last or seen.loss < state.saved_loss), seen.bound > state.bound
+    for group in state.groups:
+        group.keep(mechanism, proof)
+    state.saved_loss = seen.loss if mechanism else state.saved_loss
+    state.bound = seen.bound if proof else state.bound
+    return sound
 
 
-def _factorise(state: State) -> Any:
-    """Factor all outputs' matrices.
+def _steps(ratios: Floats) -> Floats:
+    """Longest steps, at most 1, that keep ratios of change to value at -1 or above."""
+    return np.asarray(1 / np.maximum(1.0, -ratios))
 
-    Returns the Cholesky factor of the coupling and the row sums of the predictor at the prices at hand.
+
+def _predict(state: State, coupling: Coupling, missing: Floats, mu: float) -> tuple[Floats, float]:
+    """Predictor: straight at the optimum, into the groups.
+
+    Returns the step of ``y`` and the corrector's target of complementarity.
     """
-    pairs = len(state.instance.pairs)
-    prices = state.row_values(state.y)
-
-    def one(chunk: Chunk) -> tuple[Any, Any]:
-        chunk.w = chunk.f / chunk.s
-        off = -(chunk.w[:pairs] + chunk.w[pairs:])
-        chunk.factors = factorise(state.layout, state.arrays, off, (state.rows.squares @ chunk.w) * (1 + 1e-14))
-        columns = state.orbit_columns
-        coupling = chunk.factors.coupling_all() if columns is None else chunk.factors.coupling(columns)
-        return coupling, chunk.factors.solve(prices - chunk.cost).sum(1)
-
-    parts = state.each(one)
-    coupling = sum(state.arrays.get(part[0]) for part in parts)
-    if state.orbit_columns is None:
-        natural = np.empty_like(coupling)
-        natural[np.ix_(state.layout.order, state.layout.order)] = coupling
-        coupling = natural
-    from scipy.linalg import cho_factor
-
-    if not np.isfinite(coupling).all():
-        raise np.linalg.LinAlgError("the coupling has left the range of doubles")
-    return cho_factor(coupling, lower=True), state.sums([part[1] for part in parts])
+    prices = state.prices(state.y)
+    priced = state.sums(lambda group: group.solve(prices, 1.0))
+    dy = coupling.solve(missing - priced, SHARE)
+    ahead = state.prices(state.y + dy)
+    parts = np.array(state.each(lambda group: group.predict(ahead)))
+    tp, td = map(float, _steps(parts[:, :2].min(axis=0)))
+    fs, fds, dfs, dfds = parts[:, 2:].sum(axis=0)
+    after = max(0.0, float(fs + tp * fds + td * dfs + tp * td * dfds)) / state.size
+    return dy, mu * max((after / mu) ** 3, 1e-12)
 
 
-def _affine(state: State, factor: Any, priced: Floats) -> Floats:
-    """Predictor: straight at the optimum. Sets each chunk's direction; returns the step of ``y``."""
-    from scipy.linalg import cho_solve
-
-    missing = 1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])
-    dy = np.asarray(cho_solve(factor, missing - priced))
-    prices = state.row_values(state.y + dy)
-
-    def one(chunk: Chunk) -> None:
-        assert chunk.factors is not None
-        chunk.dz = chunk.factors.solve(prices - chunk.cost)
-        chunk.ds = state.rows.forward @ chunk.dz
-        chunk.df = -chunk.f - chunk.w * chunk.ds
-
-    state.each(one)
-    return dy
+def _extend(
+    state: State, coupling: Coupling, add: tuple[float, float], target: float, ahead: tuple[float, float]
+) -> tuple[Floats, Floats]:
+    """An extra direction, for targets of complementarity alone. Returns its step of ``y``, and steps by weights."""
+    state.each(lambda group: group.aim(add, target, ahead))
+    nothing = state.prices(np.zeros_like(state.y))
+    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), SHARE)
+    prices = state.prices(dy)
+    return dy, _steps(np.minimum.reduce(state.each(lambda group: group.extend(prices, WEIGHTS))))
 
 
-def _correct(state: State, factor: Any) -> Floats:
-    """Direction for the complementarity targets ``chunk.rc`` alone, into ``chunk.extra``."""
-    from scipy.linalg import cho_solve
+def _direction(
+    state: State, coupling: Coupling, missing: Floats, mu: float
+) -> tuple[Floats, tuple[float, float], tuple[float, float]]:
+    """Predictor, weighted corrector, centrality correctors.
 
-    def first(chunk: Chunk) -> Any:
-        assert chunk.factors is not None
-        chunk.rc = chunk.rc / chunk.s
-        right = state.rows.transpose @ chunk.rc
-        chunk.extra = (right, None, None)
-        return chunk.factors.solve(right).sum(1)
-
-    dy = np.asarray(cho_solve(factor, -state.sums(state.each(first))))
-    prices = state.row_values(dy)
-
-    def second(chunk: Chunk) -> None:
-        assert chunk.factors is not None
-        assert chunk.extra is not None
-        dz = chunk.factors.solve(chunk.extra[0] + prices)
-        ds = state.rows.forward @ dz
-        chunk.extra = (dz, ds, chunk.rc - chunk.w * ds)
-
-    state.each(second)
-    return dy
-
-
-def _steps(state: State) -> tuple[float, float]:
-    longest = state.arrays.longest
-    parts = state.each(lambda c: (longest(c.s, c.ds, c.ds, (0.0,))[0], longest(c.f, c.df, c.df, (0.0,))[0]))
-    return min(1.0, *(float(p[0]) for p in parts)), min(1.0, *(float(p[1]) for p in parts))
-
-
-def _weighted_steps(state: State) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Best weight and step, primal and dual, of direction plus weight times extra direction."""
-
-    longest = state.arrays.longest
-
-    def one(chunk: Chunk) -> tuple[Floats, Floats]:
-        assert chunk.extra is not None
-        _, es, ef = chunk.extra
-        return longest(chunk.s, chunk.ds, es, WEIGHTS), longest(chunk.f, chunk.df, ef, WEIGHTS)
-
-    primal, dual = np.minimum(np.min(state.each(one), axis=0), 1.0)
-    p, d = int(primal.argmax()), int(dual.argmax())
-    return (WEIGHTS[p], float(primal[p])), (WEIGHTS[d], float(dual[d]))
-
-
-def _add_extra(state: State, primal: float, dual: float) -> None:
-    def one(chunk: Chunk) -> None:
-        assert chunk.extra is not None
-        ez, es, ef = chunk.extra
-        chunk.dz = chunk.dz + primal * ez
-        chunk.ds = chunk.ds + primal * es
-        chunk.df = chunk.df + dual * ef
-
-    state.each(one)
-
-
-def _direction(state: State, factor: Any, priced: Floats, mu: float) -> tuple[Floats, float, float]:
-    """Predictor, weighted corrector, centrality correctors. Returns ``dy`` and both step lengths."""
-    dy = _affine(state, factor, priced)
-    tp, td = _steps(state)
-    after = sum(state.each(lambda c: float(((c.f + td * c.df) * (c.s + tp * c.ds)).sum()))) / state.size
-    target = mu * max((after / mu) ** 3, 1e-12)
-
-    def mehrotra(chunk: Chunk) -> None:
-        chunk.rc = target - chunk.ds * chunk.df
-
-    state.each(mehrotra)
-    dy_c = _correct(state, factor)
-    (wp, tp), (wd, td) = _weighted_steps(state)
-    _add_extra(state, wp, wd)
-    dy = dy + wd * dy_c
+    Returns ``dy``, the weights with which the last extra direction is still to be added, and both step lengths.
+    """
+    dy, target = _predict(state, coupling, missing, mu)
+    change, steps = _extend(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
+    best = steps.argmax(axis=1)
+    (wp, wd), (tp, td) = WEIGHTS[best], steps.max(axis=1)
+    dy = dy + wd * change
     for _ in range(CORRECTORS):
         if min(tp, td) > 0.95:
             break
-        aim_p, aim_d = min(1.0, tp + 0.3), min(1.0, td + 0.3)
-
-        def centre(chunk: Chunk, aim_p: float = aim_p, aim_d: float = aim_d) -> None:
-            v = (chunk.f + aim_d * chunk.df) * (chunk.s + aim_p * chunk.ds)
-            wanted = state.arrays.clip(v, 0.1 * target, 10 * target)
-            chunk.rc = state.arrays.clip(wanted - v, -10 * target, np.inf)
-
-        state.each(centre)
-        dy_c = _correct(state, factor)
-        (wp, tp2), (wd, td2) = _weighted_steps(state)
+        ahead = min(1.0, tp + 0.3), min(1.0, td + 0.3)
+        change, steps = _extend(state, coupling, (float(wp), float(wd)), target, ahead)
+        (wp, wd), (tp2, td2) = WEIGHTS[steps.argmax(axis=1)], steps.max(axis=1)
         if tp2 < tp + 0.01 and td2 < td + 0.01:
+            wp = wd = 0.0
             break
         wp, wd = wp if tp2 > tp else 0.0, wd if td2 > td else 0.0
-        _add_extra(state, wp, wd)
-        dy = dy + wd * dy_c
+        dy = dy + wd * change
         tp, td = max(tp, tp2), max(td, td2)
-    return dy, tp, td
+    return dy, (float(wp), float(wd)), (float(tp), float(td))
 
 
-def _restore_sums(state: State, factor: Any, within: float) -> None:
+def _restore_sums(state: State, coupling: Coupling, within: float) -> None:
     """Bring the row sums back to one by the least change in the last step's own metric."""
-    from scipy.linalg import cho_solve
-
     for _ in range(3):
-        missing = 1 - state.sums([chunk.z.sum(1) for chunk in state.chunks])
+        missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
             return
-        prices = state.row_values(np.asarray(cho_solve(factor, missing)))
-
-        def one(chunk: Chunk, prices: Any = prices) -> float:
-            assert chunk.factors is not None
-            chunk.dz = chunk.factors.solve(prices + 0 * chunk.cost)
-            chunk.ds = state.rows.forward @ chunk.dz
-            return float(state.arrays.longest(chunk.s, chunk.ds, chunk.ds, (0.0,))[0])
-
-        if min(state.each(one)) <= 1:
+        prices = state.prices(coupling.solve(missing, SHARE))
+        if min(state.each(partial(_straighten, prices))) <= -1:
             return
-        for chunk in state.chunks:
-            chunk.z, chunk.s = chunk.z + chunk.dz, chunk.s + chunk.ds
+        state.each(lambda group: group.take())
+
+
+def _move(add: tuple[float, float], step: tuple[float, float], group: Outputs) -> None:
+    group.move(add, step)
+
+
+def _straighten(prices: Floats, group: Outputs) -> float:
+    return group.straighten(prices)
+
+
+def _multipliers(state: State) -> Multipliers:
+    shrink = np.exp(-state.instance.lengths / 2)[:, None] * state.scale
+    proofs = [group.proof() for group in state.groups]  # of the groups no more than this is held
+
+    def blocks() -> Iterator[Block]:
+        start = 0
+        for proof in proofs:
+            forward, backward = proof()
+            stop = start + forward.shape[1]
+            yield start, stop, forward * shrink, backward * shrink
+            start = stop
+
+    return Multipliers(blocks=blocks)
 
 
 def _solution(state: State, status: str, iterations: int, trajectory: list[tuple[float, float, float]]) -> Solution:
-    get, instance = state.arrays.get, state.instance
-    columns = np.concatenate([get(z) for z in state.saved], axis=1)
+    instance = state.instance
+    columns = np.concatenate([group.mechanism() for group in state.groups], axis=1)
     z = state.symmetry.lift(columns)
     z = np.maximum(z, 0)
     z /= z.sum(axis=1, keepdims=True)
-    pairs = len(instance.pairs)
-    shrink = np.exp(-instance.lengths / 2)[:, None] * state.scale
-    f = np.concatenate([get(part) for part in state.proof], axis=1)
-    own = Multipliers.whole(f[:pairs] * shrink, f[pairs:] * shrink)
-    multipliers = state.symmetry.lift_multipliers(instance, own)
+    multipliers = state.symmetry.lift_multipliers(instance, _multipliers(state))
     return Solution(
         z=z,
         objective=instance.loss(z),
@@ -245,55 +189,72 @@ def _solution(state: State, status: str, iterations: int, trajectory: list[tuple
         status=status,
         details={
             "symmetries": state.symmetry.order,
-            "blocks": state.layout.blocks,
-            "widest_block": int(np.diff(state.layout.bounds).max()),
+            **state.engine.details,
         },
     )
 
 
-def _iterate(
-    state: State, gap: float, deadline: float | None, progress: Progress | None
-) -> tuple[str, int, list[tuple[float, float, float]]]:
+def _iterate(state: State, gap: float, progress: Progress | None) -> tuple[str, int, list[tuple[float, float, float]]]:
     trajectory: list[tuple[float, float, float]] = []
     began, iteration = time.monotonic(), 0
-    factor: Any = None
+    coupling: Coupling | None = None
     try:
         for iteration in range(LAST_ITERATION):
-            loss, bound, mu = _bounds(state)
-            if not (np.isfinite(loss + mu) and _save(state, loss, bound)):
+            seen = _look(state)
+            if not (np.isfinite(seen.loss + seen.mu) and _save(state, seen)):
                 return "feasible", iteration, trajectory
-            lower, upper = state.bound * state.scale, loss * state.scale
+            lower, upper = state.bound * state.scale, seen.loss * state.scale
             trajectory.append((time.monotonic() - began, lower, upper))
             if progress is not None:
                 progress(lower, upper, iteration, "interior point")
             if state.instance.reached(upper, lower, gap):
-                if factor is not None:
-                    _restore_sums(state, factor, 1e-14)
-                _save(state, -np.inf, bound)
+                if coupling is not None:
+                    _restore_sums(state, coupling, 1e-14)
+                    _save(state, _look(state), last=True)
                 return "optimal", iteration, trajectory
-            if deadline is not None and time.monotonic() >= deadline:
-                return "stopped", iteration, trajectory
-            try:
-                factor, priced = _factorise(state)
-            except np.linalg.LinAlgError:
-                return "feasible", iteration, trajectory
-            dy, tp, td = _direction(state, factor, priced, mu)
+            state.late()
+            coupling = couple(state)
+            dy, add, (tp, td) = _direction(state, coupling, seen.missing, seen.mu)
             keep = 0.9 if iteration < 2 else 0.995
-            tp, td = (1.0 if t >= 1 else keep * t for t in (tp, td))
-
-            def move(chunk: Chunk, tp: float = tp, td: float = td) -> None:
-                chunk.z = chunk.z + tp * chunk.dz
-                chunk.s = chunk.s + tp * chunk.ds
-                chunk.f = chunk.f + td * chunk.df
-
-            state.each(move)
-            state.y = state.y + td * dy
-            _restore_sums(state, factor, 1e-10)
-            if max(tp, td) < 1e-4:
+            step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
+            state.each(partial(_move, add, step))
+            state.y = state.y + step[1] * dy
+            _restore_sums(state, coupling, STRAIGHT)
+            if max(step) < 1e-4:
                 return "feasible", iteration, trajectory
-    except KeyboardInterrupt:
+    except np.linalg.LinAlgError:
+        return "feasible", iteration, trajectory
+    except (TimeoutError, KeyboardInterrupt):
         return "stopped", iteration, trajectory
     return "feasible", LAST_ITERATION, trajectory
+
+
+def interior_point_bytes(instance: Instance, *, threads: int | None = None) -> float:
+    """Memory that `solve_interior_point` takes on the processor beyond the instance; symmetry not counted.
+
+    Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction, extra
+    one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept, direction,
+    extra one). Singles of the coupling: a matrix a thread, and five more while it is put together and factored.
+    """
+    n, k, pairs = instance.records, instance.outputs, len(instance.pairs)
+    if n <= SMALL:
+        return 8.0 * k * (24 * pairs + 20 * n)
+    lanes = -(-k // 8) * 8
+    entries = eliminate(instance).entries
+    return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + 4.0 * n**2 * ((threads or _processors()) + 5)
+
+
+def _processors() -> int:
+    return min(8, os.cpu_count() or 1)
+
+
+def _engine(instance: Instance, arrays: Arrays | None) -> Engine:
+    """Compiled for the processor; on arrays where a library was given, or the problem is too small to compile for."""
+    if arrays is not None or instance.records <= SMALL:
+        return BlockEngine(instance, arrays or numpy_arrays())
+    from privopt.metric.optimal.lane_outputs import LaneEngine
+
+    return LaneEngine(instance)
 
 
 def _solve_connected(
@@ -301,20 +262,24 @@ def _solve_connected(
     gap: float,
     deadline: float | None,
     progress: Progress | None,
-    arrays: Arrays,
+    arrays: Arrays | None,
     symmetry: bool,
     threads: int,
 ) -> Solution:
     import scipy.linalg  # noqa: F401  (so that its BLAS is told too, whatever was loaded before)
     from threadpoolctl import threadpool_limits
 
-    with np.errstate(over="ignore", invalid="ignore"):
+    def late() -> None:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError
+
+    with np.errstate(all="ignore"):
         group = find_symmetry(instance) if symmetry else Symmetry.trivial(instance)
-        state = begin(instance, group, arrays, threads)
+        state = begin(instance, group, _engine(instance, arrays), threads, late)
         try:
             # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
-            with threadpool_limits(limits=None if state.pool is None else 1, user_api="blas"):
-                status, iterations, trajectory = _iterate(state, gap, deadline, progress)
+            with threadpool_limits(limits=threads if state.pool is None else 1, user_api="blas"):
+                status, iterations, trajectory = _iterate(state, gap, progress)
             return _solution(state, status, iterations, trajectory)
         finally:
             if state.pool is not None:
@@ -338,7 +303,7 @@ def solve_interior_point(
         gap: relative gap to stop at.
         deadline: `time.monotonic` value at which the iterate at hand is returned.
         progress: called with lower bound, loss, iteration and phase.
-        arrays: array library; by default that of `PRIVOPT_DEVICE` (NumPy where it is not set).
+        arrays: array library; by default that of `PRIVOPT_DEVICE`; where that is not set, compiled code.
         symmetry: look for symmetries and use them.
         threads: workers, by default the number of processors, at most 8.
 
@@ -346,7 +311,7 @@ def solve_interior_point(
         UsageError: `PRIVOPT_DEVICE` names a device that cannot be had.
     """
     library = arrays or chosen_arrays()
-    workers = threads or min(8, os.cpu_count() or 1)
+    workers = threads or _processors()
     return solve_by_component(
         instance, lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers)
     )

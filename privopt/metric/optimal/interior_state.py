@@ -1,146 +1,199 @@
-"""What the interior point holds: rows, and chunks of outputs, each with its iterate and its directions."""
+"""What the interior point holds: outputs in groups, each with its iterate and its directions, and the rows' sums.
+
+Two kinds of group do the same: `privopt.metric.optimal.lane_outputs` compiled for this processor, and
+`privopt.metric.optimal.block_outputs` on an array library, for devices and for small problems.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Protocol, TypeVar
 
 import numpy as np
 from attrs import define, frozen
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats
-from privopt.metric.optimal.arrays import Arrays
-from privopt.metric.optimal.blocks import Factors, Layout, make_layout
+from privopt.arrays import Floats, Ints, Singles
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.symmetry import Symmetry
 
-__all__ = ["Chunk", "State", "begin"]
+__all__ = ["Engine", "Measure", "Outputs", "State", "begin"]
+
+T = TypeVar("T")
 
 
 @frozen(kw_only=True, eq=False)
-class _Rows:
-    """Privacy rows as sparse matrices: ``2P x N``, its transpose, and the transpose of its squares."""
+class Measure:
+    """What an iterate comes to: loss, products ``f s``, row sums ``(N,)``, least reduced costs ``(N,)``."""
 
-    forward: Any
-    transpose: Any
-    squares: Any
-
-
-def _rows(instance: Instance, arrays: Arrays) -> _Rows:
-    from scipy.sparse import csr_array
-
-    pairs, n = len(instance.pairs), instance.records
-    i, j = instance.pairs.T
-    a = np.exp(instance.lengths / 2)
-    row = np.arange(pairs)
-    values = np.concatenate([a, -1 / a, a, -1 / a])
-    where = (np.concatenate([row, row, row + pairs, row + pairs]), np.concatenate([j, i, i, j]))
-    matrix = csr_array((values, where), shape=(2 * pairs, n))
-    return _Rows(
-        forward=arrays.sparse(matrix),
-        transpose=arrays.sparse(csr_array(matrix.T)),
-        squares=arrays.sparse(csr_array(matrix.power(2).T)),
-    )
+    loss: float
+    products: float
+    sums: Floats
+    least: Floats
 
 
-@define(eq=False)
-class Chunk:
-    """The outputs that one worker handles together: all arrays have one column an output."""
+class Outputs(Protocol):
+    """A group of outputs. Vectors ``(N,)`` are in the engine's own order of the records.
 
-    cost: Any
-    z: Any
-    s: Any
-    f: Any
-    w: Any = None
-    factors: Factors | None = None
-    dz: Any = None
-    ds: Any = None
-    df: Any = None
-    extra: tuple[Any, Any, Any] | None = None
-    rc: Any = None
+    Directions: ``dz``, ``ds``, ``df``, and an extra one that is added to them with weights, primal and dual.
+    """
+
+    def measure(self) -> Measure:
+        """Look at the iterate."""
+
+    def keep(self, mechanism: bool, proof: bool) -> None:
+        """Keep the iterate's mechanism, its multipliers, or both, as the best so far."""
+
+    def factorise(self) -> Floats:
+        """Factor ``H = A' diag(f / s) A`` of each output. Returns scales ``(N,)`` for `couple`, above 0.
+
+        Raises:
+            numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.
+        """
+
+    def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
+        """Add ``sum H^-1 / (scale scale')`` to what `Engine.empty_coupling` made; calls ``late`` now and then."""
+
+    def solve(self, prices: Floats, weight: float) -> Floats:
+        """Sum over outputs of ``H^-1 (prices - weight cost)``."""
+
+    def solve_right(self, prices: Floats) -> Floats:
+        """Sum over outputs of ``H^-1 (prices + right)`` with the right side that `aim` left."""
+
+    def predict(self, prices: Floats) -> Floats:
+        """Set the direction straight at the optimum under prices.
+
+        Returns the smallest ``ds / s`` and ``df / f`` (at most 0), sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+        """
+
+    def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
+        """Add the extra direction with weights; then set the targets of complementarity of the next one.
+
+        Steps ``ahead`` of zero ask for Mehrotra's target, others for Gondzio's at those steps.
+        """
+
+    def extend(self, prices: Floats, weights: Floats) -> Floats:
+        """Set the extra direction.
+
+        Returns ``(2, W)``, for each weight the smallest ratio to the iterate of the direction plus weight times it.
+        """
+
+    def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
+        """Add the extra direction with weights and go."""
+
+    def row_sums(self) -> Floats:
+        """Sum of the mechanism over the outputs."""
+
+    def straighten(self, prices: Floats) -> float:
+        """Set ``dz = H^-1 prices``; the smallest ``ds / s``, at most 0."""
+
+    def take(self) -> None:
+        """Go along that ``dz`` in the mechanism."""
+
+    def mechanism(self) -> Floats:
+        """``(N, R)``, the mechanism that is kept, in the records' own order."""
+
+    def proof(self) -> Callable[[], tuple[Floats, Floats]]:
+        """What gives the multipliers that are kept, ``(P, R)`` each, of the two rows of each pair."""
+
+
+class Engine(Protocol):
+    """How outputs are worked on.
+
+    Attributes:
+        order: ``(N,)`` record at each place of the vectors.
+        exact: whether the coupling is formed in double precision; otherwise it only preconditions.
+        details: figures for the answer.
+    """
+
+    order: Ints
+    exact: bool
+    details: dict[str, int]
+
+    def groups(self, cost: Floats, first: Floats, mu: float, threads: int) -> Sequence[Outputs]:
+        """Groups with ``z = first``, shape of ``cost`` ``(N, R)`` in the records' own order, ``f = mu / s``."""
+
+    def empty_coupling(self) -> Singles | Floats:
+        """Room for a sum of inverses."""
+
+    def whole_coupling(self, parts: Sequence[Singles | Floats]) -> Singles | Floats:
+        """``(N, N)``, symmetric, from such sums."""
 
 
 @define(eq=False)
 class State:
-    """One reduced problem under solution."""
+    """One reduced problem under solution.
+
+    Attributes:
+        orbit: ``(N,)`` orbit of the record at each place.
+        spread, gather: from a price an orbit to prices, from row sums to sums by orbit.
+        y: ``(O,)`` prices of the orbits.
+        size: number of rows of all outputs.
+        scale: what costs were divided by.
+        late: raises `TimeoutError` once the limit has come.
+    """
 
     instance: Instance
     symmetry: Symmetry
-    arrays: Arrays
+    engine: Engine
     pool: ThreadPoolExecutor | None
-    rows: _Rows
-    layout: Layout
-    chunks: list[Chunk]
-    spread: Any
-    gather: Any
-    orbit_columns: Any
+    threads: int
+    groups: Sequence[Outputs]
+    orbit: Ints
+    spread: csr_array
+    gather: csr_array
     y: Floats
     size: int
     scale: float
-    saved: list[Any]
-    proof: list[Any]
+    late: Callable[[], None]
     saved_loss: float = np.inf
     bound: float = -np.inf
 
-    def each(self, function: Callable[[Chunk], Any]) -> list[Any]:
-        """Run a function on all chunks; what overflows at huge epsilon d ends the iteration by itself."""
+    def each(self, function: Callable[[Outputs], T]) -> list[T]:
+        """Run a function on all groups; what overflows at huge epsilon d ends the iteration by itself."""
 
-        def quietly(chunk: Chunk) -> Any:
-            with np.errstate(over="ignore", invalid="ignore"):  # a thread does not inherit it
-                return function(chunk)
+        def quietly(group: Outputs) -> T:
+            with np.errstate(all="ignore"):  # a thread does not inherit it
+                return function(group)
 
-        if self.pool is None or len(self.chunks) == 1:
-            return [quietly(chunk) for chunk in self.chunks]
-        return list(self.pool.map(quietly, self.chunks))
+        if self.pool is None:
+            return [quietly(group) for group in self.groups]
+        return list(self.pool.map(quietly, self.groups))
 
-    def row_values(self, y: Floats) -> Any:
-        """Dual price of each record, ``(N, 1)``."""
-        return self.arrays.put((self.spread @ y)[:, None])
+    def prices(self, y: Floats) -> Floats:
+        """Price of each record, ``(N,)``."""
+        return np.asarray(self.spread @ y)
 
-    def sums(self, parts: list[Any]) -> Floats:
-        """Row sums by orbit from the parts' sums over outputs."""
-        return np.asarray(self.gather @ sum(self.arrays.get(part) for part in parts))
+    def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
+        """Sum over all groups, by orbit."""
+        return np.asarray(self.gather @ sum(self.each(function)))
 
 
-def begin(instance: Instance, symmetry: Symmetry, arrays: Arrays, threads: int) -> State:
+def begin(instance: Instance, symmetry: Symmetry, engine: Engine, threads: int, late: Callable[[], None]) -> State:
     """The first iterate: one mechanism for all outputs, strictly inside the rows, and multipliers to match."""
-    from scipy.sparse import csr_array
-
-    n, orbits = instance.records, int(symmetry.orbit.max()) + 1
-    size = np.bincount(symmetry.orbit)
+    n, orbit = instance.records, symmetry.orbit[engine.order]
+    size = np.bincount(orbit)
     cost = instance.cost[:, symmetry.representatives]
     scale = float(np.abs(cost).max()) or 1.0
-    rows = _rows(instance, arrays)
-    layout = make_layout(instance)
-    columns = cost.shape[1]
-    share = max(1, min(-(-columns // threads), int(3e5 / max(2 * len(instance.pairs), layout.size)) + 1))
-    if not isinstance(arrays.put(np.zeros(1)), np.ndarray):
-        share = columns
-    spread = csr_array((1 / size[symmetry.orbit], (np.arange(n), symmetry.orbit)), shape=(n, orbits))
-    total = 2 * len(instance.pairs) * columns
+    spread = csr_array((1 / size[orbit], (np.arange(n), orbit)), shape=(n, len(size)))
+    rows = 2 * len(instance.pairs) * cost.shape[1]
     times = np.bincount(symmetry.origin()[0])
-    mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / total
-    chunks = []
-    for k in range(0, columns, share):
-        part = arrays.put(cost[:, k : k + share] / scale)
-        z = arrays.put(np.repeat(times[None, k : k + share] / instance.outputs, n, axis=0))
-        s = rows.forward @ z
-        chunks.append(Chunk(cost=part, z=z, s=s, f=mu / s))
+    mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
+    first = np.broadcast_to(times / instance.outputs, cost.shape)
+    groups = engine.groups(cost / scale, first, mu, threads)
     return State(
         instance=instance,
         symmetry=symmetry,
-        arrays=arrays,
-        pool=ThreadPoolExecutor(threads) if threads > 1 and len(chunks) > 1 else None,
-        rows=rows,
-        layout=layout,
-        chunks=chunks,
+        engine=engine,
+        pool=ThreadPoolExecutor(threads) if threads > 1 and len(groups) > 1 else None,
+        threads=threads,
+        groups=groups,
+        orbit=orbit,
         spread=spread,
         gather=csr_array(spread.T),
-        orbit_columns=arrays.put(spread.toarray()[layout.order]) if orbits < n else None,
-        y=np.zeros(orbits),
-        size=total,
+        y=np.zeros(len(size)),
+        size=rows,
         scale=scale,
-        saved=[chunk.z for chunk in chunks],
-        proof=[chunk.f for chunk in chunks],
+        late=late,
     )

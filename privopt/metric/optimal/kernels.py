@@ -1,0 +1,421 @@
+"""The interior point's loops, compiled: eight outputs side by side, one pass over the rows for each step.
+
+Of a batch of eight outputs every array is flat, vectors of `DOUBLES` lanes one after the other: a vector for
+each record (in the order of elimination), two for each required pair, one for each entry of the factor. With
+``a = exp(eps d / 2)`` rows ``2p`` and ``2p + 1`` of pair ``p`` between ``i`` and ``j`` are ``a z_j - z_i / a``
+and ``a z_i - z_j / a``. Functions take all batches of a group, ``(G, ...)``, leave the interpreter lock, and
+return sums and smallest ratios over the outputs that ``mask`` (ones and zeros, ``(G, 8)``) counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from privopt.arrays import Floats, Indices, Singles
+from privopt.metric.optimal.lanes import SINGLES, greatest, least, load, lowest, spread, store, total
+
+__all__ = ["PANEL", "advance", "aim", "couple", "extend", "factorise", "measure", "move", "predict", "solve"]
+
+PANEL = 4 * SINGLES
+"""Columns of the coupling that are formed together."""
+
+_compiled = njit(cache=True, nogil=True, error_model="numpy")
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def factorise(
+    start: Indices,
+    row: Indices,
+    across: Indices,
+    entry: Indices,
+    column: Indices,
+    ends: Indices,
+    pair: Indices,
+    growth: Floats,
+    s: Floats,
+    f: Floats,
+    factor: Floats,
+    inverse: Floats,
+    unit: Floats,
+) -> bool:
+    """``L D L' = A' diag(f / s) A``: entries of ``L``, ``1 / D``, and ``unit``, one by the root of each diagonal.
+
+    ``growth`` is ``exp(eps d)``. False where a matrix is not positive definite in floating point.
+    """
+    n = len(start) - 1
+    zero, above = spread(0.0), spread(1.0 + 1e-14)
+    diagonal = np.empty(n * 8)
+    where = np.zeros(n, np.int32)
+    for g in range(len(s)):
+        sg, fg, lower, inv = s[g], f[g], factor[g], inverse[g]
+        for e in range(len(row)):
+            store(lower, e, zero)
+        for k in range(n):
+            store(diagonal, k, zero)
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            one = load(fg, 2 * p) / load(sg, 2 * p)
+            two = load(fg, 2 * p + 1) / load(sg, 2 * p + 1)
+            up, down = spread(growth[p]), spread(1.0 / growth[p])
+            store(lower, pair[p], zero - one - two)
+            store(diagonal, j, load(diagonal, j) + up * one + down * two)
+            store(diagonal, i, load(diagonal, i) + down * one + up * two)
+        for k in range(n):
+            own = load(diagonal, k) * above
+            for lane in range(8):
+                unit[g, 8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
+            for e in range(start[k], start[k + 1]):
+                where[row[e]] = e
+            for q in range(across[k], across[k + 1]):
+                e = entry[q]
+                j = column[e]
+                value = load(lower, e)
+                scaled = value * load(diagonal, j)
+                own = own - scaled * value
+                for b in range(e + 1, start[j + 1]):
+                    to = where[row[b]]
+                    store(lower, to, load(lower, to) - scaled * load(lower, b))
+            if not lowest(own) > 0.0:
+                return False
+            store(diagonal, k, own)
+            one = spread(1.0) / own
+            store(inv, k, one)
+            for e in range(start[k], start[k + 1]):
+                store(lower, e, load(lower, e) * one)
+    return True
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def solve(
+    start: Indices,
+    row: Indices,
+    factor: Floats,
+    inverse: Floats,
+    prices: Floats,
+    weight: float,
+    right: Floats,
+    out: Floats,
+    mask: Floats,
+) -> Floats:
+    """``out = H^-1 (prices + weight right)`` for all outputs; its sum over them, ``(N,)``."""
+    n = len(start) - 1
+    sums = np.zeros(n)
+    share = spread(weight)
+    for g in range(len(out)):
+        x, lower, inv, counted = out[g], factor[g], inverse[g], load(mask[g], 0)
+        for k in range(n):
+            store(x, k, spread(prices[k]) + share * load(right[g], k))
+        for k in range(n):
+            a = load(x, k)
+            for e in range(start[k], start[k + 1]):
+                store(x, row[e], load(x, row[e]) - load(lower, e) * a)
+        for k in range(n - 1, -1, -1):
+            a, b = load(x, k) * load(inv, k), spread(0.0)
+            e, stop = start[k], start[k + 1]
+            while e + 1 < stop:
+                a = a - load(lower, e) * load(x, row[e])
+                b = b + load(lower, e + 1) * load(x, row[e + 1])
+                e += 2
+            if e < stop:
+                a = a - load(lower, e) * load(x, row[e])
+            a = a - b
+            store(x, k, a)
+            sums[k] += total(a * counted)
+    return sums
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def _panel(
+    first: int, start: Indices, row: Indices, lower: Singles, inverse: Singles, unit: Singles, z: Singles, t: Singles
+) -> None:
+    """Add rows ``first`` and later of `PANEL` columns of ``U H^-1 U`` to ``t``; ``z`` is workspace."""
+    n = len(start) - 1
+    last = min(n, first + 64)
+    reached = np.zeros(n, np.bool_)
+    zero = spread(np.float32(0.0))
+    for j in range(first, n):
+        for b in range(4):
+            store(z, 4 * j + b, zero)
+    for j in range(first, last):
+        reached[j] = True
+        z[64 * j + j - first] = unit[j]
+    for j in range(first, n):  # only ancestors of the columns are reached
+        if reached[j]:
+            if start[j + 1] > start[j]:
+                reached[row[start[j]]] = True
+            a, b, c, d = load(z, 4 * j), load(z, 4 * j + 1), load(z, 4 * j + 2), load(z, 4 * j + 3)
+            for e in range(start[j], start[j + 1]):
+                k, v = 4 * row[e], spread(lower[e])
+                store(z, k, load(z, k) - v * a)
+                store(z, k + 1, load(z, k + 1) - v * b)
+                store(z, k + 2, load(z, k + 2) - v * c)
+                store(z, k + 3, load(z, k + 3) - v * d)
+    for j in range(n - 1, first - 1, -1):
+        v = spread(inverse[j])
+        a, b, c, d = load(z, 4 * j) * v, load(z, 4 * j + 1) * v, load(z, 4 * j + 2) * v, load(z, 4 * j + 3) * v
+        for e in range(start[j], start[j + 1]):
+            k, v = 4 * row[e], spread(lower[e])
+            a = a - v * load(z, k)
+            b = b - v * load(z, k + 1)
+            c = c - v * load(z, k + 2)
+            d = d - v * load(z, k + 3)
+        store(z, 4 * j, a)
+        store(z, 4 * j + 1, b)
+        store(z, 4 * j + 2, c)
+        store(z, 4 * j + 3, d)
+        v = spread(unit[j])
+        store(t, 4 * j, load(t, 4 * j) + v * a)
+        store(t, 4 * j + 1, load(t, 4 * j + 1) + v * b)
+        store(t, 4 * j + 2, load(t, 4 * j + 2) + v * c)
+        store(t, 4 * j + 3, load(t, 4 * j + 3) + v * d)
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def couple(
+    start: Indices,
+    row: Indices,
+    column: Indices,
+    factor: Floats,
+    inverse: Floats,
+    unit: Floats,
+    scale: Floats,
+    mask: Floats,
+    into: Singles,
+) -> None:
+    """Add a batch's inverses, in single precision, to ``into``: ``sum_r H_r^-1 / (scale scale')``.
+
+    ``into`` is ``(panels, N * PANEL)``; only what is at or below the diagonal means anything. Each matrix is
+    scaled to a unit diagonal first, so that its factor and its inverse stay in the range of single precision.
+    """
+    n = len(start) - 1
+    lower = np.empty((8, len(row)), np.float32)
+    pivot, share = np.empty((8, n), np.float32), np.empty((8, n), np.float32)
+    z = np.empty(n * 64, np.float32)
+    for lane in range(8):
+        for e in range(len(row)):
+            k, j = 8 * row[e] + lane, 8 * column[e] + lane
+            lower[lane, e] = factor[8 * e + lane] * unit[k] / unit[j]
+        for j in range(n):
+            u = unit[8 * j + lane]
+            pivot[lane, j] = inverse[8 * j + lane] / (u * u)
+            part = u / scale[j]
+            share[lane, j] = part if part > 1e-18 else 0.0  # squares would leave the range
+    for q in range(len(into)):
+        for lane in range(8):
+            if mask[lane] > 0.0:
+                _panel(q * 64, start, row, lower[lane], pivot[lane], share[lane], z, into[q])
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def predict(ends: Indices, root: Floats, mask: Floats, s: Floats, f: Floats, dz: Floats, df: Floats) -> Floats:
+    """Set ``df = -f - (f / s) ds``.
+
+    Returns the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+    """
+    zero = spread(0.0)
+    primal, dual = zero, zero
+    sums = np.zeros(6)
+    for g in range(len(s)):
+        sg, fg, x, counted = s[g], f[g], dz[g], load(mask[g], 0)
+        fs, fds, dfs, dfds = zero, zero, zero, zero
+        for p in range(len(ends)):
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            zi, zj = load(x, ends[p, 0]), load(x, ends[p, 1])
+            for side in range(2):
+                q = 2 * p + side
+                ds = up * zj - down * zi if side == 0 else up * zi - down * zj
+                slack, price = load(sg, q), load(fg, q)
+                ratio = ds / slack
+                step = zero - price - price * ratio
+                store(df[g], q, step)
+                primal, dual = least(primal, ratio), least(dual, step / price)
+                fs, fds = fs + price * slack, fds + price * ds
+                dfs, dfds = dfs + step * slack, dfds + step * ds
+        sums[2] += total(fs * counted)
+        sums[3] += total(fds * counted)
+        sums[4] += total(dfs * counted)
+        sums[5] += total(dfds * counted)
+    sums[0], sums[1] = lowest(primal), lowest(dual)
+    return sums
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def aim(
+    ends: Indices,
+    root: Floats,
+    s: Floats,
+    f: Floats,
+    dz: Floats,
+    df: Floats,
+    ez: Floats,
+    ef: Floats,
+    right: Floats,
+    add: tuple[float, float],
+    target: float,
+    ahead: tuple[float, float],
+) -> None:
+    """Add weights times the extra direction; then ``ef`` becomes the targets over ``s``, ``right`` ``A'`` of them.
+
+    With steps ``ahead`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
+    tenth to ten times ``target`` (Gondzio).
+    """
+    zero, wanted = spread(0.0), spread(target)
+    low, high, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
+    wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(ahead[0]), spread(ahead[1])
+    mehrotra = ahead[0] == 0.0
+    for g in range(len(s)):
+        sg, fg, x, to = s[g], f[g], dz[g], right[g]
+        for k in range(len(x) // 8):
+            store(to, k, zero)
+            if add[0] != 0.0:
+                store(x, k, load(x, k) + wp * load(ez[g], k))
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            for side in range(2):
+                q = 2 * p + side
+                near, far = (j, i) if side == 0 else (i, j)
+                ds, step, slack = up * load(x, near) - down * load(x, far), load(df[g], q), load(sg, q)
+                if add[1] != 0.0:
+                    step = step + wd * load(ef[g], q)
+                    store(df[g], q, step)
+                if mehrotra:
+                    miss = wanted - ds * step
+                else:
+                    product = (load(fg, q) + ad * step) * (slack + ap * ds)
+                    miss = greatest(least(greatest(product, low), high) - product, floor)
+                miss = miss / slack
+                store(ef[g], q, miss)
+                store(to, near, load(to, near) + up * miss)
+                store(to, far, load(to, far) - down * miss)
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def extend(
+    ends: Indices,
+    root: Floats,
+    s: Floats,
+    f: Floats,
+    dz: Floats,
+    df: Floats,
+    ez: Floats,
+    ef: Floats,
+    weights: Floats,
+) -> Floats:
+    """Turn the targets in ``ef`` into the extra direction of the multipliers.
+
+    Returns for each weight, primal and dual ``(2, W)``, the smallest ratio to the iterate of the direction plus
+    the weight times the extra one, at most 0.
+    """
+    ratios = np.zeros((2, len(weights)))
+    worst = np.zeros(2 * len(weights) * 8)
+    one = spread(1.0)
+    for g in range(len(s)):
+        x, y = dz[g], ez[g]
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            for side in range(2):
+                q = 2 * p + side
+                near, far = (j, i) if side == 0 else (i, j)
+                slack, price = one / load(s[g], q), load(f[g], q)
+                ds, es = up * load(x, near) - down * load(x, far), up * load(y, near) - down * load(y, far)
+                extra = load(ef[g], q) - price * slack * es
+                store(ef[g], q, extra)
+                price, step = one / price, load(df[g], q)
+                for w in range(len(weights)):
+                    weight = spread(weights[w])
+                    store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * slack))
+                    store(worst, 2 * w + 1, least(load(worst, 2 * w + 1), (step + weight * extra) * price))
+    for w in range(len(weights)):
+        ratios[0, w], ratios[1, w] = lowest(load(worst, 2 * w)), lowest(load(worst, 2 * w + 1))
+    return ratios
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def move(
+    ends: Indices,
+    root: Floats,
+    z: Floats,
+    s: Floats,
+    f: Floats,
+    dz: Floats,
+    df: Floats,
+    ez: Floats,
+    ef: Floats,
+    add: tuple[float, float],
+    step: tuple[float, float],
+    new_z: Floats,
+    new_f: Floats,
+) -> None:
+    """Add weights times the extra direction and go: ``s`` in place, ``new_z`` and ``new_f`` may be ``z`` and ``f``."""
+    wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
+    for g in range(len(s)):
+        x = dz[g]
+        for k in range(len(x) // 8):
+            if add[0] != 0.0:
+                store(x, k, load(x, k) + wp * load(ez[g], k))
+            store(new_z[g], k, load(z[g], k) + tp * load(x, k))
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            for side in range(2):
+                q = 2 * p + side
+                near, far = (j, i) if side == 0 else (i, j)
+                change = load(df[g], q)
+                if add[1] != 0.0:
+                    change = change + wd * load(ef[g], q)
+                store(s[g], q, load(s[g], q) + tp * (up * load(x, near) - down * load(x, far)))
+                store(new_f[g], q, load(f[g], q) + td * change)
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def measure(
+    ends: Indices, root: Floats, mask: Floats, cost: Floats, z: Floats, s: Floats, f: Floats
+) -> tuple[float, float, Floats, Floats]:
+    """Loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
+    n = cost.shape[1] // 8
+    reduced, bottom, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
+    loss, products = 0.0, 0.0
+    for g in range(len(s)):
+        counted = load(mask[g], 0)
+        product = spread(0.0)
+        for k in range(n):
+            store(reduced, k, load(cost[g], k))
+        for p in range(len(ends)):
+            i, j = ends[p, 0], ends[p, 1]
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            one, two = load(f[g], 2 * p), load(f[g], 2 * p + 1)
+            product = product + one * load(s[g], 2 * p) + two * load(s[g], 2 * p + 1)
+            store(reduced, j, load(reduced, j) - up * one + down * two)
+            store(reduced, i, load(reduced, i) - up * two + down * one)
+        for k in range(n):
+            share = load(z[g], k) * counted
+            sums[k] += total(share)
+            loss += total(share * load(cost[g], k))
+            bottom[k] = min(bottom[k], lowest(load(reduced, k)))
+        products += total(product * counted)
+    return loss, products, sums, bottom
+
+
+@_compiled  # type: ignore[untyped-decorator]
+def advance(ends: Indices, root: Floats, z: Floats, s: Floats, dz: Floats, step: float) -> float:
+    """Go ``step`` along ``dz`` in the mechanism alone; a step of 0 looks only. Returns the smallest ``ds / s``."""
+    bottom, far = spread(0.0), spread(step)
+    for g in range(len(s)):
+        x = dz[g]
+        for p in range(len(ends)):
+            up, down = spread(root[p]), spread(1.0 / root[p])
+            zi, zj = load(x, ends[p, 0]), load(x, ends[p, 1])
+            for side in range(2):
+                q = 2 * p + side
+                ds = up * zj - down * zi if side == 0 else up * zi - down * zj
+                slack = load(s[g], q)
+                bottom = least(bottom, ds / slack)
+                if step != 0.0:
+                    store(s[g], q, slack + far * ds)
+        if step != 0.0:
+            for k in range(len(x) // 8):
+                store(z[g], k, load(z[g], k) + far * load(x, k))
+    return lowest(bottom)

@@ -1,0 +1,246 @@
+"""Outputs eight at a time in compiled code, with one sparse factorisation's pattern for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from attrs import define, field
+
+from privopt.arrays import Floats, Indices, Singles
+from privopt.metric.optimal import kernels
+from privopt.metric.optimal.elimination import Elimination, eliminate
+from privopt.metric.optimal.instance import Instance
+from privopt.metric.optimal.interior_state import Measure
+from privopt.metric.optimal.lanes import DOUBLES
+
+__all__ = ["LaneEngine"]
+
+SPREAD = 4
+"""Groups a thread, so that none waits long for the others at the end of a pass."""
+
+
+class LaneEngine:
+    """See `privopt.metric.optimal.interior_state.Engine`."""
+
+    exact = False
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.pattern = eliminate(instance)
+        self.order = self.pattern.order
+        self.details = {"factor_entries": self.pattern.entries}
+        self.ends: Indices = np.ascontiguousarray(self.pattern.place[instance.pairs])
+        self.root = np.exp(instance.lengths / 2)
+
+    def groups(self, cost: Floats, first: Floats, mu: float, threads: int) -> list[LaneOutputs]:
+        """See `privopt.metric.optimal.interior_state.Engine`."""
+        batches = -(-cost.shape[1] // DOUBLES)
+        count = min(batches, SPREAD * threads if threads > 1 else 1)
+        bounds = np.linspace(0, batches, count + 1).astype(int) * DOUBLES
+        return [self._group(cost[:, a:b], first[:, a:b], mu) for a, b in pairwise(bounds)]
+
+    def _group(self, cost: Floats, first: Floats, mu: float) -> LaneOutputs:
+        width = cost.shape[1]
+        batches = -(-width // DOUBLES)
+        # lanes that are left over repeat the last output: same steps, and sums do not count them
+        column = np.minimum(np.arange(batches * DOUBLES), width - 1)
+
+        def packed(values: Floats) -> Floats:
+            lanes = values[np.ix_(self.order, column)].reshape(-1, batches, DOUBLES)
+            return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
+
+        z = packed(first)
+        here, there = (z.reshape(batches, -1, DOUBLES)[:, self.ends[:, side]] for side in (0, 1))
+        up = self.root[:, None]
+        s = np.stack([up * there - here / up, up * here - there / up], axis=2).reshape(batches, -1)
+        mask = (np.arange(batches * DOUBLES) < width).astype(float).reshape(batches, DOUBLES)
+        lanes = batches, DOUBLES * len(cost)
+        return LaneOutputs(
+            pattern=self.pattern,
+            ends=self.ends,
+            root=self.root,
+            width=width,
+            mask=mask,
+            cost=packed(cost),
+            z=z,
+            s=s,
+            f=mu / s,
+            dz=np.zeros(lanes),
+            ez=np.zeros(lanes),
+            right=np.zeros(lanes),
+            df=np.zeros(s.shape),
+            ef=np.zeros(s.shape),
+            factor=np.zeros((batches, DOUBLES * self.pattern.entries)),
+            inverse=np.zeros(lanes),
+            unit=np.zeros(lanes),
+            other_z=np.zeros(lanes),
+            other_f=np.zeros(s.shape),
+        )
+
+    def empty_coupling(self) -> Singles:
+        """See `privopt.metric.optimal.interior_state.Engine`."""
+        n = self.instance.records
+        return np.zeros((-(-n // kernels.PANEL), n * kernels.PANEL), dtype=np.float32)
+
+    def whole_coupling(self, parts: Sequence[Singles | Floats]) -> Singles:
+        """See `privopt.metric.optimal.interior_state.Engine`."""
+        n = self.instance.records
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        whole = np.empty((n, n), dtype=np.float32)
+        for q, panel in enumerate(total):
+            first = q * kernels.PANEL
+            last = min(n, first + kernels.PANEL)
+            below = panel.reshape(n, kernels.PANEL)[first:, : last - first]
+            corner = np.tril(below[: last - first])
+            whole[first:, first:last] = below
+            whole[first:last, first:last] = corner + np.tril(corner, -1).T
+            whole[first:last, last:] = below[last - first :].T
+        return whole
+
+
+@define(eq=False)
+class LaneOutputs:
+    """See `privopt.metric.optimal.interior_state.Outputs`; arrays are those of `privopt.metric.optimal.kernels`."""
+
+    pattern: Elimination
+    ends: Indices
+    root: Floats
+    width: int
+    mask: Floats
+    cost: Floats
+    z: Floats
+    s: Floats
+    f: Floats
+    dz: Floats
+    ez: Floats
+    right: Floats
+    df: Floats
+    ef: Floats
+    factor: Floats
+    inverse: Floats
+    unit: Floats
+    other_z: Floats
+    other_f: Floats
+    best_z: Floats = field(init=False)
+    best_f: Floats = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.best_z, self.best_f = self.z, self.f
+
+    def measure(self) -> Measure:
+        """See `Outputs`."""
+        loss, products, sums, least = kernels.measure(
+            self.ends, self.root, self.mask, self.cost, self.z, self.s, self.f
+        )
+        return Measure(loss=loss, products=products, sums=sums, least=least)
+
+    def keep(self, mechanism: bool, proof: bool) -> None:
+        """See `Outputs`: `move` leaves what is kept where it is."""
+        if mechanism:
+            self.best_z = self.z
+        if proof:
+            self.best_f = self.f
+
+    def factorise(self) -> Floats:
+        """See `Outputs`."""
+        p = self.pattern
+        if not kernels.factorise(
+            p.start,
+            p.row,
+            p.across,
+            p.entry,
+            p.column,
+            self.ends,
+            p.pair,
+            self.root**2,
+            self.s,
+            self.f,
+            self.factor,
+            self.inverse,
+            self.unit,
+        ):
+            raise np.linalg.LinAlgError("a matrix is not positive definite")
+        return np.asarray(self.unit.reshape(len(self.unit), -1, DOUBLES).max(axis=(0, 2)))
+
+    def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
+        """See `Outputs`."""
+        p = self.pattern
+        for g in range(len(self.z)):
+            late()
+            kernels.couple(
+                p.start, p.row, p.column, self.factor[g], self.inverse[g], self.unit[g], scale, self.mask[g], into
+            )
+
+    def _solve(self, prices: Floats, weight: float, right: Floats, out: Floats) -> Floats:
+        p = self.pattern
+        return np.asarray(
+            kernels.solve(p.start, p.row, self.factor, self.inverse, prices, weight, right, out, self.mask)
+        )
+
+    def solve(self, prices: Floats, weight: float) -> Floats:
+        """See `Outputs`."""
+        return self._solve(prices, -weight, self.cost, self.ez)
+
+    def solve_right(self, prices: Floats) -> Floats:
+        """See `Outputs`."""
+        return self._solve(prices, 1.0, self.right, self.ez)
+
+    def predict(self, prices: Floats) -> Floats:
+        """See `Outputs`."""
+        self._solve(prices, -1.0, self.cost, self.dz)
+        return np.asarray(kernels.predict(self.ends, self.root, self.mask, self.s, self.f, self.dz, self.df))
+
+    def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
+        """See `Outputs`."""
+        rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
+        kernels.aim(self.ends, self.root, *rows, self.right, add, target, ahead)
+
+    def extend(self, prices: Floats, weights: Floats) -> Floats:
+        """See `Outputs`."""
+        self._solve(prices, 1.0, self.right, self.ez)
+        rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
+        return np.asarray(kernels.extend(self.ends, self.root, *rows, weights))
+
+    def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
+        """See `Outputs`."""
+        z, f = self.z, self.f
+        if z is self.best_z:
+            self.z, self.other_z = self.other_z, z
+        if f is self.best_f:
+            self.f, self.other_f = self.other_f, f
+        rows = z, self.s, f, self.dz, self.df, self.ez, self.ef
+        kernels.move(self.ends, self.root, *rows, add, step, self.z, self.f)
+
+    def row_sums(self) -> Floats:
+        """See `Outputs`."""
+        values = self.z.reshape(len(self.z), -1, DOUBLES)
+        return np.asarray(np.einsum("gnl,gl->n", values, self.mask))
+
+    def straighten(self, prices: Floats) -> float:
+        """See `Outputs`."""
+        self._solve(prices, 0.0, self.cost, self.dz)
+        return float(kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 0.0))
+
+    def take(self) -> None:
+        """See `Outputs`."""
+        kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 1.0)
+
+    def mechanism(self) -> Floats:
+        """See `Outputs`."""
+        columns = self.best_z.reshape(len(self.z), -1, DOUBLES).transpose(1, 0, 2)
+        return np.asarray(columns[self.pattern.place].reshape(len(self.pattern.place), -1)[:, : self.width])
+
+    def proof(self) -> Callable[[], tuple[Floats, Floats]]:
+        """See `Outputs`: a copy in the order of the rows is made only where they are read."""
+        rows = self.best_f.reshape(len(self.z), -1, 2, DOUBLES).transpose(2, 1, 0, 3)
+        width = self.width
+
+        def unpacked() -> tuple[Floats, Floats]:
+            forward, backward = rows.reshape(2, rows.shape[1], -1)[:, :, :width]
+            return forward, backward
+
+        return unpacked

@@ -1,0 +1,178 @@
+"""The interior point: both engines, their parts against dense algebra, limits and memory."""
+
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from privopt.metric.optimal import Instance, interior_point
+from privopt.metric.optimal.arrays import numpy_arrays
+from privopt.metric.optimal.block_outputs import BlockEngine
+from privopt.metric.optimal.elimination import eliminate
+from privopt.metric.optimal.instance import dual_bound
+from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
+from privopt.metric.optimal.interior_state import begin
+from privopt.metric.optimal.lane_outputs import LaneEngine
+from privopt.metric.optimal.lanes import greatest, least, load, lowest, spread, store, total
+from privopt.metric.optimal.reduce import drop_implied_pairs
+from privopt.metric.optimal.symmetry import Symmetry
+
+
+def scattered(records: int, outputs: int, extra: int, epsilon: float, seed: int) -> Instance:
+    """Random points of a square: a random tree over them and some more pairs, an uneven prior."""
+    rng = np.random.default_rng(seed)
+    points = rng.random((records, 2))
+    ends = {(int(rng.integers(j)), j) for j in range(1, records)}
+    ends |= {tuple(sorted(map(int, rng.choice(records, 2, replace=False)))) for _ in range(extra)}
+    pairs = np.array(sorted(ends))
+    distances = np.hypot(*(points[pairs[:, 0]] - points[pairs[:, 1]]).T) + 1e-6
+    places = rng.random((outputs, 2))
+    cost = np.hypot(*(points[:, None] - places[None]).transpose(2, 0, 1)) * rng.dirichlet(np.ones(records))[:, None]
+    return Instance(cost=cost, pairs=pairs, distances=distances, epsilon=epsilon, coordinates=points)
+
+
+def on(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    monkeypatch.setattr(interior_point, "SMALL", 0 if engine == "lanes" else 10**9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(3, 24), st.integers(2, 20), st.integers(0, 40), st.floats(-2, 1.6), st.integers(0, 2**32 - 1))
+def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
+    instance = scattered(records, outputs, extra, 10.0**power, seed)
+    answers = []
+    with pytest.MonkeyPatch.context() as patch:
+        for engine in ("lanes", "blocks"):
+            on(patch, engine)
+            answer = solve_interior_point(instance, gap=1e-7, threads=2)
+            assert excess(instance, answer.z) < 1e-9
+            assert answer.multipliers is not None
+            assert dual_bound(instance, answer.multipliers)[0] == pytest.approx(answer.lower_bound, rel=1e-9, abs=1e-12)
+            assert answer.lower_bound <= answer.objective * (1 + 1e-12)
+            assert answer.status == "optimal"
+            answers.append(answer)
+    lanes, blocks = answers
+    assert lanes.lower_bound <= blocks.objective * (1 + 1e-12)
+    assert blocks.lower_bound <= lanes.objective * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("engine", ["lanes", "blocks"])
+def test_optima_equal_the_whole_lp(monkeypatch, full_optimum, engine, seed):
+    on(monkeypatch, engine)
+    instance = scattered(10, 9, 8, (0.3, 2.0, 8.0, 40.0)[seed], seed)
+    answer = solve_interior_point(instance, gap=1e-8)
+    optimum = full_optimum(instance)
+    assert answer.objective == pytest.approx(optimum, rel=3e-8)
+    assert answer.lower_bound <= optimum * (1 + 1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(2, 40), st.integers(0, 60), st.integers(0, 2**32 - 1))
+def test_the_pattern_holds_the_dense_factor(records, extra, seed):
+    instance = scattered(records, 2, extra, 1.0, seed)
+    pattern = eliminate(instance)
+    rng = np.random.default_rng(seed)
+    matrix = np.zeros((records, records))
+    i, j = instance.pairs.T
+    matrix[i, j] = matrix[j, i] = -rng.uniform(1, 2, len(i))
+    matrix += np.diag(1 - matrix.sum(axis=1))
+    factor = np.linalg.cholesky(matrix[np.ix_(pattern.order, pattern.order)])
+    inside = np.eye(records, dtype=bool)
+    inside[pattern.row, pattern.column] = True
+    assert not factor[~inside].any()
+    assert np.array_equal(pattern.row[pattern.entry], np.sort(pattern.row))
+    ends = np.sort(pattern.place[instance.pairs], axis=1)
+    assert np.array_equal(pattern.column[pattern.pair], ends[:, 0])
+    assert np.array_equal(pattern.row[pattern.pair], ends[:, 1])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 150), st.integers(1, 20), st.floats(-1, 1.3), st.integers(0, 2**32 - 1))
+def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
+    instance = scattered(records, outputs, records, 10.0**power, seed)
+    symmetry = Symmetry.trivial(instance)
+    rng = np.random.default_rng(seed)
+    prices = rng.random(records)
+    seen = []
+    for engine in (LaneEngine(instance), BlockEngine(instance, numpy_arrays())):
+        state = begin(instance, symmetry, engine, 1, lambda: None)
+        groups = state.groups
+        scale = np.maximum.reduce([group.factorise() for group in groups])
+        into = engine.empty_coupling()
+        for group in groups:
+            group.couple(scale, into, lambda: None)
+        order = engine.order
+        back = np.argsort(order)
+        coupling = (engine.whole_coupling([into]) * scale[:, None] * scale)[np.ix_(back, back)]
+        solved = sum(group.solve(prices[order], 0.7) for group in groups)[back]
+        measures = [group.measure() for group in groups]
+        stats = np.array([group.predict(prices[order]) for group in groups])
+        for group in groups:
+            group.aim((0.0, 0.0), 0.1, (0.0, 0.0))
+        ratios = np.minimum.reduce([group.extend(prices[order], np.array([1.0, 0.3])) for group in groups])
+        for group in groups:
+            group.move((0.3, 0.5), (1e-3, 1e-3))
+        moved = np.concatenate([group.measure().least[back][:, None] for group in groups], axis=1).min(axis=1)
+        least = np.minimum.reduce([measure.least for measure in measures])[back]
+        seen.append((coupling, solved, least, stats[:, :2].min(axis=0), stats[:, 2:].sum(axis=0), ratios, moved))
+    for number, (lanes, blocks) in enumerate(zip(*seen, strict=True)):
+        close = 2e-5 if number == 0 else 1e-7
+        assert np.abs(lanes - blocks).max() <= close * np.abs(blocks).max() + 1e-13
+
+
+def test_lanes_do_what_numpy_does():
+    @njit
+    def combined(x, y, weight, out):
+        worst = np.inf
+        summed = 0.0
+        for k in range(2):
+            a, b = load(x, k), load(y, k)
+            value = greatest(least(a - spread(weight) * b, b), a / b)
+            store(out, k, value)
+            worst = min(worst, lowest(value))
+            summed += total(value)
+        return worst, summed
+
+    rng = np.random.default_rng(0)
+    for kind, width in ((np.float64, 16), (np.float32, 32)):
+        x, y = rng.uniform(0.5, 2, (2, width)).astype(kind)
+        out = np.empty(width, kind)
+        worst, summed = combined(x, y, kind(0.25), out)
+        expected = np.maximum(np.minimum(x - kind(0.25) * y, y), x / y)
+        assert out == pytest.approx(expected, rel=1e-6)
+        assert worst == out.min()
+        assert summed == pytest.approx(out.sum(dtype=np.float64), rel=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["lanes", "blocks"])
+def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(monkeypatch, excess, grid_instance, engine):
+    on(monkeypatch, engine)
+    instance = grid_instance(6, "8nb", 0.3)
+    clock = iter(range(10**9))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    seen = []
+    for limit in (1, 8, 16):
+        answer = solve_interior_point(instance, gap=1e-9, deadline=next(clock) + limit, threads=1, symmetry=False)
+        assert answer.status == "stopped"
+        assert excess(instance, answer.z) < 1e-9
+        assert answer.lower_bound <= answer.objective
+        seen.append(answer.iterations)
+    assert seen[0] == 0
+    assert seen == sorted(seen)
+
+
+@pytest.mark.parametrize(("side", "pairs"), [(5, "8nb"), (20, "8nb"), (12, "all")])
+def test_memory_is_what_is_stated(grid_instance, side, pairs):
+    instance = drop_implied_pairs(grid_instance(side, pairs, 0.2))[0]
+    solve_interior_point(instance, gap=0.5, symmetry=False, threads=2)  # compiled and loaded
+    tracemalloc.start()
+    try:
+        solve_interior_point(instance, gap=1e-3, symmetry=False, threads=2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak == pytest.approx(interior_point_bytes(instance, threads=2), rel=0.2)
