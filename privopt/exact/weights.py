@@ -34,7 +34,7 @@ from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
 from privopt.execution import Executor
 from privopt.graph import components, edge_matrix, ranked, shortest_rows
 
-__all__ = ["Repaired", "repair"]
+__all__ = ["Repaired", "mend", "repair"]
 
 Progress = Callable[[str], object]
 
@@ -134,6 +134,27 @@ def repair(
     if best is None:
         raise CertificationError(*refused.args if refused else ()) from refused
     return evolve(best, loss_before=loss_before, loss_after=None if loss is None else least)
+
+
+def mend(
+    z: Floats, cost: Floats, pairs: Ints, exponents: Floats, *, tau: float = 1e-9, executor: Executor | None = None
+) -> Floats:
+    """Steps 2 and 3 of the repair alone, in doubles: a mechanism near a matrix that keeps its rows roughly.
+
+    Args:
+        z: (N, K) finite, at least 0.
+        cost: (N, K) prior included: what lies dearest above the closure is lowered first.
+        pairs: (P, 2) distinct required pairs.
+        exponents: (P,) eps d, all above 0.
+        tau: the rows are kept at (1 - tau) eps.
+        executor: where blocks of columns are closed.
+
+    Returns:
+        (N, K) rows that sum to 1, inside the rows of privacy up to rounding.
+    """
+    first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
+    graph = graph_of(first, second, np.minimum(exponents, FARTHEST), len(z))
+    return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, tau, executor)[0]
 
 
 def _repair_within(
@@ -248,12 +269,12 @@ def _drift(sums: Floats, graph: Graph) -> float:
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> tuple[Floats, float]:
     """A closed matrix with rows that sum to 1, up to a drift that tau covers; and the share of mass moved."""
-    for _ in range(_COARSE):
+    for left in reversed(range(_COARSE)):
         close(z, graph, tau, whole=False, executor=executor)
         _fill_empty(z, graph)
         sums = z.sum(axis=1)
-        if np.abs(sums - 1.0).max() <= 0.01:
-            break
+        if not left or np.abs(sums - 1.0).max() <= 0.01:
+            break  # closed: what follows needs that
         z = _over(z, sums)
     for _ in range(2):
         sums = z.sum(axis=1)

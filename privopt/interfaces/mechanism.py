@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from privopt.interfaces.result import Result
 from privopt.interfaces.seams import PrivacyConstraint, Release, UtilityLoss
@@ -62,7 +62,7 @@ class Mechanism(ABC, Generic[P, R]):
         """What methods work on: the problem as its file declares it, and what the files that it names hold.
 
         Args:
-            declared: an instance of :attr:`problem_class`. In a published copy secret files may be absent.
+            declared: an instance of :attr:`problem_class`.
             file: name of the problem file, for faults.
 
         Returns:
@@ -74,13 +74,19 @@ class Mechanism(ABC, Generic[P, R]):
         loaded: P = declared
         return loaded
 
-    def completed(self, problem: P, release: R) -> P:
-        """A published problem with what only its release holds, once that is read; most releases hold nothing more.
+    def reopen(self, declared: Any, file: str, folder: Path) -> tuple[P, R]:
+        """The problem and the release that a folder holds, from its files and nothing else.
+
+        Args:
+            declared: as :meth:`load` takes it; secret files are absent.
+            file: name of the problem file, for faults.
+            folder: DIR.
 
         Raises:
-            InputError: the two contradict each other.
+            InputError: a file is missing or not of its form, or two contradict each other.
         """
-        return problem
+        problem = self.load(declared, file)
+        return problem, cast("R", self.release_class.read(folder, problem))
 
     @abstractmethod
     def privacy(self, problem: P, method: str) -> PrivacyConstraint[R]:

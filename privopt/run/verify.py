@@ -18,7 +18,7 @@ from privopt import __version__
 from privopt.declare import File, load_problem
 from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
-from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
+from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Result
 from privopt.interfaces.result import SEEDED, TOLD
 from privopt.registry import Registered, registry
 from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_document, sha256
@@ -135,10 +135,8 @@ def load_release(folder: Path) -> Opened:
     method = registered.method(result.method)
     mechanism = registered.load()
     declared = read_problem(mechanism, folder / PROBLEM / file, public=True)
-    problem = mechanism.load(declared, file)
     try:
-        release: Release = mechanism.release_class.read(folder, problem)
-        problem = mechanism.completed(problem, release)
+        problem, release = mechanism.reopen(declared, file, folder)
     except PrivoptError:
         raise
     except Exception as error:  # bytes that solve did not write may make any reader raise anything

@@ -18,7 +18,7 @@ from privopt.graph import components, neighbours, shortest_rows
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.space.pairs import reduce_pairs
 
-__all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
+__all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "scatter", "solve_by_component"]
 
 MERGE_BELOW = 1e-9
 """Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
@@ -159,12 +159,14 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 def _restored(answer: Solution, instance: Instance, rows: Ints) -> Solution:
     """Answer for the instance whose pairs `rows` were kept, its bound evaluated at the instance's own epsilon."""
     proved = answer.multipliers
-    multipliers = None if proved is None else _scatter(proved, rows, len(instance.pairs))
+    multipliers = None if proved is None else scatter(proved, rows, len(instance.pairs))
     bound, _ = dual_bound(instance, multipliers or Multipliers.zero(len(instance.pairs), instance.outputs))
     return evolve(answer, multipliers=multipliers, lower_bound=min(bound, answer.lower_bound))
 
 
-def _scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
+def scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
+    """Multipliers of some pairs (their `rows` among all) as those of all, zero for the others."""
+
     def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
         for k0, k1, forward, backward in multipliers.blocks():
             f = np.zeros((pairs, k1 - k0))

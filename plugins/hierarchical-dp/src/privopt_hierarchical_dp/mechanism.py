@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_varian
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
-from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem
+from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
 from privopt_hierarchical_dp.release import HierarchyRelease, violations
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -35,7 +35,7 @@ PROGRAM_SCALE = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
-class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
+class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     """Counts of groups by size in a hierarchy of regions, under pure differential privacy."""
 
     problem_class: ClassVar[type] = HierarchyProblem
@@ -47,23 +47,33 @@ class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
         """The problem and its groups."""
         return HierarchyInstance.of(declared, file)
 
-    def privacy(self, problem: HierarchyInstance, method: str) -> PrivacyConstraint[HierarchyRelease]:
+    def reopen(
+        self, declared: HierarchyProblem, file: str, folder: Path
+    ) -> tuple[PublishedHierarchy, HierarchyRelease]:
+        """What is published: no counts."""
+        problem = PublishedHierarchy(declared=declared)
+        return problem, HierarchyRelease.read(folder, problem)
+
+    def privacy(self, problem: PublishedHierarchy, method: str) -> PrivacyConstraint[HierarchyRelease]:
         """Noise on every level; the published chain claims nothing."""
         if method == "cumulative-chain-as-published":
             return PublishedChain(problem=problem.declared)
         return LevelNoise(problem=problem.declared, method=method)
 
-    def utility(self, problem: HierarchyInstance, method: str) -> UtilityLoss[HierarchyRelease]:
+    def utility(self, problem: PublishedHierarchy, method: str) -> UtilityLoss[HierarchyRelease]:
         """The post-processing objective at the noisy values."""
         return PostProcessing(problem=problem.declared, method=method)
 
-    def solve(self, problem: HierarchyInstance, context: SolveContext) -> Outcome[HierarchyRelease]:
+    def solve(self, problem: PublishedHierarchy, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Measure with noise, fit, publish.
 
         Raises:
             UsageError: an integer program is asked for a size that it cannot take.
-            InputError: region totals are asked of a method that cannot publish them, or refused to one that must.
+            InputError: region totals are asked of a method that cannot publish them, or refused to one that must; a
+                published copy, which has no counts.
         """
+        if not isinstance(problem, HierarchyInstance):
+            raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
         method = context.method
         tree, sizes = problem.groups.tree, problem.declared.hierarchy.sizes
         _check_totals_asked(problem.declared, method)
@@ -118,7 +128,7 @@ class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
         )
 
     def details(
-        self, problem: HierarchyInstance, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+        self, problem: PublishedHierarchy, release: HierarchyRelease, method: str, told: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Budgets, sensitivity and weights by level, and whether children add up."""
         tree, settings = release.tree, problem.declared.settings
@@ -140,7 +150,7 @@ class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
         changed = [settings.max_quantity * width for width in tree.widths]
         return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
-    def verify(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> list[str]:
+    def verify(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[str]:
         """Non-negative, and children adding up, for the methods whose releases are always valid."""
         complaints = release.complaints()
         method = result.method
@@ -148,7 +158,7 @@ class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
             return []
         return complaints
 
-    def audit(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
+    def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
         method, settings = result.method, problem.declared.settings
         epsilon = problem.declared.privacy.epsilon
@@ -157,21 +167,21 @@ class HierarchicalDP(Mechanism[HierarchyInstance, HierarchyRelease]):
         claimed = None if METHODS[method].query == "chain" else float(epsilon)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
-    def report(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
+    def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """The tree with totals, errors to expect, noise scales."""
         from privopt_hierarchical_dp.report import sections
 
         return sections(problem.declared, release, result)
 
     def report_truth(
-        self, problem: HierarchyInstance, release: HierarchyRelease, result: Result, private: Path
+        self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
         """The errors of this very release."""
         from privopt_hierarchical_dp.report import truth_sections
 
         return truth_sections(problem.declared, release, result, private)
 
-    def figures(self, problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
+    def figures(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Tree, sizes, errors."""
         from privopt_hierarchical_dp.report import figures
 

@@ -13,7 +13,7 @@ from privopt.errors import Fault, InputError
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
 
-__all__ = ["HierarchyInstance", "HierarchyProblem"]
+__all__ = ["HierarchyInstance", "HierarchyProblem", "PublishedHierarchy"]
 
 
 def _shares(value: Any) -> str | None:
@@ -82,31 +82,31 @@ class HierarchyProblem:
 
 
 @frozen(kw_only=True, eq=False)
-class HierarchyInstance:
-    """A problem and its groups.
+class PublishedHierarchy:
+    """What everybody may know of a problem: a published copy lacks the secret files.
 
     Attributes:
         declared: what the problem file says.
-        data: the regions and their groups; None in a published copy, which lacks the secret files.
     """
 
     declared: HierarchyProblem
-    data: Groups | None
 
     def _repr_html_(self) -> str:
-        facts = {} if self.data is None else {"regions by level": self.data.tree.widths}
-        return problem_html(self.declared, facts)
+        return problem_html(self.declared)
 
-    @property
-    def groups(self) -> Groups:
-        """The groups.
 
-        Raises:
-            InputError: this is a published copy.
-        """
-        if self.data is None:
-            raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
-        return self.data
+@frozen(kw_only=True, eq=False)
+class HierarchyInstance(PublishedHierarchy):
+    """A problem and its groups.
+
+    Attributes:
+        groups: the regions and their groups, which are secret.
+    """
+
+    groups: Groups
+
+    def _repr_html_(self) -> str:
+        return problem_html(self.declared, {"regions by level": self.groups.tree.widths})
 
     @classmethod
     def of(cls, declared: HierarchyProblem, file: str = "problem") -> HierarchyInstance:
@@ -123,8 +123,6 @@ class HierarchyInstance:
         if len(given) != 1:
             found = "both counts and units" if given else "neither counts nor units"
             raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
-        if given[0].path is None:
-            return cls(declared=declared, data=None)
         if table.counts is not None:
             groups = read_counts(table.counts, table.sizes)
         else:
@@ -141,4 +139,4 @@ class HierarchyInstance:
         ]
         if faults:
             raise InputError(faults)
-        return cls(declared=declared, data=groups)
+        return cls(declared=declared, groups=groups)

@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
-    from privopt_hierarchical_dp.problem import HierarchyInstance
+    from privopt_hierarchical_dp.problem import PublishedHierarchy
 
 __all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "read_table", "violations"]
 
@@ -81,7 +81,7 @@ class HierarchyRelease(Release):
             _write_table(folder / "counts.csv", self.tree, self.truth)
 
     @classmethod
-    def read(cls, folder: Path, problem: HierarchyInstance) -> HierarchyRelease:
+    def read(cls, folder: Path, problem: PublishedHierarchy) -> HierarchyRelease:
         """Read release.csv and noisy.npz back.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
-from privopt_photo_censor.release import Deletions, carriers
+from privopt_photo_censor.release import Deletions, carriers, read_scores
 from privopt_photo_censor.scores import Album, Task, some
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """The problem and its photos, scored."""
         return PhotoInstance.of(declared, file)
 
-    def completed(self, problem: PhotoInstance, release: Deletions) -> PhotoInstance:
-        """With the scores that lie with the release, where they were computed from a folder."""
-        if release.scores is None or problem.scored is not None:
-            return problem
-        return problem.with_scores(release.scores, release.names, release.true, release.listing)
+    def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
+        """Of a folder of photos the scores that lie with the release stand in for the photos."""
+        if declared.photos.folder is None:
+            return super().reopen(declared, file, folder)
+        problem = PhotoInstance.scored(declared, file, *read_scores(folder))
+        return problem, Deletions.read(folder, problem)
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Deletions]:
         """The top-k guarantee, by the same exact rank for every method."""

@@ -85,12 +85,12 @@ class PhotoInstance:
 
     Attributes:
         declared: what the problem file says.
-        scored: its photos; None in a published copy that names a folder, whose scores lie with the release.
+        data: its photos.
         file: name of the problem file, for faults.
     """
 
     declared: PhotoProblem
-    scored: Scored | None
+    data: Scored
     file: str = "problem"
 
     @classmethod
@@ -103,61 +103,55 @@ class PhotoInstance:
         faults = list(_choices(declared, file))
         if faults:
             raise InputError(faults)
-        found, photos = cls(declared=declared, scored=None, file=file), declared.photos
+        photos = declared.photos
         if photos.folder is not None:
-            return found if photos.folder.path is None else found._score()
+            return cls._of_folder(declared, file)
         source = photos.scores or photos.probabilities
         assert source is not None  # _choices sees to it
         assert photos.true_location is not None
         scores, names = _read(source)
         if photos.probabilities is not None:
             scores = _logarithms(source, scores)
-        return found.with_scores(scores, names, photos.true_location)
+        return cls.scored(declared, file, scores, names, photos.true_location)
 
     def _repr_html_(self) -> str:
-        facts = (
-            {} if self.scored is None else {"photos": self.data.album.photos, "locations": self.data.album.locations}
-        )
-        return problem_html(self.declared, facts)
+        return problem_html(self.declared, {"photos": self.data.album.photos, "locations": self.data.album.locations})
 
-    @property
-    def data(self) -> Scored:
-        """The photos.
-
-        Raises:
-            InputError: they are in a folder that this published copy names, and its release was not read.
-        """
-        if self.scored is None:
-            raise InputError([Fault(self.file, "photos.folder", "no photos in a published copy", "their scores")])
-        return self.scored
-
-    def _score(self) -> PhotoInstance:
-        """With the photos of the folder, scored."""
+    @classmethod
+    def _of_folder(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
+        """Score the photos of the folder."""
         from privopt_photo_censor.folder import score_folder
 
-        photos = self.declared.photos
+        photos = declared.photos
         assert photos.folder is not None  # _choices sees to it
         assert photos.folder.path is not None
         assert photos.classifier is not None
-        scored = score_folder(photos.folder.path, photos.classifier.here, photos.true_location)
-        if scored.true_location is None:
-            found = "nothing, and no photo with GPS"
-            raise InputError([Fault(self.file, "photos.true_location", found, "column of the true location, from 0")])
-        made = self.with_scores(scored.scores, scored.names, scored.true_location, scored.listing)
-        return evolve(made, scored=evolve(made.data, thumbnails=scored.thumbnails))
+        found = score_folder(photos.folder.path, photos.classifier.here, photos.true_location)
+        if found.true_location is None:
+            nothing = "nothing, and no photo with GPS"
+            raise InputError([Fault(file, "photos.true_location", nothing, "column of the true location, from 0")])
+        made = cls.scored(declared, file, found.scores, found.names, found.true_location, found.listing)
+        return evolve(made, data=evolve(made.data, thumbnails=found.thumbnails))
 
-    def with_scores(
-        self, scores: Floats, names: Sequence[str], true: int, listing: Listing | None = None
+    @classmethod
+    def scored(
+        cls,
+        declared: PhotoProblem,
+        file: str,
+        scores: Floats,
+        names: Sequence[str],
+        true: int,
+        listing: Listing | None = None,
     ) -> PhotoInstance:
-        """The same problem with these scores, checked against all that speaks of their rows and columns.
+        """A problem with these scores, checked against all that speaks of their rows and columns.
 
         Raises:
             InputError: every fault found.
         """
-        faults = list(_bounds(self.declared, self.file, scores, names, true))
+        faults = [*_choices(declared, file), *_bounds(declared, file, scores, names, true)]
         if faults:
             raise InputError(faults)
-        photos = self.declared.photos
+        photos = declared.photos
         keep = np.zeros(len(names), dtype=np.bool_)
         for photo in photos.keep:
             keep[_place(photo, names)] = True
@@ -166,9 +160,9 @@ class PhotoInstance:
             true=true,
             keep=keep,
             keep_at_least=photos.keep_at_least,
-            margin=self.declared.privacy.margin,
+            margin=declared.privacy.margin,
         )
-        return evolve(self, scored=Scored(names=tuple(names), album=album, listing=listing))
+        return cls(declared=declared, data=Scored(names=tuple(names), album=album, listing=listing), file=file)
 
 
 def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:

@@ -19,7 +19,7 @@ from privopt.interfaces import Release
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.scores import Listing, locked
 
-__all__ = ["Deletions", "carriers"]
+__all__ = ["Deletions", "carriers", "read_scores"]
 
 TABLE: Final = "deletions.csv"
 SCORES: Final = "scores.npz"
@@ -78,25 +78,24 @@ class Deletions(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
-        """Read the table back, and the scores where they were computed from a folder.
+        """Read the table back, and the thumbnails of a folder's photos.
 
         Raises:
             InputError: a file is missing or not of its form, or lists other photos than the problem.
         """
         names, kept = _table(folder / TABLE)
+        if tuple(names) != problem.data.names:
+            wanted = "the photos of the problem, in order"
+            raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
         if problem.declared.photos.folder is None:
-            if tuple(names) != problem.data.names:
-                wanted = "the photos of the problem, in order"
-                raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
             return cls(names=tuple(names), kept=kept)
-        scores, true, listing = _scores(names, folder / SCORES)
         small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
         return cls(
             names=tuple(names),
             kept=kept,
-            scores=scores,
-            true=true,
-            listing=listing,
+            scores=problem.data.album.scores,
+            true=problem.data.album.true,
+            listing=problem.data.listing,
             thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
         )
 
@@ -133,9 +132,14 @@ def _table(path: Path) -> tuple[list[str], list[bool]]:
     return [row[0] for row in rows[1:]], [row[1] == "0" for row in rows[1:]]
 
 
-def _scores(names: list[str], path: Path) -> tuple[Floats, int, Listing]:
-    """The scores that were computed from a folder of photos, the true location, and what else the folder held."""
-    wanted = "the scores that the deletions were computed from"
+def read_scores(folder: Path) -> tuple[Floats, list[str], int, Listing]:
+    """The scores that were computed from a folder of photos, their names, the true location, what else there was.
+
+    Raises:
+        InputError: a file is missing or not of its form.
+    """
+    names, _ = _table(folder / TABLE)
+    path, wanted = folder / SCORES, "the scores that the deletions were computed from"
 
     def refuse(found: str) -> NoReturn:
         raise InputError([Fault(str(path), "", found, wanted)])
@@ -156,4 +160,4 @@ def _scores(names: list[str], path: Path) -> tuple[Floats, int, Listing]:
         left_out=tuple(left_out.tolist()),
         positioned=tuple(name for name, found in zip(names, positioned.tolist(), strict=True) if found),
     )
-    return scores, true, listing
+    return scores, names, true, listing

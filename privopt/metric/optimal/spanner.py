@@ -1,0 +1,104 @@
+"""Every pair of scattered points, by way of few pairs that nearly imply the rest.
+
+Where every pair of records is required and hardly any lies on a straight way over others, the rows are the cost:
+19,900 pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has for each pair at distance ``d`` a path
+of at most ``(1 + s) d``. Its program is a relaxation: every bound on its optimum, and its multipliers with zeros for
+the pairs left out, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to
+the stretch only; `privopt.exact.weights.mend` makes a mechanism for all pairs of it. Both lose little: on 100 points
+of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at stretches of 1.1, 1.03,
+1.01 and 1.003, with 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch keeps all pairs too, and
+costs 6 % at 1.1.)
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import numpy as np
+from attrs import evolve
+
+from privopt.arrays import Bools
+from privopt.exact.weights import mend
+from privopt.metric.optimal.instance import Instance, Progress, Solution, one_output
+from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.reduce import scatter, solve_by_component
+from privopt.metric.space.pairs import reduce_pairs
+
+__all__ = ["solve_spanner", "spanner"]
+
+COARSE: Final = 0.1
+"""Stretch above 1 of the spanner that comes first where there is a limit."""
+SHARES: Final = (6.0, 1.5, 0.0)
+"""Stretches above 1 that are tried, in multiples of the gap asked for; at 0 all pairs."""
+INNER: Final = 0.3
+"""A program is solved to this share of the gap that its spanner is expected to come to."""
+WORTH: Final = 0.6
+"""A spanner with more than this share of the pairs is not worth its own program."""
+
+
+def spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
+    """The instance over the pairs of a spanner of stretch ``1 + slack``, and which pairs those are, ``(P,)``."""
+    kept = reduce_pairs(instance.pairs, instance.distances, slack=slack)
+    return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept]), kept
+
+
+def _solve_connected(
+    instance: Instance, gap: float, deadline: float | None, progress: Progress | None, threads: int | None
+) -> Solution:
+    best, began = one_output(instance, "spanner"), time.monotonic()
+    trajectory: list[tuple[float, float, float]] = []
+    slacks = [share * gap for share in SHARES if share * gap < COARSE]
+    for slack in slacks if deadline is None else [COARSE, *slacks]:
+        part, kept = spanner(instance, slack) if slack else (instance, np.ones(len(instance.pairs), dtype=np.bool_))
+        if slack and kept.mean() > WORTH:
+            continue
+
+        def tell(lower: float, _upper: float, iteration: int, phase: str, known: Solution = best) -> None:
+            if progress is not None:
+                progress(max(lower, known.lower_bound), known.objective, iteration, f"spanner, {phase}")
+
+        inner = INNER * max(gap, slack / SHARES[0]) if slack else gap
+        found = solve_interior_point(part, gap=inner, deadline=deadline, progress=tell, threads=threads)
+        best = _better(instance, best, found, kept)
+        trajectory.append((time.monotonic() - began, best.lower_bound, best.objective))
+        reached = instance.reached(best.objective, best.lower_bound, gap)
+        late = found.status == "stopped" or (deadline is not None and time.monotonic() >= deadline)
+        if reached or late:
+            return evolve(best, trajectory=tuple(trajectory), status="optimal" if reached else "stopped")
+    return evolve(best, trajectory=tuple(trajectory))
+
+
+def _better(instance: Instance, best: Solution, found: Solution, kept: Bools) -> Solution:
+    """The best so far with a spanner's mechanism, mended, where it loses less, and its bound where it is higher."""
+    z = found.z if kept.all() else mend(found.z, instance.cost, instance.pairs, instance.lengths)
+    loss = instance.loss(z)
+    details = {**found.details, "spanner_pairs": int(kept.sum()), "pairs": len(kept)}
+    best = evolve(best, iterations=best.iterations + found.iterations, details=details)
+    if loss < best.objective:
+        best = evolve(best, z=z, objective=loss)
+    if found.multipliers is not None and found.lower_bound > best.lower_bound:
+        multipliers = scatter(found.multipliers, np.flatnonzero(kept), len(kept))
+        best = evolve(best, lower_bound=found.lower_bound, multipliers=multipliers)
+    return best
+
+
+def solve_spanner(
+    instance: Instance,
+    *,
+    gap: float = 1e-6,
+    deadline: float | None = None,
+    progress: Progress | None = None,
+    threads: int | None = None,
+) -> Solution:
+    """Solve over spanners of all pairs, finer until the gap is reached, by the interior point.
+
+    Args:
+        instance: the problem; worth it where most pairs of records are required and few imply the others.
+        gap: relative gap to stop at.
+        deadline: `time.monotonic` value at which the best mechanism so far is returned; where there is one, a coarse
+            spanner comes first, so that something is known early.
+        progress: called with lower bound, loss, iteration and phase.
+        threads: workers of the interior point.
+    """
+    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress, threads))

@@ -1,0 +1,138 @@
+"""Spanners, parts of the records and fewer outputs: what bounds the optimum and what is private, on small maps."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.graph import edge_matrix
+from privopt.metric.optimal import Instance, dual_bound
+from privopt.metric.optimal.few_outputs import sample_outputs, solve_few_outputs
+from privopt.metric.optimal.parts import interleave, part_of, solve_by_parts
+from privopt.metric.optimal.spanner import solve_spanner, spanner
+
+maps = {
+    "size": st.integers(4, 12),
+    "outputs": st.integers(2, 12),
+    "seed": st.integers(0, 9999),
+    "epsilon": st.sampled_from([0.1, 0.5, 1.5, 5.0]),
+    "neighbours": st.sampled_from([None, 2, 3]),
+}
+
+
+def points(size: int, outputs: int, seed: int, epsilon: float, neighbours: int | None) -> Instance:
+    """Random points of a square with random priors; every pair, or those of so many nearest neighbours."""
+    rng = np.random.default_rng(seed)
+    places = rng.random((size, 2)) * np.sqrt(size)
+    table = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    near = np.ones_like(table, dtype=bool)
+    if neighbours is not None:
+        near = table <= np.sort(table, axis=1)[:, [neighbours]]
+    i, j = np.nonzero(np.triu(near | near.T, 1))
+    return Instance(
+        cost=rng.dirichlet(np.full(size, 2.0))[:, None] * table[:, rng.permutation(size)[:outputs]],
+        pairs=np.stack([i, j], axis=1),
+        distances=table[i, j],
+        epsilon=epsilon,
+        coordinates=places,
+    )
+
+
+def check(instance, answer, excess, optimum):
+    assert excess(instance, answer.z) < 1e-9
+    assert answer.objective == pytest.approx(instance.loss(answer.z))
+    assert answer.lower_bound <= optimum * (1 + 1e-7) + 1e-12
+    assert answer.objective >= optimum * (1 - 1e-7) - 1e-12
+    proved, _ = dual_bound(instance, answer.multipliers)
+    assert proved == pytest.approx(answer.lower_bound, rel=1e-7, abs=1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@given(**maps, gap=st.sampled_from([1e-1, 1e-2, 1e-4]))
+def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
+    full_optimum, excess, size, outputs, seed, epsilon, neighbours, gap
+):
+    instance = points(size, outputs, seed, epsilon, neighbours)
+    optimum = full_optimum(instance)
+    answer = solve_spanner(instance, gap=gap)
+    check(instance, answer, excess, optimum)
+    assert answer.status == "optimal"
+
+
+@settings(max_examples=25, deadline=None)
+@given(**maps, count=st.integers(1, 5))
+def test_parts_bound_the_optimum_and_extend_to_all_records(
+    full_optimum, excess, size, outputs, seed, epsilon, neighbours, count
+):
+    instance = points(size, outputs, seed, epsilon, neighbours)
+    optimum = full_optimum(instance)
+    answer = solve_by_parts(instance, count=count, threads=2)
+    check(instance, answer, excess, optimum)
+    if count == 1 and neighbours is None:
+        assert answer.lower_bound >= 0.9 * optimum
+
+
+@settings(max_examples=25, deadline=None)
+@given(**maps, count=st.integers(1, 5))
+def test_few_outputs_reach_the_optimum_over_all(full_optimum, excess, size, outputs, seed, epsilon, neighbours, count):
+    instance = points(size, outputs, seed, epsilon, neighbours)
+    optimum = full_optimum(instance)
+    answer = solve_few_outputs(instance, count=count, gap=1e-3)
+    check(instance, answer, excess, optimum)
+    assert answer.status == "optimal"
+
+
+def test_few_outputs_under_a_limit_are_bounded_over_all(full_optimum, excess):
+    instance = points(40, 40, 3, 0.7, 4)
+    optimum = full_optimum(instance)
+    late = solve_few_outputs(instance, deadline=time.monotonic())
+    check(instance, late, excess, optimum)
+    assert late.status == "stopped"
+
+
+def test_sampled_outputs_are_far_from_one_another(grid_instance):
+    instance = grid_instance(6, "8nb", 1.0)
+    few = sample_outputs(instance, 4)
+    apart = np.linalg.norm(instance.coordinates[few][:, None] - instance.coordinates[few], axis=2)
+    assert len(few) == 4
+    assert apart[np.triu_indices(4, 1)].min() >= 3.0
+    assert sample_outputs(instance, 99).tolist() == list(range(36))
+
+
+def test_a_parts_rows_add_up_to_the_rows_of_the_paths_between_their_ends():
+    instance = points(12, 3, 5, 0.7, 2)
+    part = part_of(instance, np.arange(0, 12, 2))
+    i, j = instance.pairs.T
+    z = np.exp(np.random.default_rng(0).normal(size=12))
+    growth = np.exp(instance.lengths)
+    whole = np.concatenate([z[i] - growth * z[j], z[j] - growth * z[i]])
+    a, b = part.members[part.instance.pairs].T
+    growth = np.exp(part.instance.lengths)
+    own = np.concatenate([z[a] - growth * z[b], z[b] - growth * z[a]])
+    np.testing.assert_allclose(part.routes.T @ whole, own, rtol=1e-12, atol=1e-12)
+    assert (part.routes.data > 0).all()
+
+
+def test_interleaved_parts_are_spread_over_the_map(grid_instance):
+    instance = grid_instance(8, "all", 1.0)
+    table = edge_matrix(64, instance.pairs, instance.distances, both=True).toarray()
+    for count in (1, 2, 4):
+        label = interleave(table, count)
+        assert np.bincount(label).tolist() == [64 // count] * count
+        for part in range(count):  # wherever one stands, a member of every part is near
+            assert table[:, label == part].min(axis=1).max() <= 3.0
+
+
+def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(excess):
+    instance = points(60, 60, 0, 0.5, None)
+    few, kept = spanner(instance, 0.1)
+    assert kept.mean() < 0.3
+    assert few.epsilon == instance.epsilon
+    answer = solve_spanner(instance, gap=3e-2)
+    assert answer.details["spanner_pairs"] < 0.5 * answer.details["pairs"]
+    assert answer.gap < 3e-2
+    assert excess(instance, answer.z) < 1e-9
