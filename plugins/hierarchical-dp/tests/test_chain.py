@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hierarchical_dp_paper.tables import weighted_objective
-from privopt_hierarchical_dp.chain import fit_counts, fit_cumulative
+from privopt_hierarchical_dp.chain import fit_with_totals
 from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Tree, add_up
@@ -53,11 +53,13 @@ def _brute_force(tree, totals, noisy, weights, compositions):
 def test_model_2_with_totals_equals_brute_force(random_tree, compositions):
     for case, (tree, totals, noisy, weights) in enumerate(_cases(random_tree, 150, 1)):
         best = _brute_force(tree, totals, noisy, weights, compositions)
-        quick = fit_cumulative(tree, noisy, totals=totals, weights=weights, exact_up_to=0)
+        quick = fit_with_totals(
+            tree, noisy, totals=totals, weights=[w[0] for w in weights], cumulative=True, exact_up_to=0
+        )
         _valid(tree, quick.counts, totals)
         assert quick.lower_bound <= best + 1e-9
         if case % 6 == 0:  # the integer program is slower than the trees are many; bench_trees.py takes all
-            exact = fit_cumulative(tree, noisy, totals=totals, weights=weights)
+            exact = fit_with_totals(tree, noisy, totals=totals, weights=[w[0] for w in weights], cumulative=True)
             _valid(tree, exact.counts, totals)
             assert exact.proved
             assert weighted_objective(_cumulative(exact.counts), noisy, weights) == pytest.approx(best, abs=1e-9)
@@ -73,7 +75,7 @@ def test_model_1_with_totals_is_optimal(random_tree, compositions):
         true = add_up(tree, rng.integers(0, 2, size=(tree.widths[-1], 2)))
         noisy = [level + rng.integers(-3, 4, size=level.shape) for level in true]
         totals = [level.sum(axis=1) for level in true]
-        found = fit_counts(tree, noisy, totals=totals, weights=[1.0] * tree.depth)
+        found = fit_with_totals(tree, noisy, totals=totals, weights=[1.0] * tree.depth, cumulative=False)
         _valid(tree, found.counts, totals)
         options = [np.array(list(compositions(int(total), 2))) for total in totals[-1]]
         flat = [np.ones(2)] * tree.depth
@@ -124,7 +126,7 @@ def test_dealing_follows_an_integral_course_exactly():
 
 def test_one_size_and_one_level():
     tree = Tree.from_paths([("alone",)])
-    found = fit_cumulative(tree, [np.zeros((1, 0), np.int64)], totals=[np.array([4])], weights=[np.zeros(0)])
+    found = fit_with_totals(tree, [np.zeros((1, 0), np.int64)], totals=[np.array([4])], weights=[1.0], cumulative=True)
     assert found.counts[0].tolist() == [[4]]
-    found = fit_cumulative(tree, [np.array([[9, -3]])], totals=[np.array([4])], weights=[np.ones(2)])
+    found = fit_with_totals(tree, [np.array([[9, -3]])], totals=[np.array([4])], weights=[1.0], cumulative=True)
     assert found.counts[0].tolist() == [[3, 0, 1]]

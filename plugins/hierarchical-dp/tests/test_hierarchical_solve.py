@@ -224,7 +224,7 @@ def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
 
 
 def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_tree):
-    from privopt_hierarchical_dp.chain import fit_cumulative
+    from privopt_hierarchical_dp.chain import fit_with_totals
     from privopt_hierarchical_dp.tree import add_up
 
     rng = np.random.default_rng(6)
@@ -232,8 +232,8 @@ def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_
     leaves = rng.integers(0, 30, size=tree.widths[-1])
     totals = add_up(tree, leaves)
     noisy = [rng.integers(-9, 40, size=(width, 9)) for width in tree.widths]
-    found = fit_cumulative(
-        tree, noisy, totals=totals, weights=[np.ones(9)] * 3, gap=0.0, exact_up_to=0, stopped=lambda: True
+    found = fit_with_totals(
+        tree, noisy, totals=totals, weights=[1.0] * 3, cumulative=True, gap=0.0, exact_up_to=0, stopped=lambda: True
     )
     assert found.iterations == 10
     for level, total, again in zip(found.counts, totals, add_up(tree, found.counts[-1]), strict=True):

@@ -70,8 +70,8 @@ def test_it_beats_the_joint_projection_on_regions_that_resemble_each_other():
     true = add_up(tree, leaves)
     totals = [level.sum(axis=1) for level in true]
     noisy = [np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, 40, (len(c), 5))).astype(int) for c in true]
-    from privopt_hierarchical_dp.chain import fit_cumulative
+    from privopt_hierarchical_dp.chain import fit_with_totals
 
     smoothed, _ = smooth_down(tree, noisy, variances=[np.full(5, 3200.0)] * 2, totals=totals)
-    chain = fit_cumulative(tree, noisy, totals=totals, weights=[np.ones(5)] * 2, exact_up_to=0).counts
+    chain = fit_with_totals(tree, noisy, totals=totals, weights=[1.0] * 2, cumulative=True, exact_up_to=0).counts
     assert np.abs(smoothed[1] - leaves).sum() < 0.6 * np.abs(chain[1] - leaves).sum()

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from privopt.interfaces import UtilityLoss
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Plan, Site
+from privopt_fl_linear.server import Site, costs
 
 __all__ = ["CostAtCounts"]
 
@@ -26,11 +26,4 @@ class CostAtCounts(UtilityLoss[FLRelease]):
         """Cost of the release; None where its counts are not published (method ``optimal``)."""
         if release.counts is None:
             return None
-        plan = Plan(
-            assignment=release.assignment,
-            margins=release.capacities,
-            capacities=release.capacities,
-            delta=0.0,
-            level=0.0,
-        )
-        return plan.cost(self.site, release.counts)["total"]
+        return costs(self.site, release.assignment, release.capacities, release.counts)["total"]

@@ -20,7 +20,7 @@ from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location
 from privopt_fl_linear.privacy import COVERED, LocalLaplace
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Plan, Site, capacities, serve
+from privopt_fl_linear.server import Plan, Site, serve
 from privopt_fl_linear.theory import assumption_5, bounds, values
 
 if TYPE_CHECKING:
@@ -178,9 +178,7 @@ def _plan_at(problem: FLInstance, method: str, delta: float, level: float) -> Pl
     site, noisy = problem.data.site, problem.data.noisy
     base = _base(problem, None)[0]
     assignment = base if method == "laplace" else reconnect(site.metric, site.cost, site.rank, base, delta)
-    margins = problem.rule.of(assignment, site.cost, level)
-    sizes = capacities(served(assignment, noisy), margins)
-    return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
+    return Plan.at(site, noisy, problem.rule, assignment, delta=delta, level=level)
 
 
 def _plan_again(problem: FLInstance, method: str, told: Mapping[str, Any]) -> Plan:
@@ -320,18 +318,17 @@ def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[s
         "delta": plan.delta,
     }
     if site.opening is None:
-        details["bounds"] = bounds(
-            method=method,
-            n=n,
-            epsilon=problem.rule.epsilon,
-            alpha=plan.level,
-            delta=plan.delta,
-            assignment=plan.assignment,
-        )
+        details["bounds"] = _bounds(problem, method, plan)
         details["reconnection_per_client"] = 2.0 * plan.delta
     if method == "reconnection":
         details["assumption_5"] = assumption_5(site.metric, plan.delta)
     return details
+
+
+def _bounds(problem: FLInstance, method: str, plan: Plan) -> dict[str, Any]:
+    epsilon, delta = problem.rule.epsilon, plan.delta
+    n = problem.data.site.size
+    return bounds(method=method, n=n, epsilon=epsilon, alpha=plan.level, delta=delta, assignment=plan.assignment)
 
 
 def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[str, Any]:
@@ -353,14 +350,7 @@ def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[s
     }
     if site.opening is not None:
         return truth
-    found = bounds(
-        method=method,
-        n=site.size,
-        epsilon=problem.rule.epsilon,
-        alpha=plan.level,
-        delta=plan.delta,
-        assignment=plan.assignment,
-    )
+    found = _bounds(problem, method, plan)
     truth["optimum"] = optimum
     truth["normalised_cost"] = cost["total"] / optimum if optimum > 0 else math.inf
     truth["bounds"] = values(

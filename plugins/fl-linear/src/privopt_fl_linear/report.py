@@ -16,9 +16,9 @@ from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, table, table_section, themed
 from privopt.run.report.geo import Feature, Layer
 from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
-from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect, served
-from privopt_fl_linear.delta import grid
-from privopt_fl_linear.server import Plan, capacities
+from privopt_fl_linear.algorithms import optimal_assignment, served
+from privopt_fl_linear.delta import candidates, grid
+from privopt_fl_linear.server import Plan, costs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,39 +120,23 @@ def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | No
     return figure
 
 
-def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, float, float, int]]:
-    """(radius, capacity cost, connection cost, facilities) at the noisy counts, over the public grid of radii."""
+def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, float, float]]:
+    """(radius, capacity cost, connection cost) at the noisy counts, over the public grid of radii."""
     site, rule = problem.data.site, problem.rule
+    alpha = problem.declared.privacy.failure_probability
     base = optimal_assignment(site.metric, site.cost, site.rank)
-    rows: list[tuple[float, float, float, int]] = []
-    before: Assignment | None = None
-    for delta in grid(site.metric.extent):
-        chosen = base if delta == 0.0 else reconnect(site.metric, site.cost, site.rank, base, delta)
-        if before is not None and np.array_equal(before.facility, chosen.facility):
-            continue
-        before = chosen
-        added = rule.of(chosen, site.cost, problem.declared.privacy.failure_probability)
-        sizes = capacities(served(chosen, noisy), added)
-        plan = Plan(assignment=chosen, margins=added, capacities=sizes, delta=delta, level=0.0)
+    rows = []
+    for choice in candidates(site.metric, site.cost, site.rank, base, grid(site.metric.extent), rule, alpha):
+        plan = Plan.at(site, noisy, rule, choice.assignment, delta=choice.delta, level=alpha)
         cost = plan.cost(site, noisy)
-        rows.append((float(delta), cost["capacity"], cost["connection"], len(chosen.opened)))
+        rows.append((choice.delta, cost["capacity"], cost["connection"]))
     return rows
 
 
 @themed
-def cost_over_delta(release: FLRelease, problem: FLInstance, delta: float | None = None) -> Figure:
-    """Cost at the noisy counts over the reconnection radius; ``delta``, where given, is marked.
-
-    Raises:
-        ValueError: the release carries no noisy counts.
-    """
-    if release.counts is None:
-        raise ValueError("this release carries no counts to compute costs at")
-    return _cost_curve(costs_by_radius(problem, release.counts), delta)
-
-
-def _cost_curve(rows: Sequence[tuple[float, float, float, int]], delta: float | None) -> Figure:
-    radii, capacity, connection, _ = np.array(rows).T
+def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | None) -> Figure:
+    """Costs by radius (:func:`costs_by_radius`); ``delta``, where known, is marked."""
+    radii, capacity, connection = np.array(rows).T
     figure, axes = axes_of(7.6, 3.8)
     axes.plot(radii, capacity + connection, color=INK, marker="o", markersize=3, label="total")
     axes.plot(radii, capacity, color=MARK, marker="o", markersize=3, label="capacity, margins included")
@@ -177,11 +161,11 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[
     if noisy is None or site.opening is not None:
         return rows
     base = optimal_assignment(site.metric, site.cost, site.rank)
-    added = problem.rule.of(base, site.cost, problem.declared.privacy.failure_probability)
-    for name, margins in (("without reconnection", added), ("without margins (not safe)", np.zeros(len(added)))):
-        sizes = capacities(served(base, noisy), margins)
-        plan = Plan(assignment=base, margins=margins, capacities=sizes, delta=0.0, level=0.0)
-        rows.append((name, plan.cost(site, noisy)["total"]))
+    alpha = problem.declared.privacy.failure_probability
+    alone = Plan.at(site, noisy, problem.rule, base, delta=0.0, level=alpha)
+    bare = np.maximum(served(base, noisy), 0.0)
+    rows.append(("without reconnection", alone.cost(site, noisy)["total"]))
+    rows.append(("without margins (not safe)", costs(site, base, bare, noisy)["total"]))
     return rows
 
 
@@ -200,7 +184,7 @@ def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str
     if release.counts is not None and site.opening is None:
         made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
         if site.size <= RADII:
-            made["cost-over-delta"] = cost_over_delta(release, problem, _delta(result))
+            made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
     return made
 
 

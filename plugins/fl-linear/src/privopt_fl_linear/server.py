@@ -18,7 +18,7 @@ from privopt_fl_linear.delta import GoOn, Policy, candidates, cheapest_at, grid,
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Metric
 
-__all__ = ["Plan", "Site", "serve"]
+__all__ = ["Plan", "Site", "capacities", "costs", "serve"]
 
 Method = Literal["reconnection", "laplace"]
 
@@ -65,16 +65,37 @@ class Plan:
     level: float
     policy: Policy | None = None
 
+    @classmethod
+    def at(
+        cls,
+        site: Site,
+        noisy: NDArray[Any],
+        rule: MarginRule,
+        assignment: Assignment,
+        *,
+        delta: float,
+        level: float,
+        policy: Policy | None = None,
+    ) -> Plan:
+        """The plan of an assignment, with margins for failure probability ``level`` on top of the noisy counts."""
+        added = rule.of(assignment, site.cost, level)
+        sizes = capacities(served(assignment, noisy), added)
+        return cls(assignment=assignment, margins=added, capacities=sizes, delta=delta, level=level, policy=policy)
+
     def cost(self, site: Site, counts: NDArray[Any]) -> dict[str, float]:
-        """The capacity cost, the connection cost at the counts given, opening costs and their sum."""
-        opened = self.assignment.opened
-        parts = {
-            "capacity": math.fsum(self.capacities * site.cost[opened]),
-            "connection": connection_cost(site.metric, self.assignment, counts),
-        }
-        if site.opening is not None:
-            parts["opening"] = math.fsum(site.opening[opened])
-        return parts | {"total": math.fsum(parts.values())}
+        """See :func:`costs`."""
+        return costs(site, self.assignment, self.capacities, counts)
+
+
+def costs(site: Site, assignment: Assignment, capacity: Floats, counts: NDArray[Any]) -> dict[str, float]:
+    """The capacity cost, the connection cost at the counts given, opening costs and their sum."""
+    parts = {
+        "capacity": math.fsum(capacity * site.cost[assignment.opened]),
+        "connection": connection_cost(site.metric, assignment, counts),
+    }
+    if site.opening is not None:
+        parts["opening"] = math.fsum(site.opening[assignment.opened])
+    return parts | {"total": math.fsum(parts.values())}
 
 
 def capacities(counts: Floats, added: Floats) -> Floats:
@@ -121,12 +142,4 @@ def serve(
             rules = policy(choices, site.cost, rule, alpha)
             found, level = rules.choose(math.fsum(noisy)), rules.level
         chosen, radius = found.assignment, found.delta
-    added = rule.of(chosen, site.cost, level)
-    return Plan(
-        assignment=chosen,
-        margins=added,
-        capacities=capacities(served(chosen, noisy), added),
-        delta=radius,
-        level=level,
-        policy=rules,
-    )
+    return Plan.at(site, noisy, rule, chosen, delta=radius, level=level, policy=rules)

@@ -17,7 +17,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
 from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
-from privopt_hierarchical_dp.chain import Fit, fit_counts, fit_cumulative
+from privopt_hierarchical_dp.chain import Fit, fit_with_totals
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
@@ -139,33 +139,28 @@ def _smoothed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     )
 
 
-def _chain(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    found = fit_cumulative(
+def _with_totals(task: Task, noisy: list[Ints], *, cumulative: bool) -> Fit:
+    return fit_with_totals(
         task.tree,
-        task.noisy,
+        noisy,
         totals=_known(task),
-        weights=_uniform(task, task.noisy[0].shape[1]),
+        weights=task.scaled,
+        cumulative=cumulative,
         gap=task.gap,
-        backend="highs" if task.backend == "highs" else task.backend,
+        backend=task.backend,
         time_limit=task.time_limit,
         stopped=task.stopped,
     )
-    return found, {}
+
+
+def _chain(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    return _with_totals(task, task.noisy, cumulative=True), {}
 
 
 def _model_1(task: Task, noisy: list[Ints]) -> Fit:
     """The nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
     if task.totals is not None:
-        return fit_counts(
-            task.tree,
-            noisy,
-            totals=task.totals,
-            weights=task.scaled,
-            gap=task.gap,
-            backend=task.backend,
-            time_limit=task.time_limit,
-            stopped=task.stopped,
-        )
+        return _with_totals(task, noisy, cumulative=False)
     limit = half_prices.largest_weight(task.tree, noisy, task.total)
     weights = half_prices.integer_weights(task.weights, limit=limit)
     counts = half_prices.project_counts(task.tree, noisy, total=task.total, weights=weights)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from hierarchical_dp_paper.tables import weighted_objective
-from privopt_hierarchical_dp.chain import fit_cumulative
+from privopt_hierarchical_dp.chain import fit_with_totals
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -49,10 +49,12 @@ def test_500_trees():
             weighted_objective(_cumulative(add_up(tree, np.array(choice))), noisy, weights)
             for choice in itertools.product(*options)
         )
-        exact = fit_cumulative(tree, noisy, totals=totals, weights=weights)
+        exact = fit_with_totals(tree, noisy, totals=totals, weights=[w[0] for w in weights], cumulative=True)
         assert exact.proved
         assert abs(weighted_objective(_cumulative(exact.counts), noisy, weights) - best) < 1e-9
-        quick = fit_cumulative(tree, noisy, totals=totals, weights=weights, exact_up_to=0)
+        quick = fit_with_totals(
+            tree, noisy, totals=totals, weights=[w[0] for w in weights], cumulative=True, exact_up_to=0
+        )
         assert quick.lower_bound <= best + 1e-9
         dealt += abs(weighted_objective(_cumulative(quick.counts), noisy, weights) - best) < 1e-9
     print(f"integer program: 500 of 500 optimal; projection and error diffusion alone: {dealt} of 500")
