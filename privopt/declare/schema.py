@@ -76,16 +76,18 @@ class File:
 
     Attributes:
         name: as the problem file gives it.
-        path: where it is; None where a secret file is absent from a published folder.
+        path: where it is; None where it was never on disk, or a secret file is absent from a published folder.
         secret: whether it may be published.
         kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the
             same though somebody edits the file meanwhile.
+        beside: files in memory that it may name, by name; they come before those on disk.
     """
 
     name: str
     path: Path | None
     secret: bool = False
     kept: bytes | None = field(default=None, repr=False, eq=False)
+    beside: Mapping[str, bytes] = field(factory=dict, repr=False, eq=False)
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:
@@ -112,8 +114,13 @@ class File:
         return File.read(self.here, self.name).contents
 
     @property
+    def absent(self) -> bool:
+        """Whether it is a secret file that is no part of what was published."""
+        return self.path is None and self.kept is None
+
+    @property
     def here(self) -> Path:
-        """Path of a file that must be there.
+        """Path of a file that must be there, on disk.
 
         Raises:
             InputError: the file is secret and not part of what was published.

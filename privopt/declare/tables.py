@@ -1,6 +1,6 @@
 """Reading the tables and arrays that a problem file names, with every fault named by row and column.
 
-Rows are counted as an editor counts lines of a plain file: the header is row 1.
+Rows are counted as an editor counts lines of a plain file: the header is row 1, in Parquet too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
-from attrs import frozen
+from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
 from privopt.declare.schema import File
@@ -22,6 +22,9 @@ from privopt.errors import Fault, InputError
 from privopt.files.archive import parse_npy
 
 __all__ = ["Column", "Table", "check_ids", "duplicate_faults", "read_array", "read_lines", "read_table"]
+
+PARQUET: Final = b"PAR1"
+"""What a Parquet file begins with."""
 
 MOST_FAULTS: Final = 20
 """Faults of one file that are listed; the rest are counted."""
@@ -37,6 +40,7 @@ class Column:
         optional: whether it may be missing from the header.
         least: smallest value allowed, for numbers.
         unit: shown in faults.
+        label: its name in the header where that is another.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Column:
     optional: bool = False
     least: float = -math.inf
     unit: str = ""
+    label: str = field(default=Factory(lambda self: self.name, takes_self=True))
 
 
 Table = dict[str, NDArray[Any]]
@@ -73,13 +78,25 @@ def _text(file: File) -> bytes:
     return raw
 
 
-def _frame(file: File, raw: bytes) -> pl.DataFrame:
+def _frame(file: File) -> pl.DataFrame:
+    """The table: a CSV file's cells are text, a Parquet file's what they are."""
+    if file.contents.startswith(PARQUET):
+        return _parquet(file)
+    raw = _text(file)
     if not raw.strip():
         raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
     try:
         return pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
     except pl.exceptions.PolarsError as error:
         raise InputError([_ragged(file, raw, str(error))]) from None
+
+
+def _parquet(file: File) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(file.contents)
+    except pl.exceptions.PolarsError as error:
+        found = f"a file that is no Parquet ({str(error).splitlines()[0]})"
+        raise InputError([Fault(file.name, "", found, "a table")]) from None
 
 
 def _ragged(file: File, raw: bytes, reason: str) -> Fault:
@@ -93,7 +110,7 @@ def _ragged(file: File, raw: bytes, reason: str) -> Fault:
 
 
 def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:
-    """Read a CSV file with a header (UTF-8, with or without BOM, LF or CRLF).
+    """Read a CSV file with a header (UTF-8, with or without BOM, LF or CRLF), or a Parquet file.
 
     Args:
         file: as the problem names it.
@@ -107,16 +124,17 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     Raises:
         InputError: with every fault found, up to twenty.
     """
-    raw = _text(file)
-    frame = _frame(file, raw)
+    frame = _frame(file)
     header = [name.strip() for name in frame.columns]
     frame.columns = header if len(set(header)) == len(header) else frame.columns
     faults = [
-        Fault(file.name, "header", "no column " + repr(c.name), f"columns {', '.join(c.name for c in columns)}")
+        Fault(file.name, "header", "no column " + repr(c.label), f"columns {', '.join(c.label for c in columns)}")
         for c in columns
-        if not c.optional and c.name not in header
+        if not c.optional and c.label not in header
     ]
+    labels = {c.name: c.label for c in columns}
     if any_of:
+        any_of = [[labels[name] for name in names] for names in any_of]
         whole = [names for names in any_of if all(name in header for name in names)]
         if len(whole) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
@@ -128,15 +146,19 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
         raise InputError([Fault(file.name, "", "a header alone", "at least one row")])
     table: Table = {}
     for column in columns:
-        if column.name in header:
-            table[column.name] = _column(file, frame[column.name], column, faults)
+        if column.label in header:
+            table[column.name] = _column(file, frame[column.label], column, faults)
     if faults:
         raise InputError(_limited(faults, file.name))
     return table
 
 
 def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) -> NDArray[Any]:
-    stripped = series.str.strip_chars()
+    try:
+        stripped = series.cast(pl.String).fill_null("").str.strip_chars()
+    except pl.exceptions.PolarsError:  # lists, or bytes
+        faults.append(Fault(file.name, f"column {column.label}", f"values of type {series.dtype}", "text or numbers"))
+        return np.zeros(len(series))
     if column.kind == "id":
         _note(file, stripped, (stripped == "").to_numpy(), column, "an id", faults)
         return np.asarray(stripped.to_numpy(), dtype=np.str_)
@@ -166,7 +188,7 @@ def _note(
     file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: list[Fault]
 ) -> None:
     faults.extend(
-        Fault(file.name, f"row {row + 2}, column {column.name}", series[row] or "nothing", wanted)
+        Fault(file.name, f"row {row + 2}, column {column.label}", series[row] or "nothing", wanted)
         for row in np.flatnonzero(bad)[: MOST_FAULTS + 1].tolist()
     )
 

@@ -39,14 +39,16 @@ LARGEST_TOML: Final = 16 * 2**20
 class _Place:
     base: Path
     public: bool
+    beside: Mapping[str, bytes]
 
 
 _place: ContextVar[_Place] = ContextVar("place")
 
 
 @contextmanager
-def _reading(base: Path, public: bool) -> Iterator[None]:
-    token = _place.set(_Place(base, public))
+def _reading(source: File, public: bool) -> Iterator[None]:
+    base = Path.cwd() if source.path is None else source.path.resolve().parent
+    token = _place.set(_Place(base, public, source.beside))
     try:
         yield
     finally:
@@ -116,6 +118,8 @@ def _file(value: Any, _: type) -> File:
     if not name:
         raise Wanted(value, "the name of a file")
     place = _place.get()
+    if name in place.beside:
+        return File(name=name, path=None, kept=place.beside[name])
     path = place.base / name
     if place.public and not _within(place.base, name):
         raise Wanted(value, "the name of a file beside it, as privopt solve writes it")
@@ -332,7 +336,7 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
 
     Args:
         cls: attrs class declared with :func:`key`.
-        source: the TOML file.
+        source: the TOML file; one in memory names files by paths relative to the working folder.
         public: read a published copy, from which secret files may be absent, and which names no file outside
             its own folder.
         ignore: tables of other mechanisms, which one file may hold beside this one's.
@@ -344,7 +348,7 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
         source = File.read(source, wanted="a problem file in TOML")
     own = {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}  # type: ignore[arg-type]
     data = {name: value for name, value in _toml(source).items() if name in own or name not in ignore}
-    with _reading(source.here.resolve().parent, public):
+    with _reading(source, public):
         return structure(cls, data, source.name)
 
 

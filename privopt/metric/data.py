@@ -16,14 +16,15 @@ from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
 from privopt.graph import components
-from privopt.metric.kinds import DistanceKind, LossKind, Spaces
+from privopt.metric.kinds import LossKind, Spaces
+from privopt.metric.points import read_points
 from privopt.metric.space.geometry import Metric, Space, grid_points
 from privopt.metric.space.pairs import check_neighbours, needed_pairs, required_pairs
 
 if TYPE_CHECKING:
     from privopt.metric.problem import MetricProblem, Places
 
-__all__ = ["MetricData", "load"]
+__all__ = ["MetricData", "load", "space_of"]
 
 T = TypeVar("T")
 
@@ -150,11 +151,11 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     gather = _Gather(file)
     distance, utility, own = problem.distance, problem.utility, problem.outputs is None
     _check_keys(problem, gather)
-    records = gather.attempt(lambda: _space(problem.records, "records", file, distance))
+    records = gather.attempt(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
     if problem.outputs is not None:
         chosen = problem.outputs
-        outputs = gather.attempt(lambda: _space(chosen, "outputs", file, distance))
+        outputs = gather.attempt(lambda: space_of(chosen, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
     assert records is not None  # gather stops where either is missing
     assert outputs is not None
@@ -219,12 +220,23 @@ def _cost(utility: LossKind, spaces: Spaces) -> Floats:
     return cost
 
 
-def _space(places: Places, table: str, file: str, distance: DistanceKind) -> Space:
+def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
+    """The ids and coordinates that a table of a problem file declares.
+
+    Args:
+        places: as declared.
+        table: its name, and that of its file, for faults.
+        file: see ``table``.
+        ids_alone: whether points without coordinates will do.
+
+    Raises:
+        InputError: files that will not do.
+    """
     if places.grid is not None:
         grid = places.grid
         return grid_points(grid.rows, grid.cols, grid.cell_km, grid.south_west, source=file, key=f"{table}.grid")
     if places.points is not None:
-        return _points(places.points, ids_alone=distance.ids_alone)
+        return read_points(places.points, places.columns, ids_alone=ids_alone)
     if places.vectors is not None:
         vectors = read_array(places.vectors, (None, None), what="vectors")
         if 0 in vectors.shape:
@@ -234,25 +246,6 @@ def _space(places: Places, table: str, file: str, distance: DistanceKind) -> Spa
             raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
         return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
-
-
-def _points(points: File, *, ids_alone: bool) -> Space:
-    columns = [Column(name="id", kind="id")]
-    columns += [Column(name=name, optional=True, unit="degrees") for name in ("lat", "lon")]
-    columns += [Column(name=name, optional=True, unit="km") for name in ("x", "y")]
-    alone = [] if ids_alone else [("lat", "lon"), ("x", "y")]
-    table = read_table(points, columns, any_of=alone)
-    again = duplicate_faults(points.name, table["id"])
-    if again:
-        raise InputError(again)
-    if "lat" in table and "lon" in table:
-        coordinates: Floats | None = np.column_stack([table["lat"], table["lon"]])
-        found = "geographic"
-    elif "x" in table and "y" in table:
-        coordinates, found = np.column_stack([table["x"], table["y"]]), "planar"
-    else:
-        coordinates, found = None, "plain"
-    return Space(ids=table["id"].tolist(), coordinates=coordinates, kind=found, source=points.name)  # type: ignore[arg-type]
 
 
 def _connected(metric: Metric, records: Space, file: str) -> None:

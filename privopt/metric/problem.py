@@ -14,6 +14,7 @@ from privopt.declare.schema import File, key, positive
 from privopt.declare.show import problem_html
 from privopt.metric.data import MetricData, load
 from privopt.metric.kinds import DistanceKind, LossKind, MetricNotion
+from privopt.metric.points import Columns
 
 __all__ = ["Grid", "MetricInstance", "MetricProblem", "Places"]
 
@@ -51,7 +52,8 @@ class Places:
     """Records or outputs: one of grid, points, vectors, count."""
 
     grid: Grid | None = key(None, help="even cells")
-    points: File | None = key(None, help="CSV: id,lat,lon (degrees) or id,x,y (km), or id alone")
+    points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
+    columns: Columns | None = key(None, help="names of the columns of points, where they are others")
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
     ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
     count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
@@ -70,6 +72,8 @@ def _whole(value: Places) -> str | None:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
         return "ids only beside vectors"
+    if value.columns is not None and value.points is None:
+        return "columns only beside points"
     return None
 
 

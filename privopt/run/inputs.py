@@ -55,7 +55,7 @@ class ProblemCopy:
         Raises:
             InputError: one file is named both as a secret and as a public one, or a path cannot be renamed.
         """
-        files = [file for file in files_of(declared) if file.path is not None]
+        files = [file for file in files_of(declared) if not file.absent]
         secret = {_same(file) for file in files if file.secret}
         faults = [
             Fault(source.name, "", f"{file.name!r} named as a public file and as a secret one", "two files")
@@ -94,9 +94,11 @@ class ProblemCopy:
         _put(work / PROBLEM / self.name, self.contents)
 
 
-def _same(file: File) -> tuple[int, int]:
+def _same(file: File) -> tuple[int, int] | str:
     """Equal for names of one file."""
-    found = os.stat(file.here)
+    if file.path is None:
+        return file.name
+    found = os.stat(file.path)
     return found.st_dev, found.st_ino
 
 

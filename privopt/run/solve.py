@@ -113,12 +113,12 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def solve(name: str, problem_file: Path, out: Path, options: Options | None = None) -> Solved:
+def solve(name: str, problem_file: Path | File, out: Path, options: Options | None = None) -> Solved:
     """Solve a problem, certify the release, write the folder.
 
     Args:
         name: mechanism.
-        problem_file: TOML.
+        problem_file: TOML, on disk or in memory.
         out: folder to write.
         options: see :class:`Options`.
 
@@ -136,7 +136,9 @@ def solve(name: str, problem_file: Path, out: Path, options: Options | None = No
     partial = out.absolute().with_name(out.name + ".partial")
     if options.resume and (partial.is_symlink() or not partial.is_dir()):
         raise UsageError(f"--resume: there is no folder {partial} to go on from")
-    source = File.read(problem_file, wanted="a problem file in TOML")
+    source = (
+        problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted="a problem file in TOML")
+    )
     mechanism = registered.load()
     with from_url(options.executor, options.jobs) as executor, _terminable():
         context = SolveContext(

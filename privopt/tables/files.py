@@ -6,17 +6,17 @@ Cells of a CSV file are text and stay what they are, to the letter: an id 007 is
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import polars as pl
 from attrs import define, field, frozen
 
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import Unreadable, open_regular
+from privopt.metric.space.wkb import check_degrees
 
 __all__ = ["ENDINGS", "TableFile", "TableWriter", "ending_of"]
 
@@ -33,8 +33,6 @@ BATCH_ROWS: Final = 500_000
 
 SAMPLE: Final = 1_000
 """Rows from which the size of one is guessed."""
-
-_DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
 
 
 def ending_of(path: Path, option: str) -> str:
@@ -97,10 +95,7 @@ class TableFile:
         if self.ending != ".parquet":
             found = f"{self.ending[1:].upper()}, which holds no points in binary"
             raise InputError([Fault(self.path.name, f"column {column}", found, "GeoParquet")])
-        system = _system(pl.read_parquet_metadata(self.path).get("geo"), column)
-        if system is not None:
-            wanted = "EPSG:4326 or OGC:CRS84 (longitude and latitude)"
-            raise InputError([Fault(self.path.name, f"column {column}", f"points in {system}", wanted)])
+        check_degrees(pl.read_parquet_metadata(self.path).get("geo"), column, self.path.name)
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Its rows, in order.
@@ -154,21 +149,6 @@ def _csv_fault(path: Path, reason: str) -> Fault:
             if len(row) > width:
                 return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
     return Fault(path.name, "", f"text that is no table ({reason})", "comma-separated values")
-
-
-def _system(geo: str | None, column: str) -> str | None:
-    """The reference system that GeoParquet's metadata name for a column, where it is not longitude and latitude."""
-    if geo is None:
-        return None
-    try:
-        system: Any = json.loads(geo)["columns"][column].get("crs", {})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "a system that its metadata do not say"
-    if system is None:
-        return "an unknown system"
-    named = system.get("id", {}) if isinstance(system, Mapping) else {}
-    name = f"{named.get('authority')}:{named.get('code')}" if system else "OGC:CRS84"
-    return None if name in _DEGREES else name if named else str(system.get("name", "an unnamed system"))
 
 
 @define

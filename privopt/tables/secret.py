@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
@@ -12,13 +11,11 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError, UsageError
+from privopt.metric.space.wkb import points_of
 
 __all__ = ["Secret", "positions_of", "texts_of"]
 
 Kind = Literal["id", "geographic", "planar"]
-
-_POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""A point in well-known binary, little-endian, as nearly every program writes it."""
 
 
 @frozen(kw_only=True)
@@ -136,40 +133,13 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
 def _points(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     """Points of geometries: a GeoSeries, or well-known binary."""
     native = column.to_native()
-    if hasattr(native, "geom_type"):  # a GeoSeries: what geopandas knows of it is asked of itself
-        given = native.notna().to_numpy()
-        point = (native.geom_type == "Point").to_numpy() & given
-        flat = np.full((len(native), 2), np.nan)
-        flat[point, 0], flat[point, 1] = native[point].y.to_numpy(), native[point].x.to_numpy()
-        return flat, (given & ~point) * 1.0
-    values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
-    values = values.to_physical()  # an extension type says what the bytes mean
-    if values.dtype != pl.Binary:
-        found = f"values of type {values.dtype}"
-        raise InputError([Fault("table", f"column {column.name}", found, "points in well-known binary (WKB)")])
-    flat, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
-    plain = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
-    parts = np.frombuffer(b"".join(values.filter(pl.Series(plain)).to_list()), dtype=_POINT)
-    usual = (parts["order"] == 1) & (parts["type"] == 1)
-    rows = np.flatnonzero(plain)[usual]
-    flat[rows, 0], flat[rows, 1] = parts["y"][usual], parts["x"][usual]
-    for row in np.setdiff1d(np.flatnonzero(values.is_not_null().to_numpy()), rows).tolist():
-        point = _well_known(values[row])
-        if point is None:
-            wrong[row] = 1.0
-        else:
-            flat[row] = point
-    return flat, wrong
-
-
-def _well_known(raw: bytes) -> tuple[float, float] | None:
-    """(y, x) of a point in any form of well-known binary: of either order, with heights or a reference system."""
-    if len(raw) < 21 or raw[0] > 1:
-        return None
-    order = "<" if raw[0] else ">"
-    (code,) = struct.unpack_from(f"{order}I", raw, 1)
-    start = 9 if code & 0x20000000 else 5
-    if (code & 0x0FFFFFFF) % 1000 != 1 or len(raw) < start + 16:
-        return None
-    x, y = struct.unpack_from(f"{order}2d", raw, start)
-    return y, x
+    if not hasattr(native, "geom_type"):
+        values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
+        return points_of(values, "table")
+    if native.crs is not None:  # a GeoSeries: what geopandas knows of it is asked of itself
+        native = native.to_crs(4326)
+    given = native.notna().to_numpy()
+    point = (native.geom_type == "Point").to_numpy() & given & ~native.is_empty.to_numpy()
+    flat = np.full((len(native), 2), np.nan)
+    flat[point, 0], flat[point, 1] = native[point].y.to_numpy(), native[point].x.to_numpy()
+    return flat, (given & ~point & ~native.is_empty.to_numpy()) * 1.0

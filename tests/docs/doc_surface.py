@@ -26,6 +26,9 @@ REFERENCE = ROOT / "docs" / "reference"
 PACKAGE = Path(privopt.__file__).parent
 
 FIRST = [
+    "tables.parts",
+    "tables.problems",
+    "tables.released",
     "specs",
     "interfaces",
     "errors",
@@ -65,6 +68,8 @@ FURTHER = [
     "run.audit",
     "run.folder",
     "run.report.make",
+    "tables.apply",
+    "tables.secret",
     "testing.noise",
     "testing.strategies",
 ]

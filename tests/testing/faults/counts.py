@@ -72,7 +72,7 @@ class CountInstance:
         again = duplicate_faults(source.ids.name, names)
         if again:
             raise InputError(again)
-        if source.table.path is None:
+        if source.table.absent:
             return cls(declared=declared, names=names)
         columns = [Column(name="id", kind="id"), Column(name="count", kind="count", least=0)]
         table = read_table(source.table, columns)

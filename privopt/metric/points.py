@@ -1,0 +1,123 @@
+"""Points files: CSV, Parquet and GeoParquet, GeoJSON, with columns by whatever name."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.arrays import Floats
+from privopt.declare.schema import File, key
+from privopt.declare.tables import PARQUET, Column, duplicate_faults, read_table
+from privopt.errors import Fault, InputError
+from privopt.metric.space.places import Space
+from privopt.metric.space.wkb import check_degrees, points_of
+
+__all__ = ["Columns", "read_points"]
+
+BETWEEN: Final = "/"
+"""Joins an id of several columns."""
+
+COORDINATES: Final[Mapping[Literal["geographic", "planar"], tuple[str, str]]] = {
+    "geographic": ("lat", "lon"),
+    "planar": ("x", "y"),
+}
+
+
+@frozen(kw_only=True)
+class Columns:
+    """Names of columns in a points file; those left out are called as here."""
+
+    id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", where one does not tell apart')
+    lat: str = key("lat", help="latitudes", unit="degrees")
+    lon: str = key("lon", help="longitudes", unit="degrees")
+    x: str = key("x", help="eastings", unit="km")
+    y: str = key("y", help="northings", unit="km")
+    geometry: str | None = key(None, help="points of a GeoParquet file, in place of lat and lon")
+
+
+def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
+    """The ids and coordinates of a points file.
+
+    Args:
+        points: CSV, Parquet or, by its ending, GeoJSON.
+        columns: their names; as in :class:`Columns` where left out.
+        ids_alone: whether a table without coordinates will do.
+
+    Raises:
+        InputError: with every fault found.
+    """
+    columns = columns or Columns()
+    ids = (columns.id,) if isinstance(columns.id, str) else columns.id
+    if points.name.lower().endswith((".geojson", ".json")):
+        points, columns = _as_table(points, columns, *_geojson(points, ids))
+    elif columns.geometry is not None:
+        points, columns = _as_table(points, columns, *_geoparquet(points, ids, columns.geometry))
+    wanted = [Column(name=f"id {place}", kind="id", label=name) for place, name in enumerate(ids)]
+    wanted += [
+        Column(name=name, optional=True, unit=unit, label=getattr(columns, name))
+        for name, unit in (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
+    ]
+    table = read_table(points, wanted, any_of=[] if ids_alone else [("lat", "lon"), ("x", "y")])
+    parts = [table[f"id {place}"].tolist() for place in range(len(ids))]
+    joined = [BETWEEN.join(names) for names in zip(*parts, strict=True)]
+    again = duplicate_faults(points.name, np.asarray(joined, dtype=np.str_), " and ".join(ids))
+    if again:
+        raise InputError(again)
+    for kind, names in COORDINATES.items():
+        if all(name in table for name in names):
+            coordinates = np.column_stack([table[name] for name in names])
+            return Space(ids=joined, coordinates=coordinates, kind=kind, source=points.name)
+    return Space(ids=joined, kind="plain", source=points.name)
+
+
+def _as_table(points: File, columns: Columns, frame: pl.DataFrame, places: Floats) -> tuple[File, Columns]:
+    """A file of geometries as a plain table: ids beside latitudes and longitudes."""
+    of = columns.geometry or "geometry"
+    lat, lon = f"{of} (latitude)", f"{of} (longitude)"
+    made = frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None)
+    out = io.BytesIO()
+    made.write_parquet(out)
+    return evolve(points, kept=out.getvalue()), evolve(columns, lat=lat, lon=lon)
+
+
+def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
+    """The columns of ids, and (N, 2) latitudes and longitudes."""
+    if not points.contents.startswith(PARQUET):
+        raise InputError([Fault(points.name, f"column {geometry}", "a file that is no Parquet", "GeoParquet")])
+    try:
+        check_degrees(pl.read_parquet_metadata(io.BytesIO(points.contents)).get("geo"), geometry, points.name)
+        frame = pl.read_parquet(points.contents)
+    except pl.exceptions.PolarsError as error:
+        found = f"a file that is no Parquet ({str(error).splitlines()[0]})"
+        raise InputError([Fault(points.name, "", found, "GeoParquet")]) from None
+    if geometry not in frame.columns:
+        wanted = f"one of {', '.join(frame.columns)}"
+        raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
+    return frame.select(name for name in ids if name in frame.columns), points_of(frame[geometry], points.name)[0]
+
+
+def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
+    """The properties that make ids (the features' own ids where there is no property id), and their points."""
+    wanted = "a FeatureCollection of points in longitude and latitude"
+    try:
+        collection = json.loads(points.contents)
+        features = collection["features"]
+        names = {
+            name: [
+                str(given["properties"].get(name, given.get("id", "") if name == "id" else "")) for given in features
+            ]
+            for name in ids
+        }
+        shapes = [given["geometry"] or {} for given in features]
+        places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
+        flat = np.array(places, dtype=np.float64).reshape(-1, 2)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        found = f"text that is none ({type(error).__name__}: {error})"
+        raise InputError([Fault(points.name, "", found, wanted)]) from None
+    return pl.DataFrame(names, schema=dict.fromkeys(ids, pl.String)), flat[:, ::-1]

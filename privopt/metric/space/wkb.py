@@ -1,0 +1,100 @@
+"""Points in well-known binary, as GeoParquet holds them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from privopt.arrays import Floats
+from privopt.errors import Fault, InputError
+
+__all__ = ["check_degrees", "points_of"]
+
+_POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
+"""A point, little-endian, as nearly every program writes it."""
+
+_DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
+
+
+def points_of(values: pl.Series, file: str) -> tuple[Floats, Floats]:
+    """The points of a column.
+
+    Args:
+        values: (B,) well-known binary, or null.
+        file: that faults are reported against.
+
+    Returns:
+        (B, 2) y before x (latitude before longitude), NaN where there is no point or an empty one; and (B,) 1.0 where
+        something else stands there.
+
+    Raises:
+        InputError: a column of another type.
+    """
+    values = values.to_physical()  # an extension type says what the bytes mean
+    if values.dtype != pl.Binary:
+        found = f"values of type {values.dtype}"
+        raise InputError([Fault(file, f"column {values.name}", found, "points in well-known binary (WKB)")])
+    flat, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
+    plain = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
+    parts = np.frombuffer(b"".join(values.filter(pl.Series(plain)).to_list()), dtype=_POINT)
+    usual = (parts["order"] == 1) & (parts["type"] == 1)
+    rows = np.flatnonzero(plain)[usual]
+    flat[rows, 0], flat[rows, 1] = parts["y"][usual], parts["x"][usual]
+    for row in np.setdiff1d(np.flatnonzero(values.is_not_null().to_numpy()), rows).tolist():
+        point = _point(values[row])
+        if point is None:
+            wrong[row] = 1.0
+        else:
+            flat[row] = point
+    return flat, wrong
+
+
+def _point(raw: bytes) -> tuple[float, float] | None:
+    """(y, x) of a point in any form: of either order, with heights or a reference system."""
+    if len(raw) < 21 or raw[0] > 1:
+        return None
+    order = "<" if raw[0] else ">"
+    (code,) = struct.unpack_from(f"{order}I", raw, 1)
+    start = 9 if code & 0x20000000 else 5
+    if (code & 0x0FFFFFFF) % 1000 != 1 or len(raw) < start + 16:
+        return None
+    x, y = struct.unpack_from(f"{order}2d", raw, start)
+    return y, x
+
+
+def check_degrees(geo: str | None, column: str, file: str) -> None:
+    """Refuse geometries in another reference system than longitude and latitude, where metadata name one.
+
+    Args:
+        geo: GeoParquet's metadata, or None where the file has none.
+        column: of the geometries.
+        file: that faults are reported against.
+
+    Raises:
+        InputError: they do.
+    """
+    if geo is None:
+        return
+    try:
+        system: Any = json.loads(geo)["columns"][column].get("crs", {})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        named = "a system that its metadata do not say"
+    else:
+        named = _name(system)
+    if named not in _DEGREES:
+        wanted = "EPSG:4326 or OGC:CRS84 (longitude and latitude)"
+        raise InputError([Fault(file, f"column {column}", f"points in {named}", wanted)])
+
+
+def _name(system: object) -> str:
+    if not isinstance(system, Mapping):
+        return "an unknown system"
+    known = system.get("id", {})
+    if known:
+        return f"{known.get('authority')}:{known.get('code')}"
+    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # left out it means that

@@ -1,0 +1,240 @@
+"""Problems in memory: tables and arrays in the places where a problem file names files.
+
+A problem is the text of a problem file and the bytes of the files that it names, so everything after that, checks and
+messages included, is the same whether it lies on disk or not.
+"""
+
+from __future__ import annotations
+
+import io
+import tomllib
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve, field, frozen
+
+from privopt.declare.schema import File
+from privopt.declare.write import Plain, toml_text
+from privopt.errors import Fault, InputError, UsageError
+
+__all__ = [
+    "NAME",
+    "Part",
+    "Problem",
+    "csv_bytes",
+    "frame_of",
+    "keep",
+    "npy_bytes",
+    "problem",
+    "read_problem",
+    "table",
+    "text_frame",
+]
+
+NAME: Final = "problem.toml"
+
+
+@frozen(kw_only=True, eq=False)
+class Part:
+    """A table of a problem file, and the files that it names.
+
+    Attributes:
+        values: key -> value, or name of a file.
+        files: name -> bytes.
+    """
+
+    values: Mapping[str, Plain]
+    files: Mapping[str, bytes] = field(factory=dict, repr=False)
+
+
+@frozen(kw_only=True, eq=False)
+class Problem:
+    """A problem: the text of its file, and the files beside it.
+
+    Attributes:
+        source: what mechanisms read.
+    """
+
+    source: File
+
+    @property
+    def toml(self) -> str:
+        """The problem file."""
+        return self.source.contents.decode("utf-8-sig")
+
+    def write(self, folder: Path | str) -> Path:
+        """Write the problem file and what it names into a folder, which is made where there is none.
+
+        Returns:
+            The problem file.
+
+        Raises:
+            UsageError: a file that would be written is there already.
+        """
+        folder = Path(folder)
+        contents = {NAME: self.source.contents, **self.source.beside}
+        there = [name for name in contents if (folder / name).exists()]
+        if there:
+            raise UsageError(f"{folder}: found {', '.join(there)} there already, wanted a folder without")
+        for name, raw in contents.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(raw)
+        return folder / NAME
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.toml)}</pre>"
+
+
+def read_problem(path: Path | str) -> Problem:
+    """A problem file, with the files beside it that it names: :meth:`Problem.write` writes them again.
+
+    Raises:
+        InputError: it cannot be read, or is no TOML.
+    """
+    path = Path(path)
+    source = File.read(path, wanted="a problem file in TOML")
+    try:
+        values = tomllib.loads(source.contents.decode("utf-8-sig"))
+    except ValueError as error:
+        raise InputError([Fault(path.name, "", f"text that is not TOML: {error}", "TOML 1.0")]) from None
+    named = {text for text in _texts(values) if "\0" not in text and (path.parent / text).is_file()}
+    inside = {name for name in named if not Path(name).is_absolute() and ".." not in Path(name).parts}
+    beside = {name: File.read(path.parent / name, name).contents for name in sorted(inside)}
+    return Problem(source=evolve(source, beside=beside))
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def problem(**tables: object) -> Problem:
+    """A problem of any mechanism: each table of its problem file a mapping, with tables and arrays in place of files.
+
+    ::
+
+        po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
+
+    Underscores in names of tables stand for hyphens. A value may be what TOML holds, a rational, a table of any kind
+    (pandas, polars, pyarrow; a dict of columns as ``po.table(columns)``), or an array, which becomes a .npy file.
+
+    Raises:
+        UsageError: a value that no problem file can hold.
+    """
+    files: dict[str, bytes] = {}
+    values: dict[str, Plain] = {}
+    for name, given in tables.items():
+        if given is None:
+            continue
+        where = name.replace("_", "-")
+        part = given if isinstance(given, Part) else Part(values=_mapping(given, where))
+        files |= part.files
+        values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
+    contents = toml_text(values).encode()
+    return Problem(source=File(name=NAME, path=None, kept=contents, beside=files))
+
+
+def _mapping(given: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{where}: found {type(given).__name__}, wanted a mapping from keys to values")
+    return given
+
+
+def _plain(where: str, value: object, files: dict[str, bytes]) -> Plain:
+    """A value as the problem file has it; tables and arrays become files."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(f"{where}-{key}", inner, files) for key, inner in value.items()}
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Part):
+        files |= value.files
+        return {str(key): inner for key, inner in value.values.items()}
+    if isinstance(value, np.ndarray) and value.ndim:
+        return keep(f"{where}.npy", npy_bytes(value), files)
+    if isinstance(value, (str, bool, int, float, Decimal, Fraction, list, tuple)) or not _is_table(value):
+        return value  # type: ignore[return-value]  # what no problem file can hold is refused when it is written
+    return keep(f"{where}.csv", csv_bytes(table(value)), files)
+
+
+def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
+    """Put a file where a problem keeps them; its name."""
+    files[name] = raw
+    return name
+
+
+def npy_bytes(array: object) -> bytes:
+    """An array as a .npy file."""
+    out = io.BytesIO()
+    np.save(out, np.asarray(array), allow_pickle=False)
+    return out.getvalue()
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame)
+
+
+def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
+    """Any kind of table; a dict of columns too.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(given, nw.DataFrame):
+        return given
+    if isinstance(given, Mapping):
+        columns = [_column(str(name), list(column)) for name, column in given.items()]
+        return nw.from_native(pl.DataFrame(columns), eager_only=True)
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        hint = "; a lazy one is to be collected first" if hasattr(given, "collect") else ""
+        raise UsageError(
+            f"{what}: found {type(given).__name__}, wanted a table: pandas, polars, pyarrow or a dict of columns{hint}"
+        )
+    return frame
+
+
+def table(given: object) -> pl.DataFrame:
+    """A dict of columns, or any other kind of table, as a table for :func:`problem`."""
+    return text_frame(frame_of(given, "table"))
+
+
+def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
+    """Its columns in polars; what is no text, number or truth value, as text."""
+    columns = []
+    for name in frame.columns:
+        native = frame[name].to_native()
+        values = native if isinstance(native, pl.Series) else _series(name, frame[name])
+        columns.append(values.cast(pl.String) if values.dtype in (pl.Categorical, pl.Enum) else values)
+    return pl.DataFrame(columns)
+
+
+def _series(name: str, column: nw.Series[Any]) -> pl.Series:
+    missing = column.is_null().to_list()
+    return _column(name, [None if gone else value for value, gone in zip(column.to_list(), missing, strict=True)])
+
+
+def _column(name: str, values: list[Any]) -> pl.Series:
+    """Values as a column; as text where they are of several types, for the fault to name the one that is wrong."""
+    try:
+        return pl.Series(name, values)
+    except TypeError:
+        return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)
+
+
+def csv_bytes(frame: pl.DataFrame) -> bytes:
+    """A table as CSV."""
+    return bytes(frame.write_csv(), "utf-8")

@@ -1,0 +1,259 @@
+"""A release in the hand: solved in memory or opened from a folder, with what it promises and what it can do."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import narwhals as nw
+import numpy as np
+from attrs import field, frozen
+
+from privopt.declare.notebook import card
+from privopt.errors import UsageError
+from privopt.interfaces import Release
+from privopt.registry import registry
+from privopt.run import audit as auditing
+from privopt.run.publish import new_folder
+from privopt.run.result import mark
+from privopt.run.solve import Options
+from privopt.run.solve import solve as solve_into
+from privopt.run.verify import Opened, open_verified
+from privopt.tables.apply import matrix_of, words_of
+from privopt.tables.problems import Problem, frame_of
+from privopt.tables.protect import REPORT, Protector
+from privopt.tables.secret import Secret
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["PrivoptWarning", "Released", "open_release", "solve"]
+
+T = TypeVar("T")
+
+FOLDER: Final = "release"
+
+
+class PrivoptWarning(UserWarning):
+    """What whoever uses a release or a protected table must know though all holds."""
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Released:
+    """A certified release.
+
+    Attributes:
+        opened: as it was read from its folder, after it was checked.
+        meaning: what the guarantee comes to, a sentence each; known where it was just solved.
+    """
+
+    opened: Opened = field(repr=False)
+    meaning: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """result.json."""
+        return self.opened.result
+
+    @property
+    def loss(self) -> float:
+        """What it costs, in :attr:`unit`."""
+        return float(self.result["objective"]["value"])
+
+    @property
+    def bound(self) -> float | None:
+        """Proved bound on the loss of any release with this guarantee (upper where it is maximised); None for none."""
+        bound = self.result["objective"]["lower_bound"]
+        return None if bound is None else float(bound)
+
+    @property
+    def unit(self) -> str:
+        """Unit of :attr:`loss`."""
+        return str(self.result["objective"]["unit"])
+
+    @property
+    def guarantee(self) -> Mapping[str, Any]:
+        """What is claimed: kind, epsilon, unit, scope."""
+        made: Mapping[str, Any] = self.result["guarantee"]
+        return made
+
+    @property
+    def promise(self) -> str:
+        """The guarantee in one sentence for everybody."""
+        kind = registry().kind("notion", str(self.guarantee["kind"])).load()
+        said: str = kind.promise(self.result)
+        return said
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """What was checked of it, and how."""
+        made: Mapping[str, Any] = self.result["certificate"]
+        return made
+
+    def apply(
+        self,
+        table: T,
+        *,
+        id: str | None = None,
+        lat: str | None = None,
+        lon: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        geometry: str | None = None,
+        max_snap: float | None = None,
+        seed: int | None = None,
+    ) -> T:
+        """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
+
+        Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`.
+
+        Args:
+            table: pandas, polars, pyarrow, a GeoDataFrame, a dict of columns; or an array: (B,) ids, for which the ids
+                of reports come back, or (B, 2) positions, for which those of reports do.
+            id, lat, lon, x, y, geometry: columns of the secret, one choice of them; a GeoDataFrame's own geometry where
+                none is named. None for arrays.
+            max_snap: km beyond which a position has no report; a refusal tells something of the position.
+            seed: for experiments: what it draws is not private, and marked so.
+
+        Raises:
+            UsageError: a release without a matrix, positions that its records do not have, no table, or no row that
+                could be reported.
+            InputError: columns that will not do.
+        """
+        release, problem = matrix_of(self.opened)
+        if isinstance(table, np.ndarray):
+            return self._array(table, max_snap, seed)  # type: ignore[return-value]
+        own = getattr(table, "_geometry_column_name", None)
+        if own is not None and not any((id, lat, lon, x, y, geometry)):
+            geometry = own
+        secret = Secret.of(id=id, lat=lat, lon=lon, x=x, y=y, geometry=geometry)
+        protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
+        frame = frame_of(table, "table")
+        protector.check([str(name) for name in frame.columns], "table")
+        made = protector.protect(frame)
+        _tell(protector, len(frame), marked=mark(self.result))
+        if isinstance(table, Mapping):
+            return made.to_dict(as_series=False)  # type: ignore[return-value]
+        native = made.to_native()
+        if own is not None and geometry == own:
+            native = _with_points(table, native, own, protector)
+        return native  # type: ignore[no-any-return]
+
+    def _array(self, given: NDArray[Any], max_snap: float | None, seed: int | None) -> NDArray[Any]:
+        release, problem = matrix_of(self.opened)
+        if given.ndim == 1:
+            ids = self.apply({"id": given.tolist()}, id="id", seed=seed)
+            return np.array(ids[REPORT], dtype=object)
+        if given.ndim != 2 or given.shape[1] != 2:
+            raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
+        ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
+        columns = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
+        made = self.apply(columns, **dict(zip(ends, ends, strict=True)), max_snap=max_snap, seed=seed)
+        if f"{REPORT}_{ends[0]}" not in made:
+            raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
+        return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T
+
+    def sample(self, input_id: str, count: int = 1) -> list[str]:
+        """Draws for one secret, from the operating system's entropy.
+
+        Raises:
+            UsageError: this kind of release cannot be sampled, or the input is unknown.
+        """
+        release: Release = self.opened.release
+        return release.sample(input_id, count)
+
+    def audit(self) -> Mapping[str, Any]:
+        """What an attacker gets from it: see ``privopt audit --json``."""
+        return auditing.audit(self.opened.folder)
+
+    def save(self, folder: Path | str, *, force: bool = False) -> Path:
+        """Write it as a folder, as ``privopt solve`` does.
+
+        Raises:
+            UsageError: the folder is there already, without ``force``.
+        """
+        target = Path(folder)
+        private = self.opened.mechanism.private_folder
+        with new_folder(target, force=force, private=private) as work:
+            shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
+        return target
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, Any] = {
+            "loss": f"{self.loss:.6g} {self.unit}",
+            "bound": "none" if self.bound is None else f"{self.bound:.6g} {self.unit}",
+            "guarantee": self.promise,
+            "certificate": f"{self.certificate['evidence']}: {self.certificate['arithmetic']}",
+        }
+        words = mark(self.result)
+        if words:
+            facts["warning"] = words
+        return card(f"Release of {self.result['mechanism']}", facts)
+
+
+def _tell(protector: Protector, rows: int, *, marked: str | None) -> None:
+    refused = protector.refused
+    left = sum(refused.values())
+    if left == rows:
+        raise UsageError(f"table: no row could be reported: {words_of(refused) or 'it has no rows'}")
+    if left:
+        warnings.warn(f"{left:,} of {rows:,} rows without a report: {words_of(refused)}", PrivoptWarning, stacklevel=3)
+    if marked:
+        warnings.warn(f"this release: {marked}", PrivoptWarning, stacklevel=3)
+
+
+def _with_points(table: Any, native: Any, column: str, protector: Protector) -> Any:
+    """A GeoDataFrame again, its geometry the places of reports."""
+    if protector.outputs is None:
+        return native
+    first, second = (
+        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64) for name in protector.added[1:3]
+    )
+    degrees = protector.outputs.kind == "geographic"
+    across, up = (second, first) if degrees else (first, second)
+    points = type(table[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
+    points[np.isnan(across)] = None
+    made = type(table)(native, geometry=points)
+    return made if column == "geometry" else made.rename_geometry(column)
+
+
+def solve(mechanism: str, problem: Problem | Path | str, **options: Any) -> Released:
+    """Solve a problem, certify the release: the pipeline of ``privopt solve``, without a folder of one's own.
+
+    Args:
+        mechanism: its name.
+        problem: in memory, or the path of a problem file.
+        options: those of :class:`privopt.run.solve.Options`: method, gap, time_limit, jobs, seed, ...
+
+    Raises:
+        PrivoptError: as ``privopt solve`` would end.
+    """
+    given = problem.source if isinstance(problem, Problem) else Path(problem)
+    kept = Path(tempfile.mkdtemp(prefix="privopt-"))  # its owner's alone, gone with the release
+    try:
+        solved = solve_into(mechanism, given, kept / FOLDER, Options(**options))
+        made = Released(opened=open_verified(solved.folder), meaning=solved.meaning)
+    except BaseException:
+        shutil.rmtree(kept, ignore_errors=True)
+        raise
+    weakref.finalize(made, shutil.rmtree, kept, ignore_errors=True)
+    for line in solved.warnings:
+        warnings.warn(line, PrivoptWarning, stacklevel=2)
+    return made
+
+
+def open_release(folder: Path | str) -> Released:
+    """A release from its folder, checked before it is used.
+
+    Raises:
+        DoesNotHoldError: a sum or a claim does not hold.
+        InputError: it cannot be read.
+    """
+    opened = open_verified(Path(folder))
+    meaning = opened.mechanism.meaning(opened.problem, opened.release, opened.result)
+    return Released(opened=opened, meaning=tuple(meaning))

@@ -1,0 +1,235 @@
+"""Problems without a file: the same pipeline, the same checks, any kind of table."""
+
+import re
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import privopt as po
+from privopt.errors import InputError, UsageError
+from privopt.metric.matrix import MatrixRelease
+from privopt.registry import registry
+from privopt.run.result import mark
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guide" / "in-memory.md"
+NODES = {"node": ["a", "b", "c"], "north": [41.9, 41.9, 41.91], "east": [12.4, 12.41, 12.4]}
+TRIPS = {"trip": [1, 2, 3], "la": [41.9, 41.9, 41.91], "lo": [12.4, 12.41, 12.4]}
+KINDS = {
+    "pandas": lambda columns: pd.DataFrame(columns, index=range(5, 5 + len(next(iter(columns.values()))))),
+    "polars": pl.DataFrame,
+    "pyarrow": pa.table,
+    "dict": dict,
+}
+
+
+def town(make=dict, **changes):
+    places = po.records(make(NODES), id="node", lat="north", lon="east")
+    return po.metric_problem(places, **({"distance": "haversine", "epsilon": "2/km"} | changes))
+
+
+@pytest.fixture(scope="module")
+def release():
+    return po.solve("exponential", town())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_kind_of_table_comes_back_without_the_secret(kind, release):
+    make = KINDS[kind]
+    trips = make(TRIPS)
+    safe = release.apply(trips, lat="la", lon="lo")
+    assert type(safe) is type(trips)
+    names = {"pyarrow": lambda: safe.column_names, "dict": lambda: safe}.get(kind, lambda: safe.columns)()
+    assert list(names) == ["trip", "report", "report_lat", "report_lon"]
+    if kind == "pandas":
+        assert list(safe.index) == [5, 6, 7]
+    assert set(safe["report"].to_pylist() if kind == "pyarrow" else safe["report"]) <= set("abc")
+    assert (
+        po.solve("exponential", town(make)).opened.release.weights.tolist() == release.opened.release.weights.tolist()
+    )
+
+
+def test_a_geodataframe_moves_to_where_reports_lie(release):
+    points = gpd.points_from_xy([12.4, 12.41, None], [41.9, 41.9, None])
+    trips = gpd.GeoDataFrame({"n": [1, 2, 3]}, geometry=points, crs=4326).to_crs(3857).rename_geometry("where")
+    with pytest.warns(po.PrivoptWarning, match="1 of 3 rows without a report: 1 empty position"):
+        safe = release.apply(trips)
+    assert isinstance(safe, gpd.GeoDataFrame)
+    assert (safe.crs, safe.geometry.name) == ("EPSG:4326", "where")
+    assert safe["where"].isna().tolist() == [False, False, True]
+    assert np.allclose(safe["where"].x[:2], safe["report_lon"][:2].astype(float))
+    places = po.records(trips[:2].assign(id=["u", "v"]), geometry="where")
+    problem = po.metric_problem(places, distance="haversine", epsilon=1)
+    assert po.solve("exponential", problem).opened.release.records.tolist() == ["u", "v"]
+
+
+def test_arrays_come_back_as_arrays(release):
+    positions = np.array([[41.9, 12.4], [41.91, 12.4]])
+    reported = release.apply(positions)
+    assert reported.shape == (2, 2)
+    assert {tuple(row) for row in reported.tolist()} <= {(41.9, 12.4), (41.9, 12.41), (41.91, 12.4)}
+    assert set(release.apply(np.array(["a", "c"])).tolist()) <= set("abc")
+    with pytest.raises(UsageError, match=r"shape \(3, 3\)"):
+        release.apply(np.zeros((3, 3)))
+
+
+def test_a_problem_in_memory_is_the_problem_in_files(tmp_path, release):
+    problem = town(prior={"a": 2, "b": 1, "c": 1}, neighbours_within="1.5 km")
+    path = problem.write(tmp_path / "written")
+    back = po.read_problem(path)
+    assert (back.toml, dict(back.source.beside)) == (problem.toml, dict(problem.source.beside))
+    solved = solve("exponential", path, tmp_path / "out")
+    one, two = (MatrixRelease.read(solved.folder, None), po.solve("exponential", problem).opened.release)
+    assert (one.weights == two.weights).all()
+    with pytest.raises(UsageError, match=r"problem\.toml"):
+        problem.write(tmp_path / "written")
+
+
+def test_a_release_is_saved_whole_and_opened_again(tmp_path, release):
+    folder = release.save(tmp_path / "out")
+    assert verify(folder).verdict == "proved"
+    again = po.open(folder)
+    assert (again.loss, again.bound, again.guarantee) == (release.loss, release.bound, release.guarantee)
+    assert again.meaning == release.meaning
+    assert "twice as likely" in again.promise
+    assert set(again.sample("a", 20)) <= set("abc")
+    assert again.audit()["epsilon"]["claimed"] == 2.0
+    with pytest.raises(UsageError, match="exists already"):
+        release.save(folder)
+    release.save(folder, force=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "nodes", "words"),
+    [
+        ({}, {"north": [41.9, "x", 41.9]}, "records.csv: row 3, column north: found x, wanted a finite number"),
+        ({}, {"node": ["a", "", "c"]}, "records.csv: row 3, column node: found nothing, wanted an id"),
+        ({}, {"node": ["a", "a", "c"]}, "records.csv: row 3, column node: found a again, wanted ids that differ"),
+        ({"epsilon": -1}, {}, "problem.toml: privacy.epsilon: found -1"),
+        ({"distance": "euclidian"}, {}, "problem.toml: distance.kind: found 'euclidian'"),
+        ({"prior": {"a": 1.0}}, {}, "prior.csv: found no row for 2 records (b, ...)"),
+        ({"lr_geo": {"user": 1}, "epsilon": "x"}, {}, "epsilon: found 'x', wanted a number with a unit"),
+        ({"prior": [1, 2]}, {}, "prior: found 2 weights, wanted 3, one for each record"),
+        ({"prior": [1, 2, -1]}, {}, "prior: id c: found -1.0, wanted a finite weight"),
+    ],
+)
+def test_faults_have_the_lines_of_problem_files(changes, nodes, words):
+    def solved():
+        places = po.records(NODES | nodes, id="node", lat="north", lon="east")
+        return po.solve("exponential", po.metric_problem(places, **({"distance": "haversine", "epsilon": 1} | changes)))
+
+    with pytest.raises((InputError, UsageError), match=re.escape(words)):
+        solved()
+
+
+def test_a_table_without_the_column_is_refused_by_name():
+    with pytest.raises(InputError, match=r"records: header: found no column 'lat', wanted one of node, north, east"):
+        po.records(NODES, id="node", lat="lat", lon="east")
+    with pytest.raises(InputError, match=r"roads: header: found no column 'km'"):
+        po.roads({"from": ["a"], "to": ["b"]})
+    with pytest.raises(UsageError, match="collected first"):
+        po.records(pl.LazyFrame(NODES), id="node", lat="north", lon="east")
+
+
+@pytest.mark.parametrize(
+    ("given", "exact"),
+    [
+        ("3/km", 3),
+        (" 3 per km ", 3),
+        ("0.003/m", 3),
+        (3, 3),
+        ("0.1", Fraction(1, 10)),
+        (Fraction(1, 8), Fraction(1, 8)),
+    ],
+)
+def test_amounts_are_exact_in_any_unit(given, exact):
+    assert po.solve("exponential", town(epsilon=given)).opened.problem.data.epsilon == exact
+
+
+def test_a_unit_that_has_no_decimal_errs_to_privacy():
+    epsilon = po.solve("exponential", town(epsilon="1/mi")).opened.problem.data.epsilon
+    exact = 1 / Fraction("1.609344")
+    assert exact * (1 - Fraction(1, 10**30)) < epsilon < exact
+
+
+@pytest.mark.parametrize("epsilon", ["3 km", "3/mile", "3/h", "km", "-3/km", True, None, Fraction(1, 3)])
+def test_amounts_that_cannot_be_meant_so(epsilon):
+    with pytest.raises(UsageError, match="epsilon: found"):
+        town(epsilon=epsilon)
+
+
+def test_a_distance_without_a_unit_takes_plain_numbers():
+    words = po.vectors(np.eye(3), ids=["u", "v", "w"])
+    with pytest.raises(UsageError, match="no named unit"):
+        po.metric_problem(words, distance="euclidean", epsilon="1/km")
+    table = po.distances(np.ones((3, 3)) - np.eye(3))
+    problem = po.metric_problem(words, distance=table, epsilon=1, utility=po.cost(np.eye(3)))
+    assert po.solve("exponential", problem).result["guarantee"]["unit"] == "per unit of distance"
+
+
+def test_records_and_outputs_may_both_be_tables():
+    outputs = po.records({"id": ["u", "v"], "lat": [41.9, 41.95], "lon": [12.4, 12.45]}, lat="lat", lon="lon")
+    safe = po.solve("exponential", town(outputs=outputs)).apply({"at": ["a"]}, id="at")
+    assert safe["report"][0] in ("u", "v")
+
+
+def test_a_seeded_table_is_marked(release):
+    safe = [release.apply(pl.DataFrame(TRIPS), lat="la", lon="lo", seed=3) for _ in range(2)]
+    assert safe[0].equals(safe[1])
+    assert safe[0]["seeded"].all()
+
+
+def test_what_cannot_be_applied_says_so():
+    release = po.solve(
+        "photo-censor", po.problem(photos={"scores": np.eye(3), "true_location": 1}, privacy={"top_k": 1})
+    )
+    assert mark(release.result) is None
+    with pytest.raises(UsageError, match=r"mechanism\.npz"):
+        release.apply({"id": ["a"]}, id="id")
+
+
+def test_importing_privopt_loads_nothing_heavy():
+    heavy = "numpy scipy polars narwhals sympy mip highspy numba matplotlib networkx pandas attrs click"
+    code = f"import sys, privopt; print([m for m in {heavy.split()!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert set(po.__all__) <= set(dir(po))
+    with pytest.raises(AttributeError):
+        _ = po.nothing_of_the_kind
+
+
+CALLS = re.findall(r"^\| `([a-z-]+)` \| `(po\.solve\(.*)` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def test_the_page_calls_every_mechanism_that_is_registered():
+    ours = {name for name, found in registry().mechanisms.items() if found.plugin.startswith("privopt")}
+    assert {name for name, _ in CALLS} == ours
+
+
+@pytest.fixture(scope="module")
+def defined():
+    """What the page defines before its table."""
+    text = PAGE.read_text("utf-8")
+    block = re.findall(r"```python\n(.*?)```", text[text.index("## Every mechanism") :], re.DOTALL)[0]
+    names = {"po": po, "pd": pd, "np": np}
+    exec(block, names)
+    return names
+
+
+@pytest.mark.filterwarnings("ignore::privopt.tables.released.PrivoptWarning")
+@pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
+def test_each_call_of_the_page_gives_a_certified_release(name, call, defined):
+    release = eval(call, defined)
+    assert release.result["mechanism"] == name
+    assert verify(release.opened.folder).verdict in ("proved", "declared")
+    assert release.promise

@@ -1,0 +1,115 @@
+"""Points files of every kind give the same places; names of columns are the file's own, in faults too."""
+
+import json
+
+import geopandas as gpd
+import numpy as np
+import polars as pl
+import pytest
+import shapely
+
+from privopt.declare import load_problem
+from privopt.errors import InputError
+from privopt.metric.problem import MetricInstance, MetricProblem
+
+REST = '[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
+STATES, COUNTIES = ["AL", "AL", "GA"], ["Lee", "Dale", "Lee"]
+LAT, LON = [32.6, 31.4, 31.8], [-85.4, -85.6, -84.1]
+IDS = ["AL/Lee", "AL/Dale", "GA/Lee"]
+
+
+def places(folder, records, text=REST):
+    (folder / "p.toml").write_text(f"[records]\n{records}\n{text}", "utf-8")
+    return MetricInstance.of(load_problem(MetricProblem, folder / "p.toml"), "p.toml").data.records
+
+
+def frame():
+    return pl.DataFrame({"state": STATES, "county": COUNTIES, "latitude": LAT, "lng": LON, "other": [[1], [2], [3]]})
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same three places in each format."""
+    table = frame()
+    table.write_parquet(tmp_path / "c.parquet")
+    table.drop("other").write_csv(tmp_path / "c.csv")
+    points = gpd.GeoDataFrame({"state": STATES, "county": COUNTIES}, geometry=gpd.points_from_xy(LON, LAT), crs=4326)
+    points.to_parquet(tmp_path / "g.parquet")
+    points.to_file(tmp_path / "g.geojson", driver="GeoJSON")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "more"),
+    [
+        ("c.csv", ', lat = "latitude", lon = "lng"'),
+        ("c.parquet", ', lat = "latitude", lon = "lng"'),
+        ("g.parquet", ', geometry = "geometry"'),
+        ("g.geojson", ""),
+    ],
+)
+def test_every_format_gives_the_same_places(files, file, more):
+    found = places(files, f'points = "{file}"\ncolumns = {{ id = ["state", "county"]{more} }}')
+    assert list(found.ids) == IDS
+    assert np.array_equal(found.coordinates, np.column_stack([LAT, LON]))
+    assert found.kind == "geographic"
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        (
+            'points = "c.csv"\ncolumns = { id = "county", lat = "latitude", lon = "lng" }',
+            "row 4, column county: found Lee",
+        ),
+        ('points = "c.csv"\ncolumns = { id = "fips" }', "no column 'fips', wanted columns fips, lat, lon, x, y"),
+        ('points = "c.csv"\ncolumns = { id = "county" }', "columns lat,lon or x,y"),
+        (
+            'points = "c.parquet"\ncolumns = { id = "other", lat = "latitude", lon = "lng" }',
+            "column other: found values",
+        ),
+        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "found a file that is no Parquet"),
+        (
+            'points = "c.parquet"\ncolumns = { id = "county", geometry = "g" }',
+            "no column 'g', wanted one of state, county",
+        ),
+        ('points = "c.parquet"\ncolumns = { id = "county", geometry = "lng" }', "wanted points in well-known binary"),
+        ('count = 3\ncolumns = { id = "county" }', "columns only beside points"),
+        ('points = "c.csv"\ncolumns = { name = "county" }', "records.columns.name: found an unknown key"),
+        ('points = "bad.geojson"', "wanted a FeatureCollection of points"),
+        ('points = "line.geojson"', "column geometry (latitude): found nothing, wanted a finite number (degrees)"),
+        ('points = "bad.parquet"', "bad.parquet: found a file that is no Parquet"),
+    ],
+)
+def test_faults_name_the_files_own_columns(files, records, words):
+    (files / "bad.geojson").write_text('{"type": "Feature"}')
+    (files / "bad.parquet").write_bytes(b"PAR1 and no more")
+    line = {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}
+    feature = {"type": "Feature", "id": 7, "properties": {}, "geometry": line}
+    (files / "line.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    with pytest.raises(InputError) as caught:
+        places(files, records)
+    assert words in str(caught.value)
+
+
+def test_features_without_a_property_id_have_their_own(tmp_path):
+    point = {"type": "Point", "coordinates": [12.4, 41.9, 30.0]}
+    features = [{"type": "Feature", "id": n, "properties": {}, "geometry": point} for n in ("a", "b")]
+    (tmp_path / "f.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    found = places(tmp_path, 'points = "f.geojson"')
+    assert (list(found.ids), found.coordinates.tolist()) == (["a", "b"], [[41.9, 12.4]] * 2)
+
+
+def test_metres_of_a_geoparquet_are_refused(tmp_path):
+    gpd.GeoDataFrame({"id": ["a"]}, geometry=[shapely.Point(1e6, 5e6)], crs=3857).to_parquet(tmp_path / "m.parquet")
+    with pytest.raises(InputError, match=r"points in EPSG:3857, wanted EPSG:4326"):
+        places(tmp_path, 'points = "m.parquet"\ncolumns = { geometry = "geometry" }')
+
+
+def test_other_tables_may_be_parquet_too(tmp_path):
+    pl.DataFrame({"id": [1, 2], "lat": [41.9, 41.91], "lon": [12.4, 12.4]}).write_parquet(tmp_path / "p.parquet")
+    pl.DataFrame({"id": [2, 1], "p": [0.25, 0.75]}).write_parquet(tmp_path / "prior.parquet")
+    text = REST + 'prior = "prior.parquet"\n'
+    (tmp_path / "p.toml").write_text(f'[records]\npoints = "p.parquet"\n{text}')
+    data = MetricInstance.of(load_problem(MetricProblem, tmp_path / "p.toml"), "p.toml").data
+    assert (list(data.records.ids), data.prior.tolist()) == (["1", "2"], [0.75, 0.25])
