@@ -14,7 +14,7 @@ import polars as pl
 
 from privopt.declare.schema import File
 from privopt.declare.toml import load_problem
-from privopt.declare.write import Plain, toml_text
+from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.data import space_of
 from privopt.metric.problem import Places
@@ -70,8 +70,8 @@ def records(
         sides = [pl.Series(names[side], places[:, axis]) for axis, side in enumerate(("lat", "lon"))]
         kept = kept.with_columns(sides).fill_nan(None)
     other = {key: name for key, name in names.items() if name and name != key}
-    columns: dict[str, Plain] = {key: name if isinstance(name, str) else list(name) for key, name in other.items()}
-    values: dict[str, Plain] = {"points": "records.csv"}
+    columns: dict[str, object] = {key: name if isinstance(name, str) else list(name) for key, name in other.items()}
+    values: dict[str, object] = {"points": "records.csv"}
     if columns:
         values["columns"] = columns
     return Part(values=values, files={"records.csv": csv_bytes(kept)})
@@ -85,7 +85,7 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
         cell_km: side of a cell.
         south_west: (lat, lon) of the centre of "0-0"; a plane where left out.
     """
-    cells: dict[str, Plain] = {"rows": rows, "cols": cols, "cell_km": cell_km}
+    cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:
         cells["south_west"] = list(south_west)
     return Part(values={"grid": cells})
@@ -94,7 +94,7 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 def vectors(array: object, ids: object = None) -> Part:
     """Records or outputs: (N, dim) vectors, and their ids (0, 1, ... where left out)."""
     files = {"vectors.npy": npy_bytes(array)}
-    values: dict[str, Plain] = {"vectors": "vectors.npy"}
+    values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
         values["ids"] = "ids.txt"
         files["ids.txt"] = ("\n".join(map(str, np.asarray(ids).tolist())) + "\n").encode()
@@ -115,7 +115,7 @@ def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km"
 
 def distances(array: object, to_outputs: object = None) -> Part:
     """A distance: an (N, N) array, symmetric, and where there are outputs of their own an (N, K) one to these."""
-    values: dict[str, Plain] = {"kind": "matrix", "matrix": "distances.npy"}
+    values: dict[str, object] = {"kind": "matrix", "matrix": "distances.npy"}
     files = {"distances.npy": npy_bytes(array)}
     if to_outputs is not None:
         values["output_matrix"] = "output_distances.npy"
@@ -134,7 +134,7 @@ def travel_cost(
         edges: table from, to, km of the roads that count; the distance's own where left out.
         directed: whether those are one-way.
     """
-    values: dict[str, Plain] = {"kind": "travel-cost"}
+    values: dict[str, object] = {"kind": "travel-cost"}
     files: dict[str, bytes] = {}
     if targets is not None:
         values["targets"] = keep("targets.csv", _renamed(targets, "targets", {"id": id, "weight": weight}), files)
@@ -198,7 +198,7 @@ def metric_problem(
     named = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
-    privacy: dict[str, Plain] = {"epsilon": _amount(epsilon, "epsilon", rate=True, named=named)}
+    privacy: dict[str, object] = {"epsilon": _amount(epsilon, "epsilon", rate=True, named=named)}
     if neighbours_within is not None:
         privacy["neighbours_within"] = _amount(neighbours_within, "neighbours_within", rate=False, named=named)
     if notion != "metric-dp":
@@ -228,7 +228,7 @@ def _moved(part: Part, folder: str) -> Part:
     return Part(values=values, files={f"{folder}-{name}": raw for name, raw in part.files.items()})
 
 
-def _amount(given: object, what: str, *, rate: bool, named: bool) -> Plain:
+def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
     """A number in the problem's unit, km or per km; text may name another."""
     example = "3/km" if rate else "2 km"
     if not isinstance(given, str):
@@ -287,6 +287,6 @@ def _prior(given: object, places: Part) -> bytes:
 
 def _ids_of(places: Part) -> list[str]:
     """The ids of records in their order, as mechanisms will read them."""
-    contents = toml_text(dict(places.values)).encode()
+    contents = to_toml(dict(places.values)).encode()
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, beside=places.files))
     return list(space_of(declared, "records", NAME, ids_alone=True).ids)

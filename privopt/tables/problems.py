@@ -20,7 +20,7 @@ import polars as pl
 from attrs import evolve, field, frozen
 
 from privopt.declare.schema import File
-from privopt.declare.write import Plain, toml_text
+from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 
 __all__ = [
@@ -49,7 +49,7 @@ class Part:
         files: name -> bytes.
     """
 
-    values: Mapping[str, Plain]
+    values: Mapping[str, object]
     files: Mapping[str, bytes] = field(factory=dict, repr=False)
 
 
@@ -136,7 +136,7 @@ def problem(**tables: object) -> Problem:
         UsageError: a value that no problem file can hold.
     """
     files: dict[str, bytes] = {}
-    values: dict[str, Plain] = {}
+    values: dict[str, object] = {}
     for name, given in tables.items():
         if given is None:
             continue
@@ -144,7 +144,7 @@ def problem(**tables: object) -> Problem:
         part = given if isinstance(given, Part) else Part(values=_mapping(given, where))
         files |= part.files
         values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
-    contents = toml_text(values).encode()
+    contents = to_toml(values).encode()
     return Problem(source=File(name=NAME, path=None, kept=contents, beside=files))
 
 
@@ -154,7 +154,7 @@ def _mapping(given: object, where: str) -> Mapping[str, Any]:
     return given
 
 
-def _plain(where: str, value: object, files: dict[str, bytes]) -> Plain:
+def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
     """A value as the problem file has it; tables and arrays become files."""
     if isinstance(value, Mapping):
         return {str(key): _plain(f"{where}-{key}", inner, files) for key, inner in value.items()}
@@ -166,7 +166,7 @@ def _plain(where: str, value: object, files: dict[str, bytes]) -> Plain:
     if isinstance(value, np.ndarray) and value.ndim:
         return keep(f"{where}.npy", npy_bytes(value), files)
     if isinstance(value, (str, bool, int, float, Decimal, Fraction, list, tuple)) or not _is_table(value):
-        return value  # type: ignore[return-value]  # what no problem file can hold is refused when it is written
+        return value  # what no problem file can hold is refused when it is written
     return keep(f"{where}.csv", csv_bytes(table(value)), files)
 
 

@@ -16,11 +16,10 @@ from attrs import field, frozen
 
 from privopt.declare.notebook import card
 from privopt.errors import UsageError
-from privopt.interfaces import Release
+from privopt.interfaces import Certificate, Guarantee, Release, Result
 from privopt.registry import registry
 from privopt.run import audit as auditing
 from privopt.run.publish import new_folder
-from privopt.run.result import mark
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
@@ -56,44 +55,41 @@ class Released:
     meaning: tuple[str, ...] = ()
 
     @property
-    def result(self) -> Mapping[str, Any]:
-        """result.json."""
+    def result(self) -> Result:
+        """All that is said of it."""
         return self.opened.result
 
     @property
     def loss(self) -> float:
         """What it costs, in :attr:`unit`."""
-        return float(self.result["objective"]["value"])
+        return self.result.objective.value
 
     @property
     def bound(self) -> float | None:
         """Proved bound on the loss of any release with this guarantee (upper where it is maximised); None for none."""
-        bound = self.result["objective"]["lower_bound"]
-        return None if bound is None else float(bound)
+        return self.result.objective.lower_bound
 
     @property
     def unit(self) -> str:
         """Unit of :attr:`loss`."""
-        return str(self.result["objective"]["unit"])
+        return self.result.objective.unit
 
     @property
-    def guarantee(self) -> Mapping[str, Any]:
+    def guarantee(self) -> Guarantee:
         """What is claimed: kind, epsilon, unit, scope."""
-        made: Mapping[str, Any] = self.result["guarantee"]
-        return made
+        return self.result.guarantee
 
     @property
     def promise(self) -> str:
         """The guarantee in one sentence for everybody."""
-        kind = registry().kind("notion", str(self.guarantee["kind"])).load()
+        kind = registry().kind("notion", self.guarantee.kind).load()
         said: str = kind.promise(self.result)
         return said
 
     @property
-    def certificate(self) -> Mapping[str, Any]:
+    def certificate(self) -> Certificate:
         """What was checked of it, and how."""
-        made: Mapping[str, Any] = self.result["certificate"]
-        return made
+        return self.result.certificate
 
     def apply(
         self,
@@ -136,7 +132,7 @@ class Released:
         frame = frame_of(table, "table")
         protector.check([str(name) for name in frame.columns], "table")
         made = protector.protect(frame)
-        _tell(protector, len(frame), marked=mark(self.result))
+        _tell(protector, len(frame), marked=self.result.mark)
         if isinstance(table, Mapping):
             return made.to_dict(as_series=False)  # type: ignore[return-value]
         native = made.to_native()
@@ -188,12 +184,12 @@ class Released:
             "loss": f"{self.loss:.6g} {self.unit}",
             "bound": "none" if self.bound is None else f"{self.bound:.6g} {self.unit}",
             "guarantee": self.promise,
-            "certificate": f"{self.certificate['evidence']}: {self.certificate['arithmetic']}",
+            "certificate": f"{self.certificate.evidence}: {self.certificate.arithmetic}",
         }
-        words = mark(self.result)
+        words = self.result.mark
         if words:
             facts["warning"] = words
-        return card(f"Release of {self.result['mechanism']}", facts)
+        return card(f"Release of {self.result.mechanism}", facts)
 
 
 def _tell(protector: Protector, rows: int, *, marked: str | None) -> None:

@@ -6,14 +6,14 @@ import io
 import tomllib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import tomli_w
 from attrs import evolve, field, frozen
+
+from privopt.declare.write import to_toml
 
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"]
 
@@ -21,30 +21,6 @@ FILE: Final = "problem.toml"
 """What the problem file of a generated problem is called."""
 
 _SHOWN_LINES = 14
-
-
-def _plain(value: Any) -> Any:
-    """A value as TOML has it: rationals as decimals, NumPy's numbers as Python's."""
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return Decimal(value.numerator) / Decimal(value.denominator) if isinstance(value, Fraction) else value
-
-
-def to_toml(tables: Mapping[str, Any]) -> str:
-    """TOML 1.0 of nested mappings, by tomli-w.
-
-    >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
-    [privacy]
-    epsilon = 0.5
-    <BLANKLINE>
-    [records.grid]
-    rows = 2
-    """
-    return tomli_w.dumps(_plain(tables))
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:

@@ -17,7 +17,6 @@ import privopt as po
 from privopt.errors import InputError, UsageError
 from privopt.metric.matrix import MatrixRelease
 from privopt.registry import registry
-from privopt.run.result import mark
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 
@@ -174,7 +173,7 @@ def test_a_distance_without_a_unit_takes_plain_numbers():
         po.metric_problem(words, distance="euclidean", epsilon="1/km")
     table = po.distances(np.ones((3, 3)) - np.eye(3))
     problem = po.metric_problem(words, distance=table, epsilon=1, utility=po.cost(np.eye(3)))
-    assert po.solve("exponential", problem).result["guarantee"]["unit"] == "per unit of distance"
+    assert po.solve("exponential", problem).guarantee.unit == "per unit of distance"
 
 
 def test_records_and_outputs_may_both_be_tables():
@@ -193,7 +192,7 @@ def test_what_cannot_be_applied_says_so():
     release = po.solve(
         "photo-censor", po.problem(photos={"scores": np.eye(3), "true_location": 1}, privacy={"top_k": 1})
     )
-    assert mark(release.result) is None
+    assert release.result.mark is None
     with pytest.raises(UsageError, match=r"mechanism\.npz"):
         release.apply({"id": ["a"]}, id="id")
 
@@ -230,6 +229,6 @@ def defined():
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
 def test_each_call_of_the_page_gives_a_certified_release(name, call, defined):
     release = eval(call, defined)
-    assert release.result["mechanism"] == name
+    assert release.result.mechanism == name
     assert verify(release.opened.folder).verdict in ("proved", "declared")
     assert release.promise
