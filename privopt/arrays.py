@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned"]
+__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "read_only"]
+
+A = TypeVar("A", bound=NDArray[Any])
 
 Floats: TypeAlias = NDArray[np.float64]
 """Doubles."""
@@ -29,3 +31,11 @@ Unsigned: TypeAlias = NDArray[np.uint64]
 
 Bools: TypeAlias = NDArray[np.bool_]
 """Yes or no for each entry."""
+
+
+def read_only(array: A) -> A:
+    """The same array, never to be written again; a copy where it is a view of one that may be."""
+    if array.flags.writeable:
+        array = array if array.base is None else array.copy()
+        array.setflags(write=False)
+    return array

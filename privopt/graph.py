@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from scipy.sparse import csr_array
 
 __all__ = ["components", "edge_matrix", "neighbours", "ranked", "shortest_rows"]
 
@@ -25,7 +29,7 @@ def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
     return rows
 
 
-def edge_matrix(n: int, pairs: Ints, lengths: Any = 1.0, *, both: bool = False) -> Any:
+def edge_matrix(n: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
     """SciPy CSR matrix (n, n) of edges between different nodes; of parallel ones the shortest counts.
 
     Args:

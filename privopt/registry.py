@@ -60,7 +60,7 @@ class _Brought(Generic[S]):
 class Kind(_Brought[KindSpec]):
     """A kind of distance, loss, notion, solver or decomposer, and the distribution that brings it."""
 
-    def load(self) -> Any:
+    def load(self) -> type[Any]:
         """Import the kind's class.
 
         Raises:
@@ -197,11 +197,13 @@ def _owner(point: EntryPoint) -> tuple[str, str]:
 class _Manager(pluggy.PluginManager):
     """Takes every function called ``privopt_*`` for a hook, so that a misspelt one is found out."""
 
-    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
         options = super().parse_hookimpl_opts(plugin, name)
         member = getattr(plugin, name, None)
         if options is None and name.startswith("privopt_") and callable(member):
-            return {}
+            return pluggy.HookimplOpts(
+                wrapper=False, hookwrapper=False, optionalhook=False, tryfirst=False, trylast=False, specname=None
+            )
         return options
 
 

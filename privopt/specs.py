@@ -177,5 +177,5 @@ class Hooks:
 
     @staticmethod
     @hookspec
-    def privopt_released(release: Release, problem: Any) -> None:
+    def privopt_released(release: Release, problem: object) -> None:
         """Observe a certified release just after its folder was written."""

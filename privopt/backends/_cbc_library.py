@@ -14,6 +14,8 @@ import mip
 import numpy as np
 from mip import cbc
 
+from privopt.arrays import Floats
+
 __all__ = ["CbcModel", "answer"]
 
 _DECLARED = """
@@ -115,20 +117,20 @@ class CbcModel:
         for column in range(self.columns):
             cbc.cbclib.Cbc_setObjCoeff(self.handle, column, 0.0)
 
-    def _array(self, pointer: Any, size: int) -> Any:
+    def _array(self, pointer: Any, size: int) -> Floats | None:
         if pointer == cbc.ffi.NULL:
             return None
         return np.frombuffer(cbc.ffi.buffer(pointer, size * 8), dtype=np.float64).copy()
 
-    def vector(self) -> Any:
+    def vector(self) -> Floats | None:
         """The columns' values, or None."""
         return self._array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
-    def duals(self) -> Any:
+    def duals(self) -> Floats | None:
         """The rows' multipliers, or None."""
         return self._array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
-    def reduced(self) -> Any:
+    def reduced(self) -> Floats | None:
         """The reduced costs, or None."""
         return self._array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -15,6 +17,9 @@ from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 from privopt.errors import SolverError
 from privopt.execution.worker import say
+
+if TYPE_CHECKING:
+    from highspy import Highs, HighsCallbackEvent, HighsStatus
 
 __all__ = [
     "BEARING",
@@ -36,14 +41,14 @@ BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0
 TOLERANCE = 1e-9
 
 
-def highspy_module() -> Any:
+def highspy_module() -> ModuleType:
     """The library, imported late."""
     import highspy
 
     return highspy
 
 
-def call(status: Any, what: str) -> None:
+def call(status: HighsStatus, what: str) -> None:
     """Hold a status.
 
     Raises:
@@ -70,7 +75,7 @@ def settings_of(
     return settings | {name: value for name, value in asked.items() if value is not None}
 
 
-def new_solver(*, tolerance: float, threads: int, seed: int, method: str) -> Any:
+def new_solver(*, tolerance: float, threads: int, seed: int, method: str) -> Highs:
     """A silent HiGHS instance."""
     solver = highspy_module().Highs()
     for name, value in settings_of(tolerance=tolerance, threads=threads, seed=seed, method=method).items():
@@ -94,12 +99,12 @@ def problem_arrays(conditioned: Conditioned, *, integers: bool = True) -> dict[s
     }
 
 
-def load(solver: Any, conditioned: Conditioned, *, integers: bool = True) -> None:
+def load(solver: Highs, conditioned: Conditioned, *, integers: bool = True) -> None:
     """Hand a scaled form over in one call."""
     load_arrays(solver, problem_arrays(conditioned, integers=integers))
 
 
-def load_arrays(solver: Any, arrays: dict[str, Any]) -> None:
+def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
     """Hand a model over in one call.
 
     Raises:
@@ -113,7 +118,7 @@ def load_arrays(solver: Any, arrays: dict[str, Any]) -> None:
         raise SolverError(f"highs kept {solver.getNumNz()} of {count} coefficients")
 
 
-def outcome_of(solver: Any) -> Outcome | None:
+def outcome_of(solver: Highs) -> Outcome | None:
     """The outcome that HiGHS claims; None where it gave up."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
@@ -138,14 +143,14 @@ def outcome_of(solver: Any) -> Outcome | None:
     return None
 
 
-def run(solver: Any) -> None:
+def run(solver: Highs) -> None:
     """Run HiGHS so that an interrupt stops it at once (highspy's own way prints on standard output)."""
     if threading.current_thread() is not threading.main_thread():
         solver.run()
         return
     stop = threading.Event()
 
-    def asked(event: Any) -> None:
+    def asked(event: HighsCallbackEvent) -> None:
         if stop.is_set():
             event.interrupt()
 
@@ -188,7 +193,7 @@ class Said:
     interrupted: bool = False
 
 
-def said_by(solver: Any, *, is_mip: bool) -> Said:
+def said_by(solver: Highs, *, is_mip: bool) -> Said:
     """Read a solver that was run."""
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = None
@@ -247,7 +252,9 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Said:
     return evolve(said, interrupted=reply.interrupted)
 
 
-def _solve_here(arrays: dict[str, Any], settings: dict[str, Any], prepare: Any = None) -> Said:
+def _solve_here(
+    arrays: dict[str, Any], settings: dict[str, Any], prepare: Callable[[Highs], None] | None = None
+) -> Said:
     started = time.monotonic()
     solver = highspy_module().Highs()
     for name, value in settings.items():
@@ -264,11 +271,11 @@ def _solve_here(arrays: dict[str, Any], settings: dict[str, Any], prepare: Any =
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a model in a worker process (:mod:`privopt.backends.workers`); says each better point and bound."""
 
-    def better(event: Any) -> None:
+    def better(event: HighsCallbackEvent) -> None:
         found = event.data_out
         say({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
 
-    def prepare(solver: Any) -> None:
+    def prepare(solver: Highs) -> None:
         solver.cbMipImprovingSolution.subscribe(better)
 
     return {"said": _solve_here(problem["arrays"], problem["settings"], prepare)}

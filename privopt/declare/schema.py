@@ -185,7 +185,7 @@ def key(
         infinite=infinite,
     )
 
-    def validate(_: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    def validate(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
         wanted = check(value) if check is not None and value is not None else None
         if wanted:
             raise InputError([Fault("problem", name or attribute.name, show(value), wanted)])

@@ -17,6 +17,7 @@ import polars as pl
 from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import read_only
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.files.archive import parse_npy
@@ -288,5 +289,4 @@ def read_array(
             for r, c in places[: MOST_FAULTS + 1].tolist()
         ]
         raise InputError(_limited(faults, file.name))
-    values.setflags(write=False)
-    return values
+    return read_only(values)

@@ -214,7 +214,7 @@ def _table(cls: type) -> Callable[[Any, Any], Any]:
 
 
 def _checked(declared: Key) -> Callable[[Any, Any], Any]:
-    def hook(value: Any, type_: Any) -> Any:
+    def hook(value: object, type_: type) -> object:
         if declared.kinds:
             return _of_a_kind(declared, value)
         if value is None and _is_optional(type_):  # JSON has a null, TOML has none

@@ -9,8 +9,8 @@ import numpy as np
 from attrs import evolve, frozen
 from scipy import sparse
 
-from privopt.arrays import Floats, Ints
-from privopt.dsl.form import FamilyBlock, StandardForm, locked
+from privopt.arrays import Floats, Ints, read_only
+from privopt.dsl.form import FamilyBlock, StandardForm
 from privopt.dsl.linear import Binding, Coefficient, Places, Term, index_values, split_exponential
 from privopt.dsl.lowering import Block, Family, negative, privacy_terms, variable_block
 from privopt.dsl.symbols import Index, Variable
@@ -193,7 +193,7 @@ def _family(family: Family, n: int, col_lower: Floats, col_upper: Floats) -> _Ro
         stop=size,
         indices=tuple(i.name for i in family.forall),
         sets=tuple(i.index_set for i in family.forall),
-        positions=tuple(locked(p) for p in places.values()),
+        positions=tuple(read_only(p) for p in places.values()),
         kind=family.kind,
     )
     pair = privacy_terms(family)
@@ -248,17 +248,17 @@ def _ratio_rows(left: Ints, right: Ints, ratio: Floats, n: int, block: FamilyBlo
     data[(left == right) & (ratio >= 0)] = 0.0  # z <= exp(L) z says nothing
     data = data.ravel()
     matrix = sparse.csr_matrix((data, indices, np.arange(0, 2 * size + 1, 2)), shape=(size, n))
-    block = evolve(block, log_ratio=locked(ratio), left=locked(left), right=locked(right))
+    block = evolve(block, log_ratio=read_only(ratio), left=read_only(left), right=read_only(right))
     return _Rows(matrix, np.full(size, -np.inf), np.zeros(size), block)
 
 
-def activity_bounds(matrix: Any, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
+def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
     """Least and greatest value of each row of ``matrix @ x`` for x inside its bounds."""
     positive, negative_part = matrix.maximum(0), matrix.minimum(0)
     positive.eliminate_zeros()
     negative_part.eliminate_zeros()
 
-    def product(part: Any, vector: Floats) -> Floats:
+    def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
         # 0 * inf must count as 0: only stored entries take part
         done = part.copy()
         done.data = done.data * vector[done.indices]
@@ -297,7 +297,7 @@ def _indicator(family: Family, rows: _Rows, places: Places, n: int, col_lower: F
         parts.append((matrix, bound if down else -infinite, infinite if down else bound))
     block = rows.block
     if len(parts) == 2:
-        block = evolve(block, positions=tuple(locked(np.tile(p, 2)) for p in block.positions))
+        block = evolve(block, positions=tuple(read_only(np.tile(p, 2)) for p in block.positions))
     return _Rows(
         sparse.vstack([p[0] for p in parts], format="csr"),
         np.concatenate([p[1] for p in parts]),

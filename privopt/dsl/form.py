@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
-__all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "locked"]
+__all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock"]
 
 FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
 
 
-def locked(array: Any) -> Any:
-    """The same array, read-only (a copy where it is a view of a writable one)."""
-    array = np.asarray(array)
-    if array.flags.writeable:
-        array = array.copy() if array.base is not None else array
-        array.flags.writeable = False
-    return array
+def _float_vector(value: ArrayLike) -> Floats:
+    return read_only(np.ascontiguousarray(value, dtype=np.float64))
 
 
-def _float_vector(value: Any) -> Floats:
-    return locked(np.ascontiguousarray(value, dtype=np.float64))  # type: ignore[no-any-return]
+def _flags(value: ArrayLike) -> NDArray[np.uint8]:
+    return read_only(np.ascontiguousarray(value, dtype=np.uint8))
 
 
-def _flags(value: Any) -> NDArray[np.uint8]:
-    return locked(np.ascontiguousarray(value, dtype=np.uint8))  # type: ignore[no-any-return]
-
-
-def _matrix(value: Any) -> Any:
+def _matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
     if not matrix.data.all():
@@ -168,7 +159,7 @@ class StandardForm:
     c: Floats = field(converter=_float_vector)
     c0: float = 0.0
     sense: Literal["min", "max"] = "min"
-    A: Any = field(converter=_matrix)
+    A: sparse.csr_matrix = field(converter=_matrix)
     row_lower: Floats = field(converter=_float_vector)
     row_upper: Floats = field(converter=_float_vector)
     col_lower: Floats = field(converter=_float_vector)

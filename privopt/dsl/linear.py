@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.dsl.symbols import Access, Index, Param, Restriction, Total, Variable
+from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Total, Variable
 from privopt.errors import ModelError
 
 __all__ = ["Binding", "Coefficient", "Eq", "Ge", "Le", "Term", "as_expression", "linear_terms", "restrict", "total"]
 
 Places = Mapping[Index, Ints]
 
+Expression: TypeAlias = sympy.Expr | float
+"""What a formula may hold: sympy's expressions, numbers."""
 
-def as_expression(value: Any) -> sympy.Expr:
+Where: TypeAlias = Ints | Iterable[object]
+"""Index tuples as :func:`restrict` reads them."""
+
+
+def as_expression(value: Expression) -> sympy.Expr:
     """A number or sympy expression as an expression; strings are refused, not parsed."""
     if isinstance(value, str):
         raise ModelError(f"{value!r} is text, wanted an expression in variables, params and numbers")
@@ -35,26 +41,26 @@ def as_expression(value: Any) -> sympy.Expr:
     return found
 
 
-def Le(left: Any, right: Any) -> sympy.Rel:  # noqa: N802
+def Le(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
     """``left <= right``, left as it is written."""
     return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
 
 
-def Ge(left: Any, right: Any) -> sympy.Rel:  # noqa: N802
+def Ge(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
     """``left >= right``, left as it is written."""
     return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
 
 
-def Eq(left: Any, right: Any) -> sympy.Rel:  # noqa: N802
+def Eq(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
     """``left == right``, left as it is written."""
     return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
 
 
-def _one_column(value: Any) -> list[Any]:
+def _one_column(value: Iterable[Any]) -> list[Any]:
     return [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in value]
 
 
-def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
+def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
     """Read index tuples.
 
     Args:
@@ -65,14 +71,15 @@ def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], t
     Returns:
         The restricted indices, and for each its places, shape (P,).
     """
-    named = isinstance(where, tuple) and len(where) == 2 and _all_indices(where[0])
+    given: Any = where
+    named = isinstance(given, tuple) and len(given) == 2 and _all_indices(given[0])
     if named:
-        first: tuple[Index, ...] = (where[0],) if isinstance(where[0], Index) else tuple(where[0])
-        where = where[1]
-    if isinstance(where, np.ndarray):
-        columns: list[Any] = [where] if where.ndim == 1 else [where[:, at] for at in range(where.shape[1])]
+        first: tuple[Index, ...] = (given[0],) if isinstance(given[0], Index) else tuple(given[0])
+        given = given[1]
+    if isinstance(given, np.ndarray):
+        columns: list[Any] = [given] if given.ndim == 1 else [given[:, at] for at in range(given.shape[1])]
     else:
-        listed = list(where)
+        listed = list(given)
         wide = [tuple(x) for x in listed if isinstance(x, tuple | list)]
         if wide and len(wide) == len(listed):
             if len({len(x) for x in wide}) > 1:
@@ -96,13 +103,13 @@ def restrict(indices: Sequence[Index], where: Any) -> tuple[tuple[Index, ...], t
     return first, tuple(places)
 
 
-def _all_indices(value: Any) -> bool:
+def _all_indices(value: object) -> bool:
     return isinstance(value, Index) or (
         isinstance(value, tuple | list) and bool(value) and all(isinstance(x, Index) for x in value)
     )
 
 
-def total(expression: Any, *, over: Index | Sequence[Index], where: Any = None) -> Total:
+def total(expression: Expression, *, over: Index | Sequence[Index], where: Where | None = None) -> Total:
     """Sum of an expression over all values of indices, or over given tuples of them.
 
     Args:
@@ -263,7 +270,7 @@ class Coefficient:
         return np.ascontiguousarray(np.broadcast_to(np.asarray(found, dtype=np.float64), (size,)))
 
 
-def param_values(access: Any, places: Places, size: int, where: str) -> Floats:
+def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
     """Values of one param access, shape (size,)."""
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
@@ -277,7 +284,7 @@ def param_values(access: Any, places: Places, size: int, where: str) -> Floats:
     return found
 
 
-def index_values(expression: Any, index_set: Any, places: Places, size: int, where: str) -> Ints:
+def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
     """Places that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
     if isinstance(expression, Index):
         return places[expression]

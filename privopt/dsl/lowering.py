@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import sympy
 from attrs import field, frozen
+from numpy.typing import ArrayLike
+from scipy import sparse
 
 from privopt.arrays import Floats, Ints
 from privopt.dsl.form import FamilyKind, VariableBlock
-from privopt.dsl.linear import Term, as_expression, free_indices, linear_terms, restrict, split_exponential
+from privopt.dsl.linear import (
+    Expression,
+    Term,
+    Where,
+    as_expression,
+    free_indices,
+    linear_terms,
+    restrict,
+    split_exponential,
+)
 from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
 
@@ -23,13 +34,17 @@ class Implication:
     """``binary = 1`` implies ``relation``. Made by ``implies``."""
 
     binary: sympy.Expr
-    relation: Any
+    relation: sympy.Rel
 
     def __str__(self) -> str:
         return f"{self.binary} = 1 -> {relation_text(self.relation)}"
 
 
-def implies(binary: Any, relation: Any) -> Implication:
+Relation: TypeAlias = sympy.Rel | Implication
+"""What a family of rows may say."""
+
+
+def implies(binary: Expression, relation: sympy.Rel) -> Implication:
     """An indicator row: where the binary is 1 the relation holds, where it is 0 it need not.
 
     It becomes rows with the smallest big-M that the bounds of the variables give, one for each row; without such
@@ -59,7 +74,7 @@ class Family:
     """
 
     name: str
-    shown: Any
+    shown: Relation
     terms: tuple[Term, ...]
     operator: str
     forall: tuple[Index, ...] = ()
@@ -75,7 +90,7 @@ class Block:
     """Ready rows: ``lower <= matrix x[columns] <= upper``."""
 
     name: str
-    matrix: Any
+    matrix: sparse.csr_matrix
     lower: Floats
     upper: Floats
     columns: Ints
@@ -87,12 +102,12 @@ class Block:
 _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 
-def relation_text(relation: Any) -> str:
+def relation_text(relation: sympy.Rel) -> str:
     """A relation as text, each side as it was written."""
     return f"{relation.lhs} {_OPERATORS.get(type(relation), type(relation).__name__)} {relation.rhs}"
 
 
-def _relation(relation: Any, where: str) -> tuple[list[Term], str]:
+def _relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(
             f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
@@ -114,7 +129,12 @@ def negative(term: Term) -> Term:
 
 
 def family(
-    name: str, relation: Any, forall: Index | Sequence[Index], where: Any, privacy: bool | None, kind: FamilyKind
+    name: str,
+    relation: Relation,
+    forall: Index | Sequence[Index],
+    where: Where | None,
+    privacy: bool | None,
+    kind: FamilyKind,
 ) -> Family:
     """Read one ``require``: linearity, operator, indices and tuples are checked here, once for all rows."""
     place = f"family {name}"
@@ -191,7 +211,12 @@ def variable_block(variable: Variable) -> VariableBlock:
 
 
 def piecewise_lines(
-    name: str, shape: tuple[int, ...], breakpoints: Any, values: Any, slopes: Any, start: Any
+    name: str,
+    shape: tuple[int, ...],
+    breakpoints: ArrayLike,
+    values: ArrayLike | None,
+    slopes: ArrayLike | None,
+    start: ArrayLike,
 ) -> tuple[Floats, Floats, str]:
     """Lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
+import sympy
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints
 from privopt.dsl import show
 from privopt.dsl.compile import compile_model
 from privopt.dsl.form import StandardForm
-from privopt.dsl.linear import Eq, Ge, Le, Term, as_expression, linear_terms
-from privopt.dsl.lowering import Block, Family, family, piecewise_lines
+from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression, linear_terms
+from privopt.dsl.lowering import Block, Family, Relation, family, piecewise_lines
 from privopt.dsl.sets import IndexSet
-from privopt.dsl.solution import Solution, solve_form
-from privopt.dsl.symbols import Index, Param, Variable
+from privopt.dsl.solution import Solution, SolveOptions, solve_form
+from privopt.dsl.symbols import Index, Param, Source, Variable
 from privopt.errors import ModelError
+
+if TYPE_CHECKING:
+    from privopt.backends import Backend
 
 __all__ = ["Model"]
 
@@ -54,7 +59,7 @@ class Model:
         self.name = name
         self.variables: list[Variable] = []
         self.families: list[Family | Block] = []
-        self.objective: Any = None
+        self.objective: sympy.Expr | None = None
         self.sense: Literal["min", "max"] = "min"
         self._objective_terms: list[Term] = []
         self._names: set[str] = set()
@@ -69,7 +74,12 @@ class Model:
         self._names.add(name)
 
     def variable(
-        self, name: str, *sets: IndexSet, lower: Any = 0.0, upper: Any = np.inf, kind: Kind = "continuous"
+        self,
+        name: str,
+        *sets: IndexSet,
+        lower: ArrayLike | None = 0.0,
+        upper: ArrayLike | None = np.inf,
+        kind: Kind = "continuous",
     ) -> Variable:
         """A decision variable over the product of sets.
 
@@ -103,7 +113,7 @@ class Model:
                 whose = f"model {other}" if other != self.name else f"another model called {other}"
                 raise ModelError(f"{where}: variable {variable.name} is of {whose}, wanted one of model {self.name}")
 
-    def _bound(self, name: str, side: str, value: Any, made: Variable) -> Floats:
+    def _bound(self, name: str, side: str, value: ArrayLike, made: Variable) -> Floats:
         try:
             found = np.broadcast_to(np.asarray(value, dtype=np.float64), made.shape).ravel().copy()
         except ValueError:
@@ -112,7 +122,7 @@ class Model:
             raise ModelError(f"variable {name}: {side} bound is NaN")
         return found
 
-    def param(self, name: str, source: Any, *sets: IndexSet) -> Param:
+    def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
         """Known numbers.
 
         Args:
@@ -123,15 +133,15 @@ class Model:
         self._claim(name, "param")
         return Param(name, tuple(sets) or None, source)
 
-    def minimize(self, expression: Any) -> None:
+    def minimize(self, expression: Expression) -> None:
         """Set the objective."""
         self._optimise(expression, "min")
 
-    def maximize(self, expression: Any) -> None:
+    def maximize(self, expression: Expression) -> None:
         """Set the objective."""
         self._optimise(expression, "max")
 
-    def _optimise(self, expression: Any, sense: Literal["min", "max"]) -> None:
+    def _optimise(self, expression: Expression, sense: Literal["min", "max"]) -> None:
         if self.objective is not None:
             raise ModelError(f"model {self.name}: the objective is set already")
         read = as_expression(expression)
@@ -145,10 +155,10 @@ class Model:
     def require(
         self,
         name: str,
-        relation: Any,
+        relation: Relation,
         *,
         forall: Index | Sequence[Index] = (),
-        where: Any = None,
+        where: Where | None = None,
         privacy: bool | None = None,
     ) -> None:
         """A family of rows: one relation for all index tuples.
@@ -177,14 +187,14 @@ class Model:
     def piecewise(
         self,
         name: str,
-        expression: Any,
-        breakpoints: Any,
+        expression: Expression,
+        breakpoints: ArrayLike,
         *,
-        values: Any = None,
-        slopes: Any = None,
-        start: Any = 0.0,
+        values: ArrayLike | None = None,
+        slopes: ArrayLike | None = None,
+        start: ArrayLike = 0.0,
         forall: Index | Sequence[Index] = (),
-        where: Any = None,
+        where: Where | None = None,
     ) -> Variable:
         """A convex (concave) piecewise-linear term, as a variable above (below) all its lines.
 
@@ -224,13 +234,13 @@ class Model:
     def add_block(
         self,
         name: str,
-        matrix: Any,
+        matrix: ArrayLike | sparse.csr_matrix,
         *,
         columns: Variable | Sequence[Variable] | Ints,
-        lower: Any = -np.inf,
-        upper: Any = np.inf,
+        lower: ArrayLike = -np.inf,
+        upper: ArrayLike = np.inf,
         labels: Sequence[Hashable] | None = None,
-        log_ratio: Any = None,
+        log_ratio: ArrayLike | None = None,
     ) -> None:
         """Ready rows ``lower <= matrix x[columns] <= upper``.
 
@@ -293,7 +303,7 @@ class Model:
             _check_bend(form, made, bend, rows)
         return form
 
-    def solve(self, backend: Any = "cbc", **options: Any) -> Solution:
+    def solve(self, backend: str | Backend = "cbc", **options: Unpack[SolveOptions]) -> Solution:
         """Compile and solve.
 
         Args:

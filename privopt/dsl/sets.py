@@ -67,7 +67,7 @@ class IndexSet:
             raise ModelError(f"index set {self.name} has no element {label!r}")
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
-    def positions(self, values: Any) -> Ints:
+    def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
         """Places of many elements.
 
         Args:

@@ -9,7 +9,7 @@ import numpy as np
 import sympy
 
 from privopt.arrays import Floats
-from privopt.dsl.lowering import Block, Family, Implication, relation_text
+from privopt.dsl.lowering import Block, Family, Implication, Relation, relation_text
 from privopt.dsl.symbols import Index, Variable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["html", "latex", "text"]
 
 
-def _shown(relation: Any) -> str:
+def _shown(relation: Relation) -> str:
     return str(relation) if isinstance(relation, Implication) else relation_text(relation)
 
 
@@ -71,7 +71,7 @@ def text(model: Model) -> str:
     return "\n".join(lines + [f"  {_variable(v)}" for v in model.variables])
 
 
-def _latex_relation(shown: Any) -> str:
+def _latex_relation(shown: Relation) -> str:
     if isinstance(shown, Implication):
         return rf"{sympy.latex(shown.binary)} = 1 \Rightarrow {_latex_relation(shown.relation)}"
     sign = {sympy.Le: r"\le", sympy.Ge: r"\ge", sympy.Eq: "="}[type(shown)]

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, read_only
 from privopt.dsl.condition import Tightening
-from privopt.dsl.form import StandardForm, locked
+from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
 
 if TYPE_CHECKING:
     from privopt.backends import Backend, Result
 
-__all__ = ["Interrupted", "Solution", "solve_form"]
+__all__ = ["Interrupted", "Solution", "SolveOptions", "solve_form"]
 
 EXPLAIN_SECONDS = 20.0
+
+
+class SolveOptions(TypedDict, total=False):
+    """Options of ``Backend.solve``."""
+
+    time_limit: float | None
+    gap: float
+    method: str
+    threads: int
+    seed: int
 
 
 class Interrupted(KeyboardInterrupt):
@@ -81,9 +91,9 @@ class Solution:
         block = self.form.family(family)
         own = duals[block.start : block.stop]
         if labels is None:
-            return locked(own.copy())
+            return read_only(own.copy())
         found = own[block.rows(labels)]
-        return float(found[0]) if len(found) == 1 else locked(found)
+        return float(found[0]) if len(found) == 1 else read_only(found)
 
     def _known(self, values: Floats | None, what: str) -> Floats:
         if values is None:
@@ -95,10 +105,12 @@ class Solution:
         own = values[block.start : block.stop]
         if labels is not None:
             return float(own[block.flat((labels,) if isinstance(labels, str) else tuple(labels))])
-        return float(own[0]) if not block.sets else locked(own.reshape(block.shape).copy())
+        return float(own[0]) if not block.sets else read_only(own.reshape(block.shape).copy())
 
 
-def solve_form(form: StandardForm, backend: str | Backend = "cbc", *, name: str = "model", **options: Any) -> Solution:
+def solve_form(
+    form: StandardForm, backend: str | Backend = "cbc", *, name: str = "model", **options: Unpack[SolveOptions]
+) -> Solution:
     """Solve a compiled model with a backend, or with the registered solver of that name.
 
     Raises:
@@ -126,7 +138,7 @@ def solve_form(form: StandardForm, backend: str | Backend = "cbc", *, name: str 
     return Solution(
         form=form,
         status=outcome,
-        x=locked(np.asarray(result.x)),
+        x=read_only(np.asarray(result.x)),
         objective=result.objective,
         bound=result.bound,
         duals=result.duals,

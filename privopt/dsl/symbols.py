@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
+from numpy.typing import ArrayLike
 from sympy.utilities.iterables import NotIterable
 
-from privopt.arrays import Floats, Ints
-from privopt.dsl.form import locked
+from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
-__all__ = ["Access", "Index", "IndexSet", "Param", "Restriction", "Total", "Variable"]
+__all__ = ["Access", "Index", "IndexSet", "Param", "Restriction", "Source", "Total", "Variable"]
 
-Source = Callable[..., Any]
+Source: TypeAlias = Callable[..., ArrayLike]
 _ANY = 2**62
 
 
@@ -146,7 +146,7 @@ class Param(_Indexable):
     source: Floats | Source
     declared: bool
 
-    def __new__(cls, name: str, sets: tuple[IndexSet, ...] | None, source: Any) -> Param:
+    def __new__(cls, name: str, sets: tuple[IndexSet, ...] | None, source: ArrayLike | Source) -> Param:
         """Make a new parameter; its shape and values are checked here."""
         made: Param = sympy.Dummy.__new__(cls, name, real=True)
         made.declared = sets is not None
@@ -166,7 +166,7 @@ class Param(_Indexable):
             place = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
             at = ", ".join(repr(s.labels[p]) for s, p in zip(sets, place, strict=True))
             raise ModelError(f"param {name}[{at}] is NaN, wanted a number")
-        made.source = locked(array.copy())
+        made.source = read_only(array.copy())
         return made
 
     @property
@@ -204,9 +204,10 @@ class Access(sympy.Expr):  # type: ignore[misc]
     is_real = True
 
     @property
-    def base(self) -> Any:
+    def base(self) -> Variable | Param:
         """The variable or parameter."""
-        return self.args[0]
+        base: Variable | Param = self.args[0]
+        return base
 
     @property
     def indices(self) -> tuple[Any, ...]:

@@ -27,7 +27,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints, Unsigned
+from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
 from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
@@ -177,9 +177,8 @@ def _repair_within(
         weights = small[label]
         measured = certify(weights, pairs, distances, epsilon, executor=executor)
         if measured.holds:
-            weights.setflags(write=False)
             merged = len(given) - len(small)
-            return Repaired(weights=weights, tau=tau, merged=merged, measured=measured), moved
+            return Repaired(weights=read_only(weights), tau=tau, merged=merged, measured=measured), moved
         tau *= _RAISE
     raise CertificationError(
         f"no slack up to {_LARGEST_TAU} made the repaired matrix certify: {measured.failed} of {len(pairs)} pairs fail"

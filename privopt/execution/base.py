@@ -63,7 +63,7 @@ class Executor(ABC):
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Run ``function(*arguments)`` on the worker of ``key``, after what was submitted there before."""
 
-    def hold(self, value: Any) -> Any:
+    def hold(self, value: object) -> object:
         """Give ``value`` to submit as often as wanted; it is sent to each worker once."""
         return value
 

@@ -36,7 +36,7 @@ class _Dask(Executor):
     def _alive(self) -> list[str]:
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
-    def hold(self, value: Any) -> Any:
+    def hold(self, value: object) -> object:
         held = Held(value, next(self._numbers))
         self._live[held.number] = held
         return held

@@ -49,7 +49,7 @@ class _Processes(Executor):
         self._closed = False
         self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
-    def hold(self, value: Any) -> Any:
+    def hold(self, value: object) -> object:
         held = Held(value, next(self._numbers))
         self._live[held.number] = held
         return held

@@ -43,7 +43,7 @@ class DeadWorkerError(Exception):
     """The pipe to a worker broke."""
 
 
-def settle(future: Future[T], function: Callable[..., T], *arguments: Any) -> None:
+def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
     """Settle ``future`` with what the call gives or raises."""
     try:
         future.set_result(function(*arguments))
@@ -119,7 +119,7 @@ class Worker:
             self.close()
             raise
 
-    def call(self, function: Callable[..., Any], arguments: Sequence[Any], live: Container[int] = ()) -> Any:
+    def call(self, function: Callable[..., T], arguments: Sequence[object], live: Container[int] = ()) -> T:
         """Send one task and wait for its answer; held values that are not ``live`` any more are forgotten there.
 
         Raises:
@@ -143,10 +143,11 @@ class Worker:
         self.held.update(fresh)
         self.held.difference_update(gone)
         if succeeded:
-            return value
+            answer: T = value
+            return answer
         raise value.error()
 
-    def hear(self, value: Any) -> None:
+    def hear(self, value: object) -> None:
         """Take what a call says before its answer."""
         self.latest = value
 
@@ -244,7 +245,7 @@ _owner: Any = None
 """In a worker: the pipe to its owner."""
 
 
-def say(value: Any) -> None:
+def say(value: object) -> None:
     """In a worker: hand something to the owner before the answer; each replaces the one before."""
     if _owner is not None:
         _send((None, value))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, read_only
 from privopt.errors import Fault, InputError
 from privopt.metric.space.exact_paths import jit
 from privopt.metric.space.geometry import Metric
-from privopt.metric.space.places import limited, read_only
+from privopt.metric.space.places import limited
 
 __all__ = ["distance_loss", "normalised", "travel_cost"]
 

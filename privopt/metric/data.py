@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
@@ -70,13 +70,13 @@ class MetricData:
     @cached_property
     def weighted(self) -> Floats:
         """(N, K) p_i c_ik."""
-        return _read_only(self.prior[:, None] * self.cost)
+        return read_only(self.prior[:, None] * self.cost)
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
         """Required pairs (P, 2), i < j in order, and their distances (P,)."""
         pairs, distances = required_pairs(self.metric, self.within)
-        return _read_only(pairs), _read_only(distances)
+        return read_only(pairs), read_only(distances)
 
     @property
     def pairs(self) -> Ints:
@@ -95,7 +95,7 @@ class MetricData:
     @cached_property
     def needed(self) -> NDArray[np.bool_]:
         """(P,) which required pairs a model must hold: the others follow from them, exactly (G1)."""
-        return _read_only(needed_pairs(self.metric, self.pairs, self.distances, within=self.within))
+        return read_only(needed_pairs(self.metric, self.pairs, self.distances, within=self.within))
 
     @cached_property
     def component(self) -> Ints:
@@ -113,11 +113,6 @@ class MetricData:
             wanted = "the distances from records to outputs, which this mechanism needs"
             raise InputError([Fault(self.file, "distance.output_matrix", "nothing", wanted)])
         return self.metric.to_outputs()
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.setflags(write=False)
-    return array
 
 
 class _Gather:
@@ -184,8 +179,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         within=problem.privacy.neighbours_within,
         unit=unit,
         loss_unit=utility.unit(unit),
-        prior=_read_only(prior),
-        cost=_read_only(cost),
+        prior=read_only(prior),
+        cost=read_only(cost),
         file=file,
         crossed=crossed,
     )

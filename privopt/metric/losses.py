@@ -10,7 +10,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, read_only
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
@@ -72,8 +72,7 @@ def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData |
         return data
     prior = data.prior[:, None]
     cost = np.divide(loss.weighted, prior, out=np.zeros(data.shape), where=prior > 0)
-    cost.setflags(write=False)
-    return evolve(data, cost=cost, loss_unit=loss.unit)
+    return evolve(data, cost=read_only(cost), loss_unit=loss.unit)
 
 
 @frozen(kw_only=True)

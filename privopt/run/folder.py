@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -49,7 +49,11 @@ DEEPEST: Final = 32
 """Levels of objects and lists in result.json."""
 
 
-def jsonable(value: Any) -> Any:
+Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
+"""What JSON can hold."""
+
+
+def jsonable(value: object) -> Json:
     """A value as result.json holds it: unknown is null, infinite is ``"inf"``, arrays are lists."""
     if isinstance(value, Mapping):
         return {str(name): jsonable(inner) for name, inner in value.items()}
@@ -66,10 +70,12 @@ def jsonable(value: Any) -> Any:
             return None
         if math.isinf(value):
             return "inf" if value > 0 else "-inf"
-    return value
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(f"{type(value).__name__} {value!r} has no place in JSON")
 
 
-def dump_json(value: Any) -> str:
+def dump_json(value: object) -> str:
     """One JSON document, without NaN or Infinity, ending in a newline."""
     return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

@@ -110,7 +110,7 @@ class Verdict:
         }
 
 
-def read_problem(mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False) -> Any:
+def read_problem(mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False) -> AttrsInstance:
     """Read a problem file as a mechanism declares it; tables of other mechanisms may stand in it too."""
     return load_problem(mechanism.problem_class, source, public=public, ignore=registry().mechanisms.keys())
 
@@ -255,7 +255,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
 
 def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     """Compare what result.json says, leaf by leaf, with what its problem and release come to."""
-    wanted = jsonable(again.to_json())
+    wanted = {name: jsonable(value) for name, value in again.to_json().items()}
     lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
     for name in ("objective", "certificate", "status", "details"):
         lines += differences(stated.get(name), wanted[name], name)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
 from privopt.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    import hypothesis
 
 __all__ = ["EFFORTS", "Effort", "effort"]
 
@@ -31,7 +34,7 @@ class Effort:
     shrinking: float
     draws: int
 
-    def settings(self) -> Any:
+    def settings(self) -> hypothesis.settings:
         """As Hypothesis's settings: no database, no deadline, the kit's own clock instead."""
         from hypothesis import HealthCheck, Phase, settings
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import numpy as np
@@ -38,6 +38,9 @@ from privopt.testing.models import FoundError, try_solver
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.runner import CheckResult
 from privopt.testing.under_trial import told
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
 
 __all__ = ["check_kind", "kind_conformance"]
 
@@ -192,7 +195,7 @@ def _try(
     how: Effort,
     seed: int,
 ) -> CheckResult:
-    def one(_: object, data: Any) -> None:
+    def one(_: object, data: st.DataObject) -> None:
         problem = data.draw(problems)
         with tempfile.TemporaryDirectory() as folder:
             loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder))))

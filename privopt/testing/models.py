@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 import hypothesis
 import numpy as np
@@ -145,7 +145,12 @@ def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Flo
     return faults
 
 
-def try_solver(name: str, function: Callable[[Any, Any], None], tried: Any, how: Effort, seed: int) -> CheckResult:
+T = TypeVar("T")
+
+
+def try_solver(
+    name: str, function: Callable[[T, st.DataObject], None], tried: T, how: Effort, seed: int
+) -> CheckResult:
     """Run one check of a solver on as many models as ``how`` says."""
     start, count = time.monotonic(), 0
 

@@ -85,7 +85,7 @@ class GeneratedProblem:
             value = value[part]
         return value
 
-    def with_key(self, key: str, value: Any) -> GeneratedProblem:
+    def with_key(self, key: str, value: object) -> GeneratedProblem:
         """The same problem with one key set."""
         tables = self.tables()
         inner = tables

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+
 __all__ = ["best_loss", "optimum"]
 
 
-def best_loss(data: Any) -> float:
+def best_loss(data: MetricData) -> float:
     """Exact loss of the best of a few mechanisms that certainly keep the guarantee.
 
     The constant ones always do. The optimum of the LP, solved by SciPy with epsilon a hair smaller, counts only where

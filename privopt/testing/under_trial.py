@@ -136,7 +136,7 @@ class _Watched(Registered):
     def load(self) -> Mechanism[Any, Any]:
         cls, notes = self.mechanism_class, self.notes
 
-        def watched(self: Mechanism[Any, Any], problem: Any, context: SolveContext) -> Outcome[Any]:
+        def watched(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
             before = fingerprint(problem)
             outcome = cls.solve(self, problem, context)
             notes.append(Seen(problem=problem, outcome=outcome, changed=_changes(before, fingerprint(problem))))
@@ -199,7 +199,7 @@ class Subject:
         """A fresh instance, not watched."""
         return self.mechanism_class()
 
-    def epsilon(self, problem: Any) -> Fraction:
+    def epsilon(self, problem: object) -> Fraction:
         """The budget that the release claims for a problem, or that the paper claims."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed

@@ -8,11 +8,13 @@ dropping hangs on. Each double here is a whole number of one common power of two
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
+
+from privopt.arrays import Bools, Floats, Ints
 
 __all__ = ["contract", "jit", "limbs", "short_enough"]
 
@@ -56,9 +58,12 @@ def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: i
     return result
 
 
-def jit(**options: Any) -> Callable[[Any], Any]:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def jit(**options: bool | set[str]) -> Callable[[F], F]:
     """Compile to machine code, kept between runs, without the interpreter's lock."""
-    compiled: Callable[[Any], Any] = numba.njit(cache=True, nogil=True, **options)
+    compiled: Callable[[F], F] = numba.njit(cache=True, nogil=True, **options)
     return compiled
 
 
@@ -150,9 +155,9 @@ def _take(heap: Any, where: Any, key: Any, size: int) -> int:  # pragma: no cove
 
 @jit()
 def short_enough(
-    start: Any, node: Any, weight: Any, exact: Any, ask: Any, goal: Any, bound: Any, exact_bound: Any,
-    units: Any, two_edges: bool,
-) -> Any:  # pragma: no cover - compiled  # fmt: skip
+    start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
+    exact_bound: Ints, units: Floats, two_edges: bool,
+) -> Bools:  # pragma: no cover - compiled  # fmt: skip
     """For each question (source, goal): is there a path of length at most its bound? Decided exactly.
 
     Args:
@@ -237,7 +242,9 @@ def short_enough(
 
 
 @jit()
-def contract(start: Any, node: Any, weight: Any, record: Any, place: Any, limit: float) -> Any:  # pragma: no cover
+def contract(
+    start: Ints, node: Ints, weight: Floats, record: Ints, place: Ints, limit: float
+) -> tuple[Ints, Ints, Floats]:  # pragma: no cover
     """Shortest paths between records that pass through no third record.
 
     Args:

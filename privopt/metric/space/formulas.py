@@ -51,8 +51,8 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     places = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
     i, j = np.broadcast_arrays(*places)
     found = np.empty(i.shape)
-    points = [np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b)]
-    root_of_squares(*points, i.ravel(), j.ravel(), found.reshape(-1))
+    one, other = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
+    root_of_squares(one, other, i.ravel(), j.ravel(), found.reshape(-1))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
 from privopt.metric.space.formulas import (
     EARTH_RADIUS_KM,
@@ -25,7 +25,7 @@ from privopt.metric.space.formulas import (
     no_less,
     root_of_squares,
 )
-from privopt.metric.space.places import LARGEST, Space, grid_points, limited, read_only
+from privopt.metric.space.places import LARGEST, Space, grid_points, limited
 
 __all__ = [
     "EARTH_RADIUS_KM",

@@ -7,8 +7,6 @@ collinear distances often exceed their sum by the last bit, and then nothing is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -263,7 +261,7 @@ def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_ed
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     both = np.concatenate([weights, weights])
     sort = np.lexsort((both, tail))
-    found: Any = short_enough(
+    found = short_enough(
         _starts(tail, n),
         head[sort],
         both[sort],

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
@@ -22,7 +22,6 @@ __all__ = [
     "Space",
     "grid_points",
     "limited",
-    "read_only",
 ]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
@@ -166,9 +165,3 @@ def limited(faults: list[Fault]) -> list[Fault]:
         return faults
     rest = Fault(faults[0].file, "", f"{len(faults) - _NAMED} more faults of this kind", faults[-1].wanted)
     return [*faults[:_NAMED], rest]
-
-
-def read_only(array: Floats) -> Floats:
-    """The same array, which nobody can write to any more."""
-    array.setflags(write=False)
-    return array

@@ -63,10 +63,9 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
         raise InputError([Fault(str(target), "", error.strerror or "an error", "a folder for the figures")]) from None
     written = []
     for name, figure in figures.items():
-        for ending, options in ((".svg", {"metadata": {"Date": None}}), (".png", {"dpi": 144})):
-            path = target / f"{name}{ending}"
-            save(figure, path, **options)
-            written.append(path)
+        for ending in (".svg", ".png"):
+            written.append(target / f"{name}{ending}")
+            save(figure, written[-1])
     return written
 
 

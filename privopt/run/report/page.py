@@ -65,7 +65,7 @@ def shown(value: object, digits: int = 9) -> str:
     return escape(str(value))
 
 
-def script_json(value: Any) -> str:
+def script_json(value: object) -> str:
     """JSON to stand in a ``<script>``: with ``<``, ``>``, ``&`` and line separators escaped, whatever it holds can
     neither end the script nor begin a comment in it.
     """

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from privopt.errors import printable
 
@@ -120,12 +120,12 @@ def _well_formed(markup: str) -> str:
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 
-def save(figure: Figure, path: Path, **options: Any) -> None:
-    """Write a figure to a file of its own, on white."""
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure to a file of its own, .svg or .png, on white."""
     with _any_character():
         if path.suffix != ".svg":
-            figure.savefig(path, facecolor="white", **options)
+            figure.savefig(path, facecolor="white", dpi=144)
             return
         stream = io.StringIO()
-        figure.savefig(stream, format="svg", facecolor="white", **options)
+        figure.savefig(stream, format="svg", facecolor="white", metadata={"Date": None})
         path.write_text(_well_formed(stream.getvalue()), "utf-8")

@@ -42,7 +42,7 @@ def _neighbours(trial: Trial, problem: GeneratedProblem) -> list[GeneratedProble
     return found if len(found) <= NEIGHBOURS else trial.chance(problem).sample(found, NEIGHBOURS)
 
 
-def queries_of(subject: Subject, problem: Any) -> Sequence[Query]:
+def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """What a method adds noise to for a loaded problem: as the profile tells it, else as its noise was called."""
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)

@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from privopt.errors import PrivoptError
+from privopt.interfaces import Release
 from privopt.metric.matrix import ARTEFACT
 from privopt.run.folder import SUMS, sums_text
 from privopt.run.verify import load_release, verify
@@ -62,12 +63,13 @@ def _same_file(one: Any, two: Any) -> bool:
     return bool(one.read_bytes() == two.read_bytes())
 
 
-def fields_that_differ(one: Any, two: Any) -> Iterator[str]:
+def fields_that_differ(one: Release, two: Release) -> Iterator[str]:
     """Fields of two releases that differ, those aside that only one of them has."""
     if type(one) is not type(two):
         yield f"it was a {type(one).__name__} and came back as a {type(two).__name__}"
         return
-    names = [a.name for a in attrs.fields(type(one))] if attrs.has(type(one)) else list(getattr(one, "__dict__", {}))
+    kind: type = type(one)
+    names = [a.name for a in attrs.fields(kind)] if attrs.has(kind) else list(getattr(one, "__dict__", {}))
     for name in names:
         left, right = getattr(one, name, None), getattr(two, name, None)
         if left is None or right is None:

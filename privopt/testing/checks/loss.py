@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.interfaces import Objective
+from privopt.metric.data import MetricData
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.reference import best_loss
 from privopt.testing.under_trial import Run, Subject
@@ -92,7 +93,7 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
         return found, "a release that the profile found"
     data = getattr(run.problem, "data", None)
     utility = subject.mechanism.utility(run.problem, subject.method.name)
-    if "odds" not in subject.families or utility.unit != getattr(data, "loss_unit", None):
+    if "odds" not in subject.families or not isinstance(data, MetricData) or utility.unit != data.loss_unit:
         return None, ""
     return best_loss(data), "a certified release that the kit found by its own linear program"
 

@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, read_only
 from privopt_fl_linear.metric import Metric
 
 __all__ = ["Assignment", "connection_cost", "optimal_assignment", "reconnect", "served"]
@@ -41,10 +41,7 @@ class Assignment:
     def of(cls, facility: Ints) -> Assignment:
         """Derive the rest from h."""
         opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
-        arrays = [np.asarray(a, dtype=np.int64) for a in (facility, opened, place.reshape(-1), sizes)]
-        for array in arrays:
-            array.setflags(write=False)
-        return cls(*arrays)
+        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, place.reshape(-1), sizes)))
 
 
 def optimal_assignment(metric: Metric, cost: Floats, rank: Ints) -> Assignment:

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
 
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
@@ -59,9 +59,7 @@ class Metric(Protocol):
 
 
 def _frozen_array(array: Any) -> Floats:
-    out = np.array(array, dtype=np.float64, order="C")
-    out.setflags(write=False)
-    return out
+    return read_only(np.array(array, dtype=np.float64, order="C"))
 
 
 @frozen(eq=False)

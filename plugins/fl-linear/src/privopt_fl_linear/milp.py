@@ -7,12 +7,13 @@ no longer local. Given as rectangular matrices it is the uncapacitated facility 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.dsl.solution import SolveOptions
 from privopt.errors import Fault, InputError, SolverError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def solve_facility_location(
     opening_cost: Floats | None = None,
     *,
     backend: str = "cbc",
-    **options: Any,
+    **options: Unpack[SolveOptions],
 ) -> Location:
     """Solve the model exactly; the answer is priced again from its own assignment.
 

@@ -24,7 +24,9 @@ import math
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from privopt.arrays import Floats
 from privopt_fl_linear.kernels import compiled
 
 __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quantiles"]
@@ -179,7 +181,7 @@ def _continuous_fourier(k: int, beta: float) -> float:
     return high
 
 
-def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9) -> Any:
+def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, slack: float = 1e-9) -> Floats:
     """P(sum of k draws > t) for an array of t, each within ``slack`` of the truth; k = 0 is a sum of 0."""
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
@@ -187,12 +189,12 @@ def tails(k: int, points: Any, epsilon: float, noise: Noise, slack: float = 1e-9
     if k == 1:  # in closed form: at tiny epsilon a Fourier sum would need millions of terms
         if noise == "continuous":
             small = 0.5 * np.exp(-epsilon * np.abs(points))
-            return np.where(points >= 0, small, 1.0 - small)
+            return np.asarray(np.where(points >= 0, small, 1.0 - small))
         whole = np.floor(points)
         beyond = np.where(whole >= 0, whole + 1.0, -whole)  # P(X >= n) = exp(-epsilon n) / (1 + exp(-epsilon)), n >= 1
         small = np.exp(-epsilon * beyond) / (1.0 + np.exp(-epsilon))
-        return np.where(whole >= 0, small, 1.0 - small)
-    return _wrapped_tails(noise == "discrete", epsilon, k, points, slack)
+        return np.asarray(np.where(whole >= 0, small, 1.0 - small))
+    return np.asarray(_wrapped_tails(noise == "discrete", epsilon, k, points, slack))
 
 
 def _binomial_sum_tail(epsilon: float, k: int, t: int) -> float:
@@ -325,7 +327,7 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
     return found
 
 
-def upper_quantiles(sizes: Any, betas: Any, epsilon: float, noise: Noise = "discrete") -> Any:
+def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
     """`upper_quantile` of each pair (size, beta); equal pairs are computed once and kept."""
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

@@ -16,7 +16,7 @@ Cost: O(|R| N log) with a few searches for each level between root and leaves' p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from math import lcm
 from typing import Any
@@ -358,7 +358,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     return min(room, 1 << 20)
 
 
-def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Any = None) -> int:
+def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
     """Sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights."""
     weight = [1] * len(values) if weights is None else list(weights)
     total = 0

@@ -7,19 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from attrs import field, frozen
 
-from privopt.arrays import Ints
+from privopt.arrays import Ints, read_only
 from privopt.errors import Fault, InputError
 
 __all__ = ["Ints", "Tree", "add_up"]
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
-    frozen_arrays = []
-    for array in arrays:
-        own = np.array(array, dtype=np.int64)
-        own.setflags(write=False)
-        frozen_arrays.append(own)
-    return tuple(frozen_arrays)
+    return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
 @frozen(kw_only=True, eq=False)

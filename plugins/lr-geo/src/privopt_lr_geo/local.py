@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import frozen
@@ -14,6 +14,8 @@ from privopt.metric.space.pairs import consistent
 from privopt_lr_geo.problem import CLOSE
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from privopt.metric.data import MetricData
     from privopt_lr_geo.problem import LRGeoInstance
 
@@ -33,7 +35,7 @@ class Ways:
         self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))
 
     @cached_property
-    def graph(self) -> Any:
+    def graph(self) -> csr_array:
         """Sparse (N, N), both ways. Records at distance 0 are joined by the least double there is."""
         data = self.data
         return edge_matrix(len(data.records), data.pairs[data.needed], data.distances[data.needed], both=True)

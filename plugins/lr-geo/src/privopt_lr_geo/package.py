@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
-from attrs import asdict, fields, frozen
+from attrs import AttrsInstance, asdict, fields, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
@@ -39,14 +39,17 @@ LARGEST: Final = 2**31
 _KINDS: Final = {"f": "numbers", "i": "whole numbers", "b": "truth values"}
 
 
-def pack(value: Any) -> bytes:
+T = TypeVar("T", bound=AttrsInstance)
+
+
+def pack(value: AttrsInstance) -> bytes:
     """An attrs object of arrays and numbers as bytes."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **asdict(value))
     return buffer.getvalue()
 
 
-def unpack(cls: Any, raw: bytes) -> Any:
+def unpack(cls: type[T], raw: bytes) -> T:
     """Back again.
 
     Raises:

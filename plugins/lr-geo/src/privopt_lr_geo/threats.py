@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -58,7 +58,9 @@ def circle_centres(records: Ints, draws: int, chance: np.random.Generator) -> In
     return np.asarray(records[chance.integers(len(records), size=draws)])
 
 
-def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client], draws: int = 100) -> Any:
+def attack_server(
+    data: MetricData, options: LRGeoOptions, clients: Sequence[Client], draws: int = 100
+) -> dict[str, float | None]:
     """Success of each attack on the packages that these users upload, as shares of the users.
 
     A guess among several candidates counts as one part in so many.

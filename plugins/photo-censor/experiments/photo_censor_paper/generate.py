@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, read_only
 from privopt_photo_censor.classifier import log_softmax
-from privopt_photo_censor.scores import Album, locked
+from privopt_photo_censor.scores import Album
 
 __all__ = ["COLLECTIONS", "World", "collections", "sizes"]
 
@@ -74,14 +74,14 @@ class World:
         member = rng.permutation(np.arange(locations) % traits.regions)
         own = rng.standard_normal((locations, traits.dimensions))
         features = np.sqrt(traits.alike) * regions[member] + np.sqrt(1.0 - traits.alike) * own
-        return cls(features=locked(traits.spread * features / np.sqrt(traits.dimensions)), traits=traits)
+        return cls(features=read_only(traits.spread * features / np.sqrt(traits.dimensions)), traits=traits)
 
     def other(self, rng: np.random.Generator, apart: float) -> World:
         """The same world as another classifier has learnt it: `apart` of each feature's square length is its own."""
         own = rng.standard_normal(self.features.shape)
         own *= self.traits.spread / np.sqrt(self.traits.dimensions)
         features = np.sqrt(1.0 - apart) * self.features + np.sqrt(apart) * own
-        return World(features=locked(features), traits=self.traits)
+        return World(features=read_only(features), traits=self.traits)
 
     def scores(self, photos: Floats) -> Floats:
         """(N, M) log-probabilities of photos (N, D)."""

@@ -13,16 +13,15 @@ import numpy as np
 import s2cell
 from attrs import field, frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, read_only
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
-from privopt_photo_censor.scores import locked
 
 __all__ = ["Boxes", "Cells", "Centres", "S2Cells", "read_cells"]
 
 
 def _floats(values: Any) -> Floats:
-    return locked(np.array(values, dtype=np.float64))
+    return read_only(np.array(values, dtype=np.float64))
 
 
 class Cells(ABC):

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from privopt.arrays import Floats
@@ -82,7 +83,7 @@ class Classifier:
     cells: Cells
     session: Any
 
-    def tensor(self, photo: Image.Image) -> Any:
+    def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """One photo as the model takes it, float32, without the batch axis."""
         taken = self.settings.input
         size = (taken.width, taken.height)
@@ -91,8 +92,9 @@ class Classifier:
             sized = ImageOps.fit(upright, size, Image.Resampling.BILINEAR)
         else:
             sized = upright.resize(size, Image.Resampling.BILINEAR)
-        values: Any = np.asarray(sized, dtype=np.float32) / np.float32(255.0)
-        values = (values - np.array(taken.mean, dtype=np.float32)) / np.array(taken.std, dtype=np.float32)
+        mean, std = (np.array(each, dtype=np.float32) for each in (taken.mean, taken.std))
+        pixels: NDArray[np.float32] = np.asarray(sized, dtype=np.float32)
+        values: NDArray[np.float32] = (pixels / np.float32(255.0) - mean) / std
         return values.transpose(2, 0, 1) if taken.layout == "NCHW" else values
 
     def scores(self, tensors: list[Any]) -> Floats:

@@ -11,13 +11,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from attrs import field, frozen
 
-from privopt.arrays import Bools, Floats
+from privopt.arrays import Bools, Floats, read_only
 from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
 from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.scores import Listing, locked
+from privopt_photo_censor.scores import Listing
 
 __all__ = ["Deletions", "carriers", "read_scores"]
 
@@ -27,7 +27,7 @@ THUMBNAILS: Final = "thumbnails"
 
 
 def _mask(values: Any) -> Bools:
-    return locked(np.array(values, dtype=np.bool_))
+    return read_only(np.array(values, dtype=np.bool_))
 
 
 @frozen(kw_only=True, eq=False)

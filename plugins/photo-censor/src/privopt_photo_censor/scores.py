@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats
+from privopt.arrays import Bools, Floats, read_only
 
-__all__ = ["Album", "Listing", "Reduced", "Task", "locked", "some"]
-
-A = TypeVar("A", bound=NDArray[Any])
-
-
-def locked(array: A) -> A:
-    """The same array, read-only."""
-    array.setflags(write=False)
-    return array
+__all__ = ["Album", "Listing", "Reduced", "Task", "some"]
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
@@ -34,11 +26,11 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 def _floats(values: Any) -> Floats:
-    return locked(np.array(values, dtype=np.float64, order="C"))
+    return read_only(np.array(values, dtype=np.float64, order="C"))
 
 
 def _mask(values: Any) -> Bools:
-    return locked(np.array(values, dtype=np.bool_))
+    return read_only(np.array(values, dtype=np.bool_))
 
 
 @frozen(kw_only=True)
@@ -162,13 +154,13 @@ class Reduced:
         diff = np.where(kills, 0.0, scores - true - album.margin)
         size = np.abs(scores).max(axis=1, initial=0.0) + np.abs(true).max(initial=0.0) + abs(album.margin)
         return cls(
-            location=locked(location),
-            scores=locked(scores),
-            true=locked(true),
+            location=read_only(location),
+            scores=read_only(scores),
+            true=read_only(true),
             margin=album.margin,
-            diff=locked(diff),
-            kills=locked(kills),
-            size=locked(size),
+            diff=read_only(diff),
+            kills=read_only(kills),
+            size=read_only(size),
             keep=album.keep,
         )
 
