@@ -58,7 +58,7 @@ def _reading(source: File, public: bool) -> Iterator[None]:
 def _number(value: object) -> Decimal | int | float:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise Wanted(value, "a number")
-    if not isinstance(value, int) and not math.isfinite(value):
+    if not (value.is_finite() if isinstance(value, Decimal) else isinstance(value, int) or math.isfinite(value)):
         raise Wanted(value, "a finite number")
     return value
 
