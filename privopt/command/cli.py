@@ -330,6 +330,25 @@ def audit(folder: Path, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("mechanism")
+@click.option("--points", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Places, or positions.")
+@click.option("--roads", type=click.Path(path_type=Path), metavar="FILE", help="Table from,to,km between the places.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="PROBLEM.toml", help="File to write.")
+@click.option("--within", type=float, callback=_positive, metavar="KM", help="Hide whoever is so near to one another.")
+@click.option(
+    "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
+)
+@click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
+@guarded
+def init(mechanism: str, points: Path, out: Path, **options: Any) -> None:
+    """A commented problem file from a table of places or positions."""
+    from privopt.tables.draft import init as run
+
+    for line in run(mechanism, points, out, **options).notes:
+        complain(f"{out}: {line}")
+
+
+@cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Also SVG and PNG files there.")
 @click.option("--geo", type=click.Path(path_type=Path), metavar="FILE", help="Also a map: .geojson or .parquet.")

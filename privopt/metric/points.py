@@ -16,7 +16,7 @@ from privopt.declare.schema import File, key
 from privopt.declare.tables import PARQUET, Column, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.space.places import Space
-from privopt.metric.space.wkb import check_degrees, points_of
+from privopt.metric.space.wkb import centres_of, check_degrees
 
 __all__ = ["Columns", "read_points"]
 
@@ -38,7 +38,9 @@ class Columns:
     lon: str = key("lon", help="longitudes", unit="degrees")
     x: str = key("x", help="eastings", unit="km")
     y: str = key("y", help="northings", unit="km")
-    geometry: str | None = key(None, help="points of a GeoParquet file, in place of lat and lon")
+    geometry: str | None = key(
+        None, help="points of a GeoParquet file, or polygons for their centroids; in place of lat and lon"
+    )
 
 
 def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
@@ -99,7 +101,7 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
     if geometry not in frame.columns:
         wanted = f"one of {', '.join(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
-    return frame.select(name for name in ids if name in frame.columns), points_of(frame[geometry], points.name)[0]
+    return frame.select(name for name in ids if name in frame.columns), centres_of(frame[geometry], points.name)
 
 
 def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:

@@ -1,0 +1,134 @@
+"""`init` drafts files that `solve` takes as they are, and says what it took for what."""
+
+import geopandas as gpd
+import numpy as np
+import polars as pl
+import pytest
+import shapely
+
+from privopt.declare import load_problem
+from privopt.errors import InputError, UsageError
+from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.metric.space.wkb import centres_of
+from privopt.run.solve import solve
+from privopt.run.verify import verify
+from privopt.tables.draft import draft, init
+
+CITY = "docs/examples/city"
+
+
+def loaded(folder):
+    return MetricInstance.of(load_problem(MetricProblem, folder / "p.toml"), "p.toml").data
+
+
+@pytest.fixture
+def counties(tmp_path):
+    """Squares whose names repeat under different states."""
+    squares = [shapely.box(x, 40 + y, x + 0.4, 40.4 + y) for x in (-90, -89, -88) for y in (0, 1)]
+    names = {"STNAME": ["A"] * 3 + ["B"] * 3, "CTYNAME": ["Lee", "Dale", "Cook"] * 2, "pop": [1, 2, 3, 4, 5, 6]}
+    gpd.GeoDataFrame(names, geometry=squares, crs=4326).to_parquet(tmp_path / "counties.parquet")
+    return tmp_path / "counties.parquet"
+
+
+@pytest.fixture
+def trips(tmp_path):
+    """A table of trips: an id each, which is no id of a place."""
+    rng = np.random.default_rng(0)
+    lat, lon = 40.7 + 0.05 * rng.standard_normal(3_000), -74 + 0.05 * rng.standard_normal(3_000)
+    table = {"trip_id": range(3_000), "pickup_latitude": lat, "pickup_longitude": lon, "fare": lat}
+    pl.DataFrame(table).write_csv(tmp_path / "trips.csv")
+    return tmp_path / "trips.csv"
+
+
+def solves(folder, mechanism="exponential"):
+    done = solve(mechanism, folder / "p.toml", folder / "out")
+    return verify(done.folder).verdict == "proved"
+
+
+def test_a_list_of_places_with_roads(tmp_path, privopt):
+    given = ["--points", f"{CITY}/points.csv", "--roads", f"{CITY}/roads.csv"]
+    done = privopt("init", "optimal-lp", *given, "--out", tmp_path / "p.toml", "--within", 0.5, "--factor", 2)
+    assert done.returncode == 0, done.stderr
+    assert "column lat is taken for latitudes, lon for longitudes" in done.stderr
+    assert "within 0.5 km: one report changes the odds between two such places by a factor of at most 2" in done.stderr
+    data = loaded(tmp_path)
+    assert (len(data.records), float(data.epsilon)) == (48, 1.38)  # log(2) / 0.5, rounded down
+    assert "roads.csv" in (tmp_path / "p.toml").read_text()
+    assert solves(tmp_path)
+    again = privopt("init", "optimal-lp", *given, "--out", tmp_path / "p.toml")
+    assert (again.returncode, "--force" in again.stderr) == (2, True)
+
+
+def test_counties_of_a_geoparquet_are_named_under_their_states(counties, tmp_path):
+    made = init("optimal-lp", counties, tmp_path / "p.toml")
+    assert "ids are those of columns STNAME / CTYNAME" in made.notes
+    data = loaded(tmp_path)
+    assert data.records.ids[:2] == ("A/Lee", "A/Dale")
+    assert np.allclose(data.records.coordinates[0], [40.2, -89.8])
+    assert solves(tmp_path)
+
+
+def test_trips_become_a_grid(trips, tmp_path):
+    made = init("exponential", trips, tmp_path / "p.toml")
+    assert any("a grid is laid over them" in line for line in made.notes)
+    data = loaded(tmp_path)
+    assert 100 <= len(data.records) <= 600
+    assert "# column pickup_latitude is taken for latitudes" in (tmp_path / "p.toml").read_text()
+    low, high = data.records.coordinates.min(axis=0), data.records.coordinates.max(axis=0)
+    table = pl.read_csv(trips)
+    inside = (table["pickup_latitude"] >= low[0] - 0.02) & (table["pickup_latitude"] <= high[0] + 0.02)
+    inside &= (table["pickup_longitude"] >= low[1] - 0.02) & (table["pickup_longitude"] <= high[1] + 0.02)
+    assert inside.mean() > 0.95
+    assert solves(tmp_path)
+
+
+@pytest.mark.parametrize("mechanism", ["const-opt", "lr-geo", "bd-mdp"])
+def test_what_a_mechanism_needs_besides_is_filled_in(mechanism, tmp_path):
+    (tmp_path / "t.csv").write_text("id,x,y\n" + "".join(f"p{n},{n % 4},{n // 4}\n" for n in range(12)))
+    init(mechanism, tmp_path / "t.csv", tmp_path / "p.toml")
+    assert solves(tmp_path, mechanism)
+
+
+@pytest.mark.parametrize("header", ["lat,lon", "Latitude,LNG", "latitude,long"])
+def test_columns_by_other_names(header, tmp_path):
+    (tmp_path / "t.csv").write_text(f"osmid,{header}\n1,41.9,12.4\n2,41.91,12.4\n3,41.92,12.4\n")
+    init("exponential", tmp_path / "t.csv", tmp_path / "p.toml")
+    assert loaded(tmp_path).records.ids == ("1", "2", "3")
+
+
+def test_the_meaning_is_that_of_epsilon(tmp_path):
+    (tmp_path / "t.csv").write_text("id,x,y\n" + "".join(f"p{n},{2 * n},0\n" for n in range(6)))
+    made = draft("exponential", tmp_path / "t.csv", tmp_path)
+    assert "between neighbours, 2 km apart (median), by at most 1.59" in made.notes  # 4 ** (1/3) = 1.587...
+    assert "epsilon = 0.231" in made.text  # log(4) / 6 = 0.23104...
+
+
+@pytest.mark.parametrize(
+    ("text", "mechanism", "options", "words"),
+    [
+        ("a,b\n1,2\n", "exponential", {}, "wanted columns such as lat"),
+        ("x,y\n1,2\n1,2\n", "exponential", {}, "no column that tells rows apart"),
+        ("id,x,y\na,1,2\nb,1,2\n", "exponential", {}, "2 records at one place"),
+        ("id,x,y\na,1,q\nb,1,2\n", "exponential", {}, "row 2, column y: found q"),
+        ("id,x,y\na,1,2\nb,1,3\n", "fl-linear", {}, "is not over places"),
+        ("id,x,y\na,1,2\nb,1,3\n", "exponential", {"factor": 1.0}, "wanted a number above 1"),
+        ("\x00\x01", "exponential", {}, "found"),
+    ],
+)
+def test_what_cannot_be_drafted_says_why(text, mechanism, options, words, tmp_path):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises((InputError, UsageError)) as caught:
+        init(mechanism, tmp_path / "t.csv", tmp_path / "p.toml", **options)
+    assert words in str(caught.value)
+    assert not (tmp_path / "p.toml").exists()
+
+
+def test_centres_of_polygons_are_those_of_shapely():
+    rng = np.random.default_rng(2)
+    shapes = [shapely.Polygon(rng.random((8, 2))).convex_hull for _ in range(20)]
+    shapes.append(shapely.MultiPolygon([shapely.box(0, 0, 1, 1), shapely.box(5, 5, 8, 9)]))
+    raw = [shapely.to_wkb(shape, byte_order=n % 2) for n, shape in enumerate(shapes)]
+    wanted = [shapely.box(5, 5, 8, 9).centroid if shape.geom_type[0] == "M" else shape.centroid for shape in shapes]
+    found = centres_of(pl.Series([*raw, shapely.to_wkb(shapely.LineString([(0, 0), (1, 1)])), raw[0][:30]]), "f")
+    assert np.allclose(found[:-2], [(point.y, point.x) for point in wanted])
+    assert np.isnan(found[-2:]).all()
