@@ -340,11 +340,13 @@ def audit(folder: Path, as_json: bool) -> None:
 )
 @click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
 @guarded
-def init(mechanism: str, points: Path, out: Path, **options: Any) -> None:
+def init(
+    mechanism: str, points: Path, roads: Path | None, out: Path, within: float | None, factor: float, force: bool
+) -> None:
     """A commented problem file from a table of places or positions."""
     from privopt.tables.draft import init as run
 
-    for line in run(mechanism, points, out, **options).notes:
+    for line in run(mechanism, points, out, roads=roads, within=within, factor=factor, force=force).notes:
         complain(f"{out}: {line}")
 
 

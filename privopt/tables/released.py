@@ -218,7 +218,7 @@ def _with_points(table: Any, native: Any, column: str, protector: Protector) -> 
     return made if column == "geometry" else made.rename_geometry(column)
 
 
-def solve(mechanism: str, problem: Problem | Path | str, **options: Any) -> Released:
+def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:
     """Solve a problem, certify the release: the pipeline of ``privopt solve``, without a folder of one's own.
 
     Args:
@@ -232,7 +232,7 @@ def solve(mechanism: str, problem: Problem | Path | str, **options: Any) -> Rele
     given = problem.source if isinstance(problem, Problem) else Path(problem)
     kept = Path(tempfile.mkdtemp(prefix="privopt-"))  # its owner's alone, gone with the release
     try:
-        solved = solve_into(mechanism, given, kept / FOLDER, Options(**options))
+        solved = solve_into(mechanism, given, kept / FOLDER, Options(**options))  # type: ignore[arg-type]
         made = Released(opened=open_verified(solved.folder), meaning=solved.meaning)
     except BaseException:
         shutil.rmtree(kept, ignore_errors=True)
