@@ -1,4 +1,4 @@
-"""Names of array types: what annotations of arrays say in one word.
+"""Names of array types, which say in one word what annotations of arrays mean; arrays that nobody can write to.
 
 >>> half: Floats = np.array([0.5, 0.5])
 """

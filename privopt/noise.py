@@ -33,7 +33,7 @@ OPENDP_DRAWS = 100_000
 _LARGEST_COUNT = 1 << 62
 
 
-@frozen(kw_only=True)
+@frozen
 class NoiseRecord:
     """How noise was drawn, and what it spends.
 
@@ -41,19 +41,25 @@ class NoiseRecord:
         engine: "opendp", "exact-integer" (bulk) or "seeded".
         distribution: "discrete-laplace" or "laplace".
         scale: exact scale that was drawn from.
-        spent: privacy loss for each unit of sensitivity: 1 / scale, exactly; at most what was asked for.
         map: OpenDP's privacy map at sensitivity 1, where OpenDP drew.
         draws: how many.
-        seeded: whether a seed decided the noise; then nothing about it is private.
     """
 
     engine: str
     distribution: str
     scale: Fraction
-    spent: Fraction
     map: float | None
     draws: int
-    seeded: bool
+
+    @property
+    def spent(self) -> Fraction:
+        """Privacy loss for each unit of sensitivity: 1 / scale, exactly; at most what was asked for."""
+        return 1 / self.scale
+
+    @property
+    def seeded(self) -> bool:
+        """Whether a seed decided the noise; then nothing about it is private."""
+        return self.engine == "seeded"
 
 
 def discrete_laplace(
@@ -88,12 +94,11 @@ def discrete_laplace(
         measurement, scale, mapped = _opendp(scale_reciprocal, "i64")
         drawn = measurement(values.ravel().tolist()) if values.size else []
         noisy = np.array(drawn, dtype=np.int64).reshape(values.shape)
-        return noisy, _record("opendp", "discrete-laplace", scale, mapped, values.size)
+        return noisy, NoiseRecord("opendp", "discrete-laplace", scale, mapped, values.size)
     noise = draw_laplace(values.size, scale_reciprocal, source=seeded(seed))
     engine = "exact-integer" if seed is None else "seeded"
-    return values + noise.reshape(values.shape), _record(
-        engine, "discrete-laplace", 1 / scale_reciprocal, None, values.size
-    )
+    record = NoiseRecord(engine, "discrete-laplace", 1 / scale_reciprocal, None, values.size)
+    return values + noise.reshape(values.shape), record
 
 
 def continuous_laplace(
@@ -120,10 +125,10 @@ def continuous_laplace(
         measurement, scale, mapped = _opendp(scale_reciprocal, "f64")
         drawn = measurement(numbers.ravel().tolist()) if numbers.size else []
         noisy = np.array(drawn, dtype=np.float64).reshape(numbers.shape)
-        return noisy, _record("opendp", "laplace", scale, mapped, numbers.size)
+        return noisy, NoiseRecord("opendp", "laplace", scale, mapped, numbers.size)
     steps = draw_laplace(numbers.size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(numbers.shape)
     noise = steps * (2.0**-40 * float(1 / scale_reciprocal))
-    return numbers + noise, _record("seeded", "laplace", 1 / scale_reciprocal, None, numbers.size)
+    return numbers + noise, NoiseRecord("seeded", "laplace", 1 / scale_reciprocal, None, numbers.size)
 
 
 def split_budget(
@@ -175,18 +180,6 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
 def _positive(budget: Fraction) -> None:
     if budget <= 0:
         raise UsageError(f"a privacy budget is {budget}; wanted more than 0")
-
-
-def _record(engine: str, distribution: str, scale: Fraction, mapped: float | None, draws: int) -> NoiseRecord:
-    return NoiseRecord(
-        engine=engine,
-        distribution=distribution,
-        scale=scale,
-        spent=1 / scale,
-        map=mapped,
-        draws=draws,
-        seeded=engine == "seeded",
-    )
 
 
 def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:

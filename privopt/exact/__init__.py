@@ -2,9 +2,9 @@
 
 from privopt.exact.bound import Multipliers, lower_bound
 from privopt.exact.bounds import exp_bounds, exp_fixed
-from privopt.exact.certify import TOTAL, Failure, Measured, MeasuredBudget, certify, certify_additive
+from privopt.exact.certify import Failure, Measured, MeasuredBudget, certify, certify_additive
 from privopt.exact.laplace import draw_laplace
-from privopt.exact.sample import Source, draw
+from privopt.exact.sample import TOTAL, Source, draw
 from privopt.exact.weights import Repaired, repair
 
 __all__ = [

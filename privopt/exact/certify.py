@@ -21,11 +21,9 @@ from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds, exp_fixed, float_up
 from privopt.execution import Executor, spans
 
-__all__ = ["TOTAL", "Failure", "Measured", "MeasuredBudget", "certify", "certify_additive", "check_pairs"]
+__all__ = ["Failure", "Measured", "MeasuredBudget", "certify", "certify_additive", "check_pairs"]
 
 
-#: What every row of weights sums to.
-TOTAL = 1 << 63
 #: Relative room for the roundings of a ratio in doubles: two conversions, a reciprocal, a product (4 x 2**-53).
 ROOM = 1.0 + 2.0**-50
 #: Stands for weight 0 in the doubles: 0 against 0 gives 1, 0 against positive more than any exp that is compared.

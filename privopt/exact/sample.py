@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 
-__all__ = ["Source", "draw", "draw_each", "seeded"]
+__all__ = ["TOTAL", "Source", "draw", "draw_each", "seeded"]
 
 #: Gives that many random bytes; :func:`os.urandom` unless a test or ``--seed`` brings another.
 Source = Callable[[int], bytes]
 
-_TOTAL = 1 << 63
+#: What every row of weights sums to.
+TOTAL = 1 << 63
 _CHUNK = 1 << 20
 
 
@@ -43,7 +44,7 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
     if row.dtype != np.uint64 or row.ndim != 1:
         raise UsageError(f"a row of weights is {row.dtype} of shape {row.shape}; wanted uint64 of shape (K,)")
     total = sum(row.tolist())
-    if total != _TOTAL:
+    if total != TOTAL:
         raise UsageError(f"a row of weights sums to {total}; wanted 2**63")
     if n < 0:
         raise UsageError(f"{n} draws; wanted at least 0")

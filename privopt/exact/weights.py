@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
-from privopt.exact.certify import TOTAL, Measured, certify, check_pairs
+from privopt.exact.certify import Measured, certify, check_pairs
+from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
 from privopt.graph import components, edge_matrix, ranked, shortest_rows
 

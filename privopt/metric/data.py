@@ -18,8 +18,9 @@ from privopt.errors import Fault, InputError, RegistryError
 from privopt.graph import components
 from privopt.metric.kinds import LossKind, Spaces
 from privopt.metric.points import read_points
-from privopt.metric.space.geometry import Metric, Space, grid_points
+from privopt.metric.space.geometry import Metric
 from privopt.metric.space.pairs import check_neighbours, needed_pairs, required_pairs
+from privopt.metric.space.places import Space, grid_points
 
 if TYPE_CHECKING:
     from privopt.metric.problem import MetricProblem, Places

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
-    from privopt.metric.space.geometry import Space
+    from privopt.metric.space.places import Space
 
 __all__ = ["Layout", "beside", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 

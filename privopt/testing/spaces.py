@@ -10,16 +10,16 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import read_only
+from privopt.metric.space.formulas import EARTH_RADIUS_KM
+
 __all__ = ["MetricSpace", "closed", "from_edges", "from_points", "grid"]
 
-EARTH_KM = 6371.0
 Edge = tuple[int, int, float]
 
 
 def _locked(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    array = np.asarray(array, dtype=np.float64).copy()
-    array.setflags(write=False)
-    return array
+    return read_only(np.array(array, dtype=np.float64))
 
 
 @frozen(kw_only=True, eq=False)
@@ -74,7 +74,7 @@ def grid(rows: int, cols: int, side: float) -> MetricSpace:
 def _haversine(one: tuple[float, float], two: tuple[float, float]) -> float:
     (a, b), (c, d) = (tuple(map(math.radians, spot)) for spot in (one, two))
     h = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
-    return 2 * EARTH_KM * math.asin(math.sqrt(min(1.0, h)))
+    return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
 
 
 def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean", "haversine"]) -> MetricSpace:

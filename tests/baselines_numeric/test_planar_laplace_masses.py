@@ -13,7 +13,8 @@ from scipy.spatial import Voronoi, cKDTree
 
 from privopt.errors import InputError
 from privopt.metric.baselines.planar_laplace import planar_laplace, project, voronoi_cells
-from privopt.metric.space.geometry import Space, grid_points, haversine
+from privopt.metric.space.formulas import haversine
+from privopt.metric.space.places import Space, grid_points
 
 
 def space(points: object, kind: str = "planar") -> Space:

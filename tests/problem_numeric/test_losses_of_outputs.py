@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt.metric.cost import distance_loss, normalised, travel_cost
-from privopt.metric.space.geometry import EuclideanMetric, grid_points
+from privopt.metric.space.geometry import EuclideanMetric
+from privopt.metric.space.places import grid_points
 
 
 def definition(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt.graph import components
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric, Space, grid_points
+from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric
 from privopt.metric.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
+from privopt.metric.space.places import Space, grid_points
 
 
 def metric_of(kind: str, n: int = 60) -> Metric:

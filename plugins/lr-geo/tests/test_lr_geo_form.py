@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt.exact.sample import TOTAL
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.program import assemble
-from privopt_lr_geo.rows import TOTAL, ColumnWeights, steady_exp
+from privopt_lr_geo.rows import ColumnWeights, steady_exp
 
 points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=3, max_size=9, unique=True)
 

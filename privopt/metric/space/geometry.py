@@ -16,30 +16,10 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
-from privopt.metric.space.formulas import (
-    EARTH_RADIUS_KM,
-    cosine_of_latitude,
-    euclidean,
-    great_circle,
-    haversine,
-    no_less,
-    root_of_squares,
-)
-from privopt.metric.space.places import LARGEST, Space, grid_points, limited
+from privopt.metric.space.formulas import EARTH_RADIUS_KM, cosine_of_latitude, great_circle, no_less, root_of_squares
+from privopt.metric.space.places import LARGEST, Space, limited
 
-__all__ = [
-    "EARTH_RADIUS_KM",
-    "EuclideanMetric",
-    "Floats",
-    "HaversineMetric",
-    "Ints",
-    "MatrixMetric",
-    "Metric",
-    "Space",
-    "euclidean",
-    "grid_points",
-    "haversine",
-]
+__all__ = ["EuclideanMetric", "HaversineMetric", "MatrixMetric", "Metric"]
 
 _CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
 _BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
@@ -53,22 +33,17 @@ class Metric(ABC):
     `between(i, j)` and `between(j, i)` are the same double, and every other method returns that
     double for the pair. It is at most the exact distance: what is promised at it holds at that too.
     Distances need not obey the triangle inequality (a matrix may not).
+
+    Attributes:
+        size: N, the number of records.
+        output_size: K, the number of outputs.
+        own_outputs: whether the outputs are the records themselves.
     """
 
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """N, the number of records."""
-
-    @property
-    @abstractmethod
-    def output_size(self) -> int:
-        """K, the number of outputs."""
-
-    @property
-    @abstractmethod
-    def own_outputs(self) -> bool:
-        """Whether the outputs are the records themselves."""
+    def __init__(self, size: int, output_size: int, own_outputs: bool) -> None:
+        self.size = size
+        self.output_size = output_size
+        self.own_outputs = own_outputs
 
     @abstractmethod
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
@@ -121,7 +96,7 @@ class _PointMetric(Metric):
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
         self.records = records
         self.outputs = records if outputs is None else outputs
-        self._own = outputs is None
+        super().__init__(len(self.records), len(self.outputs), outputs is None)
         wanted = " or ".join(self._kinds)
         faults = [
             Fault(space.source, "", f"{space.kind} places", f"{wanted} ones for {self._name} distance")
@@ -134,21 +109,6 @@ class _PointMetric(Metric):
             faults.append(Fault(self.outputs.source, "", found, wanted))
         if faults:
             raise InputError(faults)
-
-    @property
-    def size(self) -> int:
-        """N, the number of records."""
-        return len(self.records)
-
-    @property
-    def output_size(self) -> int:
-        """K, the number of outputs."""
-        return len(self.outputs)
-
-    @property
-    def own_outputs(self) -> bool:
-        """Whether the outputs are the records themselves."""
-        return self._own
 
     @property
     def points(self) -> Floats:
@@ -201,7 +161,7 @@ class _PointMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
-        return self._chunked(chosen[:, None], np.arange(self.output_size)[None, :], not self._own)
+        return self._chunked(chosen[:, None], np.arange(self.output_size)[None, :], not self.own_outputs)
 
 
 class EuclideanMetric(_PointMetric):
@@ -299,22 +259,7 @@ class MatrixMetric(Metric):
         self._table = read_only(np.minimum(square, square.T))
         self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
-        self._own = to_outputs is None
-
-    @property
-    def size(self) -> int:
-        """N, the number of records."""
-        return len(self._table)
-
-    @property
-    def output_size(self) -> int:
-        """K, the number of outputs."""
-        return int(self._to_outputs.shape[1])
-
-    @property
-    def own_outputs(self) -> bool:
-        """Whether the outputs are the records themselves."""
-        return self._own
+        super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j."""

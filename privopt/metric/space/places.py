@@ -11,18 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, read_only
 from privopt.errors import Fault, InputError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
-__all__ = [
-    "LARGEST",
-    "Floats",
-    "Ints",
-    "Space",
-    "grid_points",
-    "limited",
-]
+__all__ = ["LARGEST", "Space", "grid_points", "limited"]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 

@@ -202,24 +202,9 @@ class RoadMetric(Metric):
         self.roads = roads
         self._places = places[0]
         self._outputs = places[-1]
-        self._own = outputs is None
+        super().__init__(len(places[0]), len(places[-1]), outputs is None)
         # a path has fewer edges than there are nodes, and each sum is off by 2^-53 of itself at most
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
-
-    @property
-    def size(self) -> int:
-        """N, the number of records."""
-        return len(self._places)
-
-    @property
-    def output_size(self) -> int:
-        """K, the number of outputs."""
-        return len(self._outputs)
-
-    @property
-    def own_outputs(self) -> bool:
-        """Whether the outputs are the records themselves."""
-        return self._own
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j: one search for each record that is the lower of some pair."""
@@ -253,7 +238,7 @@ class RoadMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
-        return self.rows(chosen) if self._own else self._from(chosen, self._outputs)
+        return self.rows(chosen) if self.own_outputs else self._from(chosen, self._outputs)
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Pairs i < j with a distance of at most `within`, by searches that stop there."""

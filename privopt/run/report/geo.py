@@ -20,7 +20,7 @@ from attrs import frozen
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
-    from privopt.metric.space.geometry import Space
+    from privopt.metric.space.places import Space
 
 __all__ = ["Feature", "Layer", "point_features", "write_layer"]
 

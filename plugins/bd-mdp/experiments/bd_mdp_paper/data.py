@@ -86,7 +86,7 @@ def read_streets(file: Path) -> Graph:
         UsageError: the package osmium is not installed.
         InputError: no streets.
     """
-    from privopt.metric.space.geometry import haversine
+    from privopt.metric.space.formulas import haversine
 
     try:
         import osmium

@@ -176,7 +176,7 @@ def nodes(file: Path, records: int | None = None, neighbours: int = 8, within: f
     The roads between them are not published. Travel goes along a stand-in: the graph of the ``neighbours`` nearest
     of each, its components joined by their shortest links.
     """
-    from privopt.metric.space.geometry import haversine
+    from privopt.metric.space.formulas import haversine
 
     points = read_nodes(file)[:records]
     table = haversine(points[:, None, ::-1], points[None, :, ::-1])

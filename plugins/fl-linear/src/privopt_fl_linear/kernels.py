@@ -23,7 +23,7 @@ import numba
 import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.metric.space.geometry import EARTH_RADIUS_KM
+from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 LEAF = 8
 

@@ -82,7 +82,7 @@ class _Treed:
         diagonal = float(np.sqrt(np.sum(np.ptp(self._boxed, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
-        from privopt.metric.space.geometry import EARTH_RADIUS_KM
+        from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 

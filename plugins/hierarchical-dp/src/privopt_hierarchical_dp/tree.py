@@ -10,7 +10,7 @@ from attrs import field, frozen
 from privopt.arrays import Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Ints", "Tree", "add_up"]
+__all__ = ["Tree", "add_up"]
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lr_geo_paper.cities import Settings
 from lr_geo_paper.trials import Workshop
 from privopt.interfaces import SolveContext
+from privopt.metric.space.formulas import EARTH_RADIUS_KM
 from privopt_lr_geo import server
 from privopt_lr_geo.mechanism import LRGeo, clients_of
 from privopt_lr_geo.package import Terms
@@ -60,7 +61,7 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     centre = int(np.argmin(places.apart(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
     offset = cells.coordinates - cells.coordinates[centre]
     if places.geographic:
-        offset = np.radians(offset) * 6371.0 * np.array([1.0, np.cos(np.radians(middle[0]))])
+        offset = np.radians(offset) * EARTH_RADIUS_KM * np.array([1.0, np.cos(np.radians(middle[0]))])
     half = REGION / 2 * (1 - 1e-9)
     inside = np.flatnonzero((np.abs(offset + side / 2) <= half).all(axis=1))
     extract = ReferenceTable(problem, places, cells).rows(inside)

@@ -23,10 +23,11 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import SolverError, StoppedError
 from privopt.exact import certify
+from privopt.exact.sample import TOTAL
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.optimal.calibrated import LEAST, positive_weights, solve_ones
 from privopt_lr_geo.local import Ways
-from privopt_lr_geo.rows import TOTAL, ColumnWeights, steady_exp
+from privopt_lr_geo.rows import ColumnWeights, steady_exp
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext

@@ -21,7 +21,7 @@ from attrs import frozen
 
 from privopt.errors import Fault, InputError, PrivoptError, UsageError
 from privopt.graph import components
-from privopt.metric.space.geometry import haversine
+from privopt.metric.space.formulas import haversine
 
 __all__ = ["Network", "largest_part", "main", "read_network", "through", "write"]
 

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.arrays import read_only
 from privopt.declare import at_least, key, non_negative, positive
 from privopt.errors import Fault, InputError
 from privopt.metric.data import MetricData, load
@@ -97,8 +98,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
             faults.append(Fault(file, where, f"a prior of 0 on the user's cell {name!r}", "a prior above 0"))
         if faults:
             raise InputError(faults)
-        users.setflags(write=False)
-        return cls(declared=declared, data=data, users=users)
+        return cls(declared=declared, data=data, users=read_only(users))
 
 
 def _users(

@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
 from privopt.metric.cost import travel_cost
 from privopt.metric.losses import TravelCost
-from privopt.metric.space.geometry import EARTH_RADIUS_KM, euclidean, haversine
+from privopt.metric.space.formulas import EARTH_RADIUS_KM, euclidean, haversine
 from privopt_lr_geo.package import pack, unpack
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from privopt.interfaces import Result
 from privopt.metric.explorer import Explored, explorer, fits
 from privopt.metric.figures import beside, convergence, layout
 from privopt.metric.pages import trajectory_of
-from privopt.metric.space.geometry import Space
+from privopt.metric.space.places import Space
 from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.run.report.geo import Layer, point_features
 from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, axes_of

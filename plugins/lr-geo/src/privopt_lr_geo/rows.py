@@ -17,11 +17,11 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
+from privopt.exact.sample import TOTAL
 
-__all__ = ["TOTAL", "ColumnWeights", "steady_exp"]
+__all__ = ["ColumnWeights", "steady_exp"]
 
 
-TOTAL: Final = 1 << 63
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """ln 2 to 32 bits, so that its product with a whole number below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10

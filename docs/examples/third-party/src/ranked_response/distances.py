@@ -16,22 +16,7 @@ class HammingMetric(Metric):
     def __init__(self, records, outputs):
         self.letters = np.array([list(word) for word in records])
         self.to = self.letters if outputs is None else np.array([list(word) for word in outputs])
-        self.own = outputs is None
-
-    @property
-    def size(self):
-        """N."""
-        return len(self.letters)
-
-    @property
-    def output_size(self):
-        """K."""
-        return len(self.to)
-
-    @property
-    def own_outputs(self):
-        """Whether the outputs are the records."""
-        return self.own
+        super().__init__(len(self.letters), len(self.to), own_outputs=outputs is None)
 
     def between(self, i, j):
         """Whole numbers: nothing is rounded."""
