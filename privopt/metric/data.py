@@ -29,7 +29,7 @@ __all__ = ["MetricData", "load", "space_of"]
 
 T = TypeVar("T")
 
-ONE: Final = 1e-6
+SUM_TOLERANCE: Final = 1e-6
 """How far the sum of a prior may lie from 1 before it is taken for a fault."""
 
 
@@ -269,6 +269,6 @@ def _prior(prior: File | None, records: Space) -> Floats:
         found = f"no row for {missing.size} records ({records.ids[missing[0]]}, ...)"
         raise InputError([Fault(prior.name, "", found, "one row for each record")])
     total = float(result.sum())
-    if abs(total - 1.0) > ONE:
+    if abs(total - 1.0) > SUM_TOLERANCE:
         raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
     return result / total

@@ -30,7 +30,7 @@ ARTEFACT: Final = "mechanism.npz"
 UNIT: Final = 2**63
 """Sum of every row of weights."""
 
-SAID: Final = 5
+ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
 
 
@@ -176,13 +176,13 @@ class MatrixRelease(Release):
         }
 
     def _repr_html_(self) -> str:
-        chosen = range(min(SAID, len(self.records)))
+        chosen = range(min(ROWS_SHOWN, len(self.records)))
         best = [int(self.weights[row].argmax()) for row in chosen]
         rows = [
             (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / UNIT)
             for row, k in zip(chosen, best, strict=True)
         ]
         more = grid(("record", "likeliest output", "its probability"), rows)
-        if len(self.records) > SAID:
-            more += f"<p>and {len(self.records) - SAID:,} more</p>"
+        if len(self.records) > ROWS_SHOWN:
+            more += f"<p>and {len(self.records) - ROWS_SHOWN:,} more</p>"
         return card(f"Release: {type(self).__name__}", self.facts(), more=more)

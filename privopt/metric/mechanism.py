@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from privopt.run.report.geo import Layer
     from privopt.run.report.page import Section
 
-__all__ = ["NEAR", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of", "proved_bound"]
+__all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of", "proved_bound"]
 
 CONFIDENCE: Final = 0.999
 DRAWS: Final = 100_000
@@ -51,7 +51,7 @@ DRAWS: Final = 100_000
 SEARCHED: Final = 20_000
 """Required pairs that the attack chooses from, at most."""
 
-NEAR: Final = 1e-9
+SAME_WITHIN: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
 
 
@@ -380,7 +380,7 @@ def _pairs_cover(release: MatrixRelease, data: MetricData) -> list[str]:
     """
     pairs, distances = release.pairs, release.distances
     again = data.between(pairs)
-    off = np.flatnonzero(~(np.abs(again - distances) <= NEAR * np.maximum(again, distances)))
+    off = np.flatnonzero(~(np.abs(again - distances) <= SAME_WITHIN * np.maximum(again, distances)))
     lines = [
         f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
         for row in off[:5].tolist()

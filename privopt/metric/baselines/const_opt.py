@@ -35,7 +35,7 @@ __all__ = ["FORMS", "TiedForm", "const_opt_model", "solve_const_opt", "tied_form
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-FAINT = 2e-9
+NEGLIGIBLE = 2e-9
 """Tied mass up to this is left out of rows' sums: no solver bears it beside 1, and the repair brings rows to one."""
 
 
@@ -119,7 +119,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> Model:
     tied = (~form.free).any(axis=0)
     y = m.variable("y", F, Y, lower=0, upper=np.where(tied, 1.0, 0.0))
     forms = form.forms
-    c, g = m.param("c", data.weighted), m.param("g", np.where(forms > FAINT, forms, 0.0))
+    c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE, forms, 0.0))
     w = m.param("w", np.einsum("ik,fik->fk", data.weighted, forms))
     m.minimize(total(c[i, k] * z[i, k], over=(i, k)) + total(w[f, k] * y[f, k], over=(f, k)))
     m.require("mass", Eq(total(z[i, k], over=k) + total(g[f, i, k] * y[f, k], over=(f, k)), 1), forall=i)

@@ -12,7 +12,7 @@ from privopt.declare import key
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Result, SolveContext
 from privopt.metric.matrix import MatrixRelease
-from privopt.metric.mechanism import NEAR, Matrix, MetricMechanism
+from privopt.metric.mechanism import SAME_WITHIN, Matrix, MetricMechanism
 from privopt.metric.problem import ConstOpt, MetricInstance, MetricProblem
 from privopt.metric.space.kinds import Euclidean, Haversine
 
@@ -43,7 +43,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
             return lines
         context = SolveContext(method=result.method, gap=float(result.asked.gap))
         again = MatrixRelease.from_matrix(self.matrix(problem, context).z, problem.data, context)
-        near = np.allclose(again.probabilities, release.probabilities, rtol=NEAR, atol=NEAR)
+        near = np.allclose(again.probabilities, release.probabilities, rtol=SAME_WITHIN, atol=SAME_WITHIN)
         return [] if near else [f"mechanism.npz: other weights than those of {result.mechanism}"]
 
 

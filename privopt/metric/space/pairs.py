@@ -212,31 +212,15 @@ def _stretched(distances: Floats, slack: float) -> Floats:
 
 def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     """A spanning forest of the pairs at distance 0 (rows), and the cluster of each node."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
     n = int(pairs.max()) + 1 if pairs.size else 0
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
     if not zero.size:
         return zero, np.arange(n)
-    cluster = components(n, pairs[zero])
-    root = np.full(int(cluster.max()) + 1, -1, dtype=np.int64)
-    parent = np.arange(n)
-
-    def find(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = int(parent[node])
-        return node
-
-    forest = []
-    left = int(n - len(root))  # edges that a spanning forest has
-    for row in zero.tolist():
-        if not left:
-            break
-        a, b = find(int(pairs[row, 0])), find(int(pairs[row, 1]))
-        if a != b:
-            parent[b] = a
-            forest.append(row)
-            left -= 1
-    return np.array(forest, dtype=np.int64), cluster
+    # by row numbers, from 1: of the rows that would join two parts the first does
+    forest = minimum_spanning_tree(edge_matrix(n, np.sort(pairs[zero], axis=1), zero + 1.0))
+    return np.sort(forest.data).astype(np.int64) - 1, components(n, pairs[zero])
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:

@@ -14,7 +14,7 @@ from privopt.errors import StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.matrix import MatrixRelease
-from privopt.metric.mechanism import NEAR
+from privopt.metric.mechanism import SAME_WITHIN
 from privopt.metric.worth import Worth, worth_of
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
@@ -383,5 +383,5 @@ def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> 
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
     # they are what was certified: a longer one would be a weaker promise
-    off = (matrix.distances > lengths) | (lengths - matrix.distances > NEAR * lengths)
+    off = (matrix.distances > lengths) | (lengths - matrix.distances > SAME_WITHIN * lengths)
     return [f"{where}: distances: {int(off.sum())} are not those of the problem"] if off.any() else []
