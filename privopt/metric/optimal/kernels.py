@@ -134,16 +134,18 @@ def _panel(
     last = min(n, first + 64)
     reached = np.zeros(n, np.bool_)
     zero = spread(np.float32(0.0))
-    for j in range(first, n):
-        for b in range(4):
-            store(z, 4 * j + b, zero)
     for j in range(first, last):
         reached[j] = True
-        z[64 * j + j - first] = unit[j]
-    for j in range(first, n):  # only ancestors of the columns are reached
+    for j in range(first, n):  # only ancestors of the columns are reached on the way up
         if reached[j]:
             if start[j + 1] > start[j]:
                 reached[row[start[j]]] = True
+            for b in range(4):
+                store(z, 4 * j + b, zero)
+    for j in range(first, last):
+        z[64 * j + j - first] = unit[j]
+    for j in range(first, n):
+        if reached[j]:
             a, b, c, d = load(z, 4 * j), load(z, 4 * j + 1), load(z, 4 * j + 2), load(z, 4 * j + 3)
             for e in range(start[j], start[j + 1]):
                 k, v = 4 * row[e], spread(lower[e])
@@ -152,8 +154,10 @@ def _panel(
                 store(z, k + 2, load(z, k + 2) - v * c)
                 store(z, k + 3, load(z, k + 3) - v * d)
     for j in range(n - 1, first - 1, -1):
-        v = spread(inverse[j])
-        a, b, c, d = load(z, 4 * j) * v, load(z, 4 * j + 1) * v, load(z, 4 * j + 2) * v, load(z, 4 * j + 3) * v
+        a, b, c, d = zero, zero, zero, zero
+        if reached[j]:
+            v = spread(inverse[j])
+            a, b, c, d = load(z, 4 * j) * v, load(z, 4 * j + 1) * v, load(z, 4 * j + 2) * v, load(z, 4 * j + 3) * v
         for e in range(start[j], start[j + 1]):
             k, v = 4 * row[e], spread(lower[e])
             a = a - v * load(z, k)
