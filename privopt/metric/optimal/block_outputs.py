@@ -54,7 +54,7 @@ class BlockEngine:
         self.order = np.arange(instance.records)
         self.details = {"blocks": self.layout.blocks, "widest_block": int(np.diff(self.layout.bounds).max())}
 
-    def groups(self, cost: Floats, first: Floats, mu: float, threads: int) -> list[BlockOutputs]:
+    def groups(self, cost: Floats, first: Floats, mu: float) -> list[BlockOutputs]:
         """See `privopt.metric.optimal.interior_state.Engine`: one group, a device works on all outputs together."""
         z = self.arrays.put(first)
         s = self.rows.forward @ z

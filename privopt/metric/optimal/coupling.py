@@ -6,7 +6,7 @@ conjugate gradients on the true one, of which each product is a sparse solve an 
 
 from __future__ import annotations
 
-from queue import SimpleQueue
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import define
@@ -14,10 +14,12 @@ from attrs import define
 from privopt.arrays import Floats, Singles
 from privopt.metric.optimal.interior_state import Outputs, State
 
-__all__ = ["Coupling", "couple"]
+__all__ = ["ROOMS", "Coupling", "couple"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal that are added one after the other until a matrix in single precision has a factor."""
+ROOMS = 8
+"""Parts of the outputs whose couplings are summed apart: the answer is the same whatever the threads."""
 STEPS = 80
 """Steps of conjugate gradients after which the numbers have broken down."""
 
@@ -70,18 +72,15 @@ class Coupling:
 
 def _form(state: State, scale: Floats) -> Singles | Floats:
     """The coupling of the records over ``scale scale'``, in the engine's order."""
-    rooms: SimpleQueue[Singles | Floats] = SimpleQueue()
-    parts = [state.engine.empty_coupling() for _ in range(min(state.threads, len(state.groups)))]
-    for part in parts:
-        rooms.put(part)
+    shares = [state.groups[room::ROOMS] for room in range(min(ROOMS, len(state.groups)))]
 
-    def one(group: Outputs) -> None:
-        room = rooms.get()
-        group.couple(scale, room, state.late)
-        rooms.put(room)
+    def one(share: Sequence[Outputs]) -> Singles | Floats:
+        room = state.engine.empty_coupling()
+        for group in share:
+            group.couple(scale, room, state.late)
+        return room
 
-    state.each(one)
-    return state.engine.whole_coupling(parts)
+    return state.engine.whole_coupling(state.over(shares, one))
 
 
 def couple(state: State) -> Coupling:

@@ -22,7 +22,7 @@ from privopt.arrays import Floats
 from privopt.exact.bound import Block, Multipliers
 from privopt.metric.optimal.arrays import Arrays, chosen_arrays, numpy_arrays
 from privopt.metric.optimal.block_outputs import BlockEngine
-from privopt.metric.optimal.coupling import Coupling, couple
+from privopt.metric.optimal.coupling import ROOMS, Coupling, couple
 from privopt.metric.optimal.elimination import eliminate
 from privopt.metric.optimal.instance import Instance, Progress, Solution
 from privopt.metric.optimal.interior_state import Engine, Outputs, State, begin
@@ -229,23 +229,19 @@ def _iterate(state: State, gap: float, progress: Progress | None) -> tuple[str, 
     return "feasible", LAST_ITERATION, trajectory
 
 
-def interior_point_bytes(instance: Instance, *, threads: int | None = None) -> float:
+def interior_point_bytes(instance: Instance) -> float:
     """Memory that `solve_interior_point` takes on the processor beyond the instance; symmetry not counted.
 
     Doubles an output: one an entry of the factor, nine a record (costs, mechanism and the one kept, direction, extra
     one and its right side, pivots, scales, the answer), ten a pair (slacks, multipliers and those kept, direction,
-    extra one). Singles of the coupling: a matrix a thread, and five more while it is put together and factored.
+    extra one). Singles of the coupling: `ROOMS` matrices, and five more while they are put together and factored.
     """
     n, k, pairs = instance.records, instance.outputs, len(instance.pairs)
     if n <= SMALL:
         return 8.0 * k * (24 * pairs + 20 * n)
     lanes = -(-k // 8) * 8
     entries = eliminate(instance).entries
-    return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + 4.0 * n**2 * ((threads or _processors()) + 5)
-
-
-def _processors() -> int:
-    return min(8, os.cpu_count() or 1)
+    return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + 4.0 * n**2 * (ROOMS + 5)
 
 
 def _engine(instance: Instance, arrays: Arrays | None) -> Engine:
@@ -278,7 +274,7 @@ def _solve_connected(
         state = begin(instance, group, _engine(instance, arrays), threads, late)
         try:
             # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
-            with threadpool_limits(limits=threads if state.pool is None else 1, user_api="blas"):
+            with threadpool_limits(limits=1, user_api="blas"):
                 status, iterations, trajectory = _iterate(state, gap, progress)
             return _solution(state, status, iterations, trajectory)
         finally:
@@ -305,13 +301,13 @@ def solve_interior_point(
         progress: called with lower bound, loss, iteration and phase.
         arrays: array library; by default that of `PRIVOPT_DEVICE`; where that is not set, compiled code.
         symmetry: look for symmetries and use them.
-        threads: workers, by default the number of processors, at most 8.
+        threads: workers, by default the number of processors, at most 8; the answer does not depend on it.
 
     Raises:
         UsageError: `PRIVOPT_DEVICE` names a device that cannot be had.
     """
     library = arrays or chosen_arrays()
-    workers = threads or _processors()
+    workers = threads or min(8, os.cpu_count() or 1)
     return solve_by_component(
         instance, lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers)
     )

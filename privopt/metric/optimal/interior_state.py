@@ -20,6 +20,7 @@ from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["Engine", "Measure", "Outputs", "State", "begin"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -111,7 +112,7 @@ class Engine(Protocol):
     exact: bool
     details: dict[str, int]
 
-    def groups(self, cost: Floats, first: Floats, mu: float, threads: int) -> Sequence[Outputs]:
+    def groups(self, cost: Floats, first: Floats, mu: float) -> Sequence[Outputs]:
         """Groups with ``z = first``, shape of ``cost`` ``(N, R)`` in the records' own order, ``f = mu / s``."""
 
     def empty_coupling(self) -> Singles | Floats:
@@ -138,7 +139,6 @@ class State:
     symmetry: Symmetry
     engine: Engine
     pool: ThreadPoolExecutor | None
-    threads: int
     groups: Sequence[Outputs]
     orbit: Ints
     spread: csr_array
@@ -153,13 +153,18 @@ class State:
     def each(self, function: Callable[[Outputs], T]) -> list[T]:
         """Run a function on all groups; what overflows at huge epsilon d ends the iteration by itself."""
 
-        def quietly(group: Outputs) -> T:
+        return self.over(self.groups, function)
+
+    def over(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
+        """Run a function on parts of the problem, in threads; results come in the parts' order."""
+
+        def quietly(part: S) -> T:
             with np.errstate(all="ignore"):  # a thread does not inherit it
-                return function(group)
+                return function(part)
 
         if self.pool is None:
-            return [quietly(group) for group in self.groups]
-        return list(self.pool.map(quietly, self.groups))
+            return [quietly(part) for part in parts]
+        return list(self.pool.map(quietly, parts))
 
     def prices(self, y: Floats) -> Floats:
         """Price of each record, ``(N,)``."""
@@ -181,13 +186,12 @@ def begin(instance: Instance, symmetry: Symmetry, engine: Engine, threads: int, 
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
     first = np.broadcast_to(times / instance.outputs, cost.shape)
-    groups = engine.groups(cost / scale, first, mu, threads)
+    groups = engine.groups(cost / scale, first, mu)
     return State(
         instance=instance,
         symmetry=symmetry,
         engine=engine,
         pool=ThreadPoolExecutor(threads) if threads > 1 and len(groups) > 1 else None,
-        threads=threads,
         groups=groups,
         orbit=orbit,
         spread=spread,

@@ -17,8 +17,8 @@ from privopt.metric.optimal.lanes import DOUBLES
 
 __all__ = ["LaneEngine"]
 
-SPREAD = 4
-"""Groups a thread, so that none waits long for the others at the end of a pass."""
+GROUPS = 32
+"""Groups that threads share; not as many as there are threads, for sums would then depend on these."""
 
 
 class LaneEngine:
@@ -34,10 +34,10 @@ class LaneEngine:
         self.ends: Indices = np.ascontiguousarray(self.pattern.place[instance.pairs])
         self.root = np.exp(instance.lengths / 2)
 
-    def groups(self, cost: Floats, first: Floats, mu: float, threads: int) -> list[LaneOutputs]:
+    def groups(self, cost: Floats, first: Floats, mu: float) -> list[LaneOutputs]:
         """See `privopt.metric.optimal.interior_state.Engine`."""
         batches = -(-cost.shape[1] // DOUBLES)
-        count = min(batches, SPREAD * threads if threads > 1 else 1)
+        count = min(batches, GROUPS)
         bounds = np.linspace(0, batches, count + 1).astype(int) * DOUBLES
         return [self._group(cost[:, a:b], first[:, a:b], mu) for a, b in pairwise(bounds)]
 
