@@ -15,6 +15,7 @@ Names are imported when they are first asked for: ``import privopt`` loads nothi
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from privopt.tables.curve import curve
     from privopt.tables.parts import cost, distances, grid, metric_problem, records, roads, travel_cost, vectors
     from privopt.tables.problems import Part, Problem, problem, read_problem, table
     from privopt.tables.released import PrivoptWarning, Released, solve
@@ -29,6 +30,7 @@ __all__ = [
     "Released",
     "__version__",
     "cost",
+    "curve",
     "distances",
     "grid",
     "metric_problem",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    ".tables.curve": {"curve"},
     ".tables.parts": {"cost", "distances", "grid", "metric_problem", "records", "roads", "travel_cost", "vectors"},
     ".tables.problems": {"Part", "Problem", "problem", "read_problem", "table"},
     ".tables.released": {"PrivoptWarning", "Released", "open", "solve"},

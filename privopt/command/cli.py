@@ -351,6 +351,46 @@ def init(
 
 
 @cli.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
+@click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
+@click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page, works offline.")
+@click.option("--gap", type=float, callback=_positive, metavar="RELATIVE", help="Relative gap asked for.")
+@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
+@click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@guarded
+def curve(
+    problem: Path,
+    mechanisms: str,
+    epsilon: str,
+    out: Path,
+    report: Path | None,
+    quiet: bool,
+    force: bool,
+    gap: float | None,
+    solver: str,
+    jobs: int,
+    time_limit: float | None,
+) -> int:
+    """Loss and proved bound over epsilon, mechanism beside mechanism."""
+    from privopt.command.terminal import progress_display
+    from privopt.run.solve import Options
+    from privopt.tables.curve_files import write_curves
+
+    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
+        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        found = write_curves(problem, names, epsilon, out, report, asked)
+    for line in found.notes:
+        complain(f"note: {line}")
+    return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+@cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Also SVG and PNG files there.")
 @click.option("--geo", type=click.Path(path_type=Path), metavar="FILE", help="Also a map: .geojson or .parquet.")

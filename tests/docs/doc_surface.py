@@ -69,6 +69,7 @@ FURTHER = [
     "run.folder",
     "run.report.make",
     "tables.apply",
+    "tables.curve",
     "tables.secret",
     "testing.noise",
     "testing.strategies",

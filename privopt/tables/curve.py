@@ -1,0 +1,357 @@
+"""Loss and proved bound over epsilon, mechanism beside mechanism.
+
+What is certified at one epsilon is private at every larger one, and what is proved for one epsilon bounds every smaller
+one from below. So for mechanisms that seek the optimum both curves fall, and the bounds of one hold for all that
+promise the same.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import polars as pl
+from attrs import evolve, field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.exact_text import StatedFraction, exact_text
+from privopt.declare.schema import File
+from privopt.errors import CertificationError, InfeasibleError, StoppedError, UsageError
+from privopt.execution import from_url
+from privopt.interfaces import Objective, SolveContext
+from privopt.metric.attack import bayes_error
+from privopt.metric.losses import ExpectedLoss
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.problem import MetricInstance
+from privopt.registry import Registered, registry
+from privopt.run.solve import Options
+from privopt.run.verify import read_problem
+from privopt.tables.problems import Problem
+
+__all__ = ["Curves", "Point", "curve", "draw_curves", "epsilons_of"]
+
+Status = Literal["optimal", "feasible", "infeasible", "stopped"]
+
+MOST: Final = 10_000
+"""Epsilons at most."""
+
+
+@frozen(kw_only=True)
+class Point:
+    """One mechanism at one epsilon. Figures are None where nothing was found.
+
+    Attributes:
+        mechanism: its name.
+        epsilon: exact.
+        loss: of a certified release.
+        lower_bound: proved for every release with this promise.
+        gap: relative, as in result.json.
+        bayes_error: how often the best guess from one report is wrong, under the prior.
+        error_p50, error_p95: quantiles of the distance from record to report, under the prior.
+        seconds: that it took.
+        status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped".
+    """
+
+    mechanism: str
+    epsilon: Fraction
+    loss: float | None = None
+    lower_bound: float | None = None
+    gap: float | None = None
+    bayes_error: float | None = None
+    error_p50: float | None = None
+    error_p95: float | None = None
+    seconds: float = 0.0
+    status: Status = "stopped"
+
+
+@frozen(kw_only=True)
+class Curves:
+    """What was found.
+
+    Attributes:
+        points: by mechanism, then epsilon.
+        notes: where a loss does not fall with epsilon, and why, a sentence each.
+        unit: of losses and bounds.
+        distance_unit: of errors.
+    """
+
+    points: tuple[Point, ...]
+    notes: tuple[str, ...]
+    unit: str
+    distance_unit: str
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a limit ended it early."""
+        return any(point.status == "stopped" for point in self.points)
+
+    def table(self) -> pl.DataFrame:
+        """A row a point, columns as :class:`Point` has them, epsilon as its exact text."""
+        figures = ("loss", "lower_bound", "gap", "bayes_error", "error_p50", "error_p95", "seconds")
+        columns: dict[str, pl.Series] = {
+            "mechanism": pl.Series([point.mechanism for point in self.points], dtype=pl.String),
+            "epsilon": pl.Series([exact_text(point.epsilon) for point in self.points], dtype=pl.String),
+        }
+        for name in figures:
+            columns[name] = pl.Series([getattr(point, name) for point in self.points], dtype=pl.Float64)
+        return pl.DataFrame(columns | {"status": pl.Series([point.status for point in self.points], dtype=pl.String)})
+
+
+@frozen(kw_only=True, eq=False)
+class _Line:
+    """One mechanism along epsilon.
+
+    Attributes:
+        registered: it.
+        mechanism: loaded.
+        method, gap: how it is asked.
+        problem: at the problem file's own epsilon.
+        promise: what its bounds hold for.
+    """
+
+    registered: Registered
+    mechanism: Any
+    method: str
+    gap: float
+    problem: MetricInstance[Any]
+    promise: tuple[object, ...] = field(default=())
+
+    def at(self, epsilon: Fraction) -> MetricInstance[Any]:
+        """The problem with another epsilon."""
+        privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
+        declared = evolve(self.problem.declared, privacy=privacy)
+        return evolve(self.problem, declared=declared, data=evolve(self.problem.data, epsilon=epsilon))
+
+
+def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fraction]:
+    """Values from a lowest to a highest, geometric, both ends included and exact.
+
+    >>> [str(value) for value in epsilons_of("0.5:2:3")]
+    ['1/2', '1', '2']
+
+    Args:
+        given: ``"LO:HI:N"``, or the three of them.
+
+    Raises:
+        UsageError: no numbers above 0, in order, or too few or too many values.
+    """
+    parts = given.split(":") if isinstance(given, str) else [str(part) for part in given]
+    found = f"epsilon: found {':'.join(parts)}, wanted "
+    if len(parts) != 3 or not parts[2].isdigit():
+        raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30")
+    count = int(parts[2])
+    try:
+        ends = [StatedFraction(str(Decimal(end))) for end in parts[:2]]
+    except (InvalidOperation, ValueError, OverflowError):
+        raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30") from None
+    if not 0 < ends[0] < ends[1] or not 2 <= count <= MOST:
+        raise UsageError(f"{found}0 < LO < HI and 2 to {MOST:,} values")
+    between = np.geomspace(float(ends[0]), float(ends[1]), count)[1:-1]
+    inner = [StatedFraction(f"{value:.9g}") for value in between.tolist()]
+    return [ends[0], *inner, ends[1]]
+
+
+def curve(
+    problem: Problem | Path | str,
+    mechanisms: Sequence[str],
+    epsilon: str | tuple[float | str, float | str, int],
+    **options: object,
+) -> pl.DataFrame:
+    """Loss and proved bound over epsilon as a table: see :func:`draw_curves`.
+
+    Args:
+        problem: in memory, or a problem file; its own epsilon is not used.
+        mechanisms: names.
+        epsilon: ``"0.5:5:30"``, or lowest, highest and how many.
+        options: those of :class:`privopt.run.solve.Options` that :func:`draw_curves` uses.
+    """
+    values = epsilons_of(epsilon)
+    source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
+    return draw_curves(source, mechanisms, values, Options(**options)).table()  # type: ignore[arg-type]
+
+
+def draw_curves(
+    source: File, mechanisms: Sequence[str], epsilons: Sequence[Fraction], options: Options | None = None
+) -> Curves:
+    """Solve and certify every mechanism at every epsilon.
+
+    Args:
+        source: the problem file.
+        mechanisms: names, of mechanisms over places.
+        epsilons: ascending.
+        options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
+            reached then is "stopped".
+
+    Raises:
+        InputError: a problem that a mechanism cannot take.
+        UsageError: an unknown mechanism, or one that is not over places.
+        StoppedError: not one point was found in time.
+    """
+    options = options or Options()
+    deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
+    lines = [_line(name, source, options.gap) for name in dict.fromkeys(mechanisms)]
+    if not lines:
+        raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
+    found: dict[str, list[Point]] = {}
+    with from_url(None, options.jobs) as executor:
+        for line in lines:
+            name = line.registered.spec.name
+            ranked = _Ranked.of(line.problem)
+            found[name] = []
+            for number, epsilon in enumerate(epsilons, start=1):
+                if options.progress is not None:
+                    options.progress(
+                        f"{name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
+                    )
+                context = SolveContext(
+                    method=line.method, solver=options.solver, gap=line.gap, deadline=deadline, executor=executor
+                )
+                found[name].append(_solved(line, epsilon, context, ranked))
+    if all(point.loss is None and point.status == "stopped" for points in found.values() for point in points):
+        raise StoppedError("the time limit came before anything was found; nothing written")
+    notes = _joined(lines, found)
+    first = lines[0].problem.data
+    points = tuple(point for line in lines for point in found[line.registered.spec.name])
+    return Curves(points=points, notes=tuple(notes), unit=first.loss_unit, distance_unit=first.unit)
+
+
+def _line(name: str, source: File, gap: float | None) -> _Line:
+    registered = registry().get(name)
+    method = registered.method(None)
+    mechanism = registered.load()
+    problem = mechanism.load(read_problem(mechanism, source), source.name)
+    if not isinstance(problem, MetricInstance):
+        raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
+    promised = mechanism.privacy(problem, method.name).guarantee
+    loss = mechanism.utility(problem, method.name)
+    weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
+    return _Line(
+        registered=registered,
+        mechanism=mechanism,
+        method=method.name,
+        gap=method.gap if gap is None else gap,
+        problem=problem,
+        promise=(promised.kind, promised.unit, promised.scope, loss.unit, weighted),
+    )
+
+
+@frozen(kw_only=True, eq=False)
+class _Ranked:
+    """Distances from records to outputs in ascending order, for quantiles; None where they are not known."""
+
+    order: Ints
+    distances: Floats
+
+    @classmethod
+    def of(cls, problem: MetricInstance[Any]) -> _Ranked | None:
+        if not problem.data.crossed:
+            return None
+        flat = problem.data.to_outputs.ravel()
+        order = np.argsort(flat, kind="stable")
+        return cls(order=order, distances=flat[order])
+
+    def quantiles(self, mass: Floats, shares: Sequence[float]) -> list[float]:
+        """Least distances within which so much of the mass (N, K) lies."""
+        cumulated = np.cumsum(mass.ravel()[self.order])
+        places = np.searchsorted(cumulated, np.asarray(shares) * cumulated[-1])
+        return [float(self.distances[place]) for place in np.minimum(places, len(cumulated) - 1).tolist()]
+
+
+def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: _Ranked | None) -> Point:
+    start = time.perf_counter()
+    name = line.registered.spec.name
+    blank = Point(mechanism=name, epsilon=epsilon)
+    if context.remaining == 0.0:
+        return blank
+    problem = line.at(epsilon)
+    try:
+        outcome = line.mechanism.solve(problem, context)
+    except InfeasibleError:
+        return evolve(blank, status="infeasible", seconds=time.perf_counter() - start)
+    except StoppedError:
+        return evolve(blank, seconds=time.perf_counter() - start)
+    release: MatrixRelease = outcome.release
+    certificate = line.mechanism.privacy(problem, line.method).measure(release, executor=context.executor)
+    if not certificate.holds:
+        raise CertificationError(f"{name} at epsilon {exact_text(epsilon)}: the release could not be certified")
+    loss = line.mechanism.utility(problem, line.method).evaluate(release)
+    rows, prior = release.probabilities, problem.data.prior
+    chosen = _rows_of(release, problem)
+    prior = prior[chosen] / prior[chosen].sum()
+    middle, most = None, None
+    if ranked is not None:
+        mass = np.zeros(problem.data.shape)
+        mass[chosen] = prior[:, None] * rows
+        middle, most = ranked.quantiles(mass, (0.5, 0.95))
+    bound = outcome.lower_bound
+    return Point(
+        mechanism=name,
+        epsilon=epsilon,
+        loss=loss,
+        lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, loss),
+        bayes_error=bayes_error(rows, prior),
+        error_p50=middle,
+        error_p95=most,
+        seconds=time.perf_counter() - start,
+        status="stopped" if outcome.stopped else "feasible",
+    )
+
+
+def _rows_of(release: MatrixRelease, problem: MetricInstance[Any]) -> Ints:
+    """The record of each row: all, or the senders alone."""
+    place = {name: row for row, name in enumerate(problem.data.records.ids)}
+    return np.array([place[name] for name in release.records.tolist()], dtype=np.int64)
+
+
+def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
+    """Let each point use what its neighbours prove: bounds of larger epsilons, releases of smaller ones."""
+    bounds: dict[tuple[object, ...], list[float]] = {}
+    for line in lines:
+        best = bounds.setdefault(line.promise, [-math.inf] * len(found[line.registered.spec.name]))
+        for place, point in enumerate(found[line.registered.spec.name]):
+            if point.lower_bound is not None:
+                best[place] = max(best[place], point.lower_bound)
+    for best in bounds.values():
+        for place in range(len(best) - 2, -1, -1):
+            best[place] = max(best[place], best[place + 1])
+    notes = []
+    for line in lines:
+        name = line.registered.spec.name
+        points = found[name]
+        optimises = any(point.lower_bound is not None for point in points)
+        for place, point in enumerate(points):
+            before = points[place - 1] if place else None
+            if before is not None and before.loss is not None and (point.loss is None or before.loss < point.loss):
+                if optimises:
+                    points[place] = _carried(before, point)
+                elif point.loss is not None:
+                    notes.append(
+                        f"{name} loses more at epsilon {float(point.epsilon):.4g} than at {float(before.epsilon):.4g}: "
+                        "it seeks no optimum, so nothing makes its loss fall"
+                    )
+            points[place] = _bounded(points[place], bounds[line.promise][place], line.gap)
+    return notes
+
+
+def _carried(before: Point, point: Point) -> Point:
+    """The release of a smaller epsilon, which is private at this one too."""
+    kept = {name: getattr(before, name) for name in ("loss", "bayes_error", "error_p50", "error_p95")}
+    status: Status = "feasible" if point.status == "infeasible" else point.status
+    return evolve(point, **kept, status=status)
+
+
+def _bounded(point: Point, bound: float, gap: float) -> Point:
+    if point.loss is None or bound == -math.inf:
+        return evolve(point, lower_bound=None if bound == -math.inf else bound)
+    bound = min(bound, point.loss)  # they may meet but for rounding
+    reached = Objective.of(point.loss, bound, unit="").gap
+    status: Status = point.status
+    if status != "stopped":
+        status = "optimal" if reached is not None and reached <= gap else "feasible"
+    return evolve(point, lower_bound=bound, gap=reached, status=status)

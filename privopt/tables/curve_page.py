@@ -1,0 +1,104 @@
+"""The curves as one offline page: a picture, a slider over epsilon, the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from privopt.run.report.page import drawing, script_json, table
+from privopt.run.report.theme import axes_of, themed
+from privopt.tables.curve import Curves, Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["curve_page", "figure_of"]
+
+SCRIPT: Final = """
+const data = JSON.parse(document.getElementById("points").textContent);
+const slider = document.getElementById("epsilon"), said = document.getElementById("said");
+const body = document.getElementById("at");
+function show() {
+  const value = data.epsilons[slider.value];
+  said.textContent = value;
+  body.replaceChildren(...data.rows[slider.value].map(cells => {
+    const row = document.createElement("tr");
+    cells.forEach((cell, n) => {
+      const made = document.createElement(n ? "td" : "th");
+      made.textContent = cell;
+      row.append(made);
+    });
+    return row;
+  }));
+}
+slider.addEventListener("input", show);
+show();
+"""
+
+
+@themed
+def figure_of(curves: Curves) -> Figure:
+    """Loss (lines) and proved bound (dashes) over epsilon, both axes logarithmic."""
+    figure, axes = axes_of(7.2, 4.6)
+    for name, points in _by_mechanism(curves).items():
+        losses = [(float(point.epsilon), point.loss) for point in points if point.loss]
+        bounds = [(float(point.epsilon), point.lower_bound) for point in points if point.lower_bound]
+        (drawn,) = axes.plot(*_sides(losses), marker="o", ms=3, label=name)
+        axes.plot(*_sides(bounds), linestyle="--", color=drawn.get_color(), linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(f"epsilon (per {curves.distance_unit})")
+    axes.set_ylabel(f"loss ({curves.unit}); dashed: proved bound")
+    axes.grid(visible=True, which="both", linewidth=0.4)
+    axes.legend()
+    return figure
+
+
+def _sides(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def curve_page(curves: Curves, problem: str) -> str:
+    """One HTML document, without anything from outside; ``problem`` is the problem file's name."""
+    head = (
+        *("mechanism", f"loss ({curves.unit})", "proved bound", "gap", "best guess wrong"),
+        *(f"error, median ({curves.distance_unit})", "error, 95 %", "status"),
+    )
+    groups = _by_mechanism(curves)
+    epsilons = [f"{float(point.epsilon):.6g}" for point in next(iter(groups.values()))]
+    rows = [[_cells(points[place]) for points in groups.values()] for place in range(len(epsilons))]
+    style = files("privopt.run.report").joinpath("report.css").read_text("utf-8")
+    title = f"Loss over epsilon: {problem}"
+    header = "".join(f"<th>{escape(name)}</th>" for name in head)
+    notes = "".join(f"<p>{escape(line)}.</p>" for line in curves.notes)
+    last = len(epsilons) - 1
+    every = [(f"{float(point.epsilon):.6g}", *_cells(point)) for point in curves.points]
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{style}</style></head><body><header><h1>{escape(title)}</h1>"
+        "<p>Every loss is that of a release that was certified; no release with the same promise loses less than the "
+        f"proved bound.</p>{notes}</header><main>"
+        f"<section>{drawing(title, figure_of(curves))}</section>"
+        f'<section><h2><label for="epsilon">At epsilon <span id="said"></span></label></h2>'
+        f'<input type="range" id="epsilon" min="0" max="{last}" value="{last // 2}" style="width:100%">'
+        f'<table><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></section>'
+        f"<section><h2>All</h2>{table('Every point', ('epsilon', *head), every)}</section></main>"
+        f'<script type="application/json" id="points">{script_json({"epsilons": epsilons, "rows": rows})}</script>'
+        f"<script>{SCRIPT}</script></body></html>\n"
+    )
+
+
+def _by_mechanism(curves: Curves) -> dict[str, list[Point]]:
+    groups: dict[str, list[Point]] = {}
+    for point in curves.points:
+        groups.setdefault(point.mechanism, []).append(point)
+    return groups
+
+
+def _cells(point: Point) -> Sequence[str]:
+    figures = (point.loss, point.lower_bound, point.gap, point.bayes_error, point.error_p50, point.error_p95)
+    shown = ["none" if value is None else f"{value:.6g}" for value in figures]
+    return (point.mechanism, *shown, point.status)

@@ -1,0 +1,154 @@
+"""Curves over epsilon: what stands in them is what `solve` finds, bounds never above losses, both falling."""
+
+import json
+import re
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+import pytest
+
+import privopt as po
+from privopt.declare.schema import File
+from privopt.errors import StoppedError, UsageError
+from privopt.run.solve import Options
+from privopt.tables import curve as module
+from privopt.tables.curve import Point, draw_curves, epsilons_of
+
+TOML = """
+[records]
+grid = { rows = 4, cols = 4, cell_km = 1.0 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 1.0
+[utility]
+kind = "distance"
+"""
+COLUMNS = [
+    "mechanism",
+    "epsilon",
+    "loss",
+    "lower_bound",
+    "gap",
+    "bayes_error",
+    "error_p50",
+    "error_p95",
+    "seconds",
+    "status",
+]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+    return File.read(path)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    path = tmp_path_factory.mktemp("curve") / "p.toml"
+    path.write_text(TOML)
+    names = ["exponential", "optimal-lp"]
+    return draw_curves(File.read(path), names, epsilons_of("0.3:3:6"), Options(gap=1e-6))
+
+
+def test_rows_are_by_mechanism_then_epsilon(drawn):
+    table = drawn.table()
+    assert table.columns == COLUMNS
+    assert table["mechanism"].to_list() == ["exponential"] * 6 + ["optimal-lp"] * 6
+    values = [float(text) for text in table["epsilon"]][:6]
+    assert values == sorted(values)
+    assert (values[0], values[-1]) == (0.3, 3.0)
+    assert np.allclose(np.diff(np.log(values)), np.log(10) / 5)
+
+
+def test_bounds_are_never_above_losses_and_both_fall(drawn):
+    for name in ("exponential", "optimal-lp"):
+        points = [point for point in drawn.points if point.mechanism == name]
+        assert all(point.lower_bound <= point.loss for point in points)
+        assert all(a.loss >= b.loss and a.lower_bound >= b.lower_bound for a, b in pairwise(points))
+    best = {point.epsilon: point for point in drawn.points if point.mechanism == "optimal-lp"}
+    for point in drawn.points:
+        assert (
+            point.lower_bound == best[point.epsilon].lower_bound
+        )  # what is proved holds for all that promise the same
+        assert point.loss >= best[point.epsilon].loss - 1e-9
+    assert {point.status for point in best.values()} == {"optimal"}
+
+
+def test_a_point_is_what_solve_finds(drawn):
+    point = drawn.points[-3]
+    grid = po.grid(4, 4, 1.0)
+    release = po.solve("optimal-lp", po.metric_problem(grid, distance="euclidean", epsilon=point.epsilon))
+    assert release.loss == pytest.approx(point.loss, rel=2e-6)
+    audit = release.audit()
+    assert point.bayes_error == pytest.approx(audit["bayes_error"], abs=1e-4)
+    data = release.opened.problem.data
+    mass = (data.prior[:, None] * release.opened.release.probabilities).ravel()
+    away = data.to_outputs.ravel()
+    for share, found in ((0.5, point.error_p50), (0.95, point.error_p95)):
+        assert mass[away <= found].sum() >= share - 1e-6
+        assert mass[away < found].sum() <= share + 1e-6
+
+
+def test_a_worse_release_or_bound_is_replaced_by_what_a_neighbour_proves():
+    class Line:
+        promise, gap = ("same",), 1e-2
+        registered = type("R", (), {"spec": type("S", (), {"name": "m"})})
+
+    given = [(1, 5.0, 3.0), (2, 6.0, 3.5), (3, 2.0, 1.9)]
+    found = {"m": [Point(mechanism="m", epsilon=Fraction(e), loss=x, lower_bound=b) for e, x, b in given]}
+    assert module._joined([Line], found) == []
+    assert [(point.loss, point.lower_bound) for point in found["m"]] == [(5.0, 3.5), (5.0, 3.5), (2.0, 1.9)]
+    found = {"m": [Point(mechanism="m", epsilon=Fraction(e), loss=x) for e, x, _ in given]}
+    (note,) = module._joined([Line], found)
+    assert "loses more at epsilon 2 than at 1" in note
+    assert [point.loss for point in found["m"]] == [5.0, 6.0, 2.0]
+
+
+def test_the_command_writes_a_table_and_a_page(source, tmp_path, privopt):
+    given = ("curve", source.path, "--mechanisms", "optimal-lp,exponential", "--epsilon", "1:2:3", "--quiet")
+    done = privopt(*given, "--out", tmp_path / "c.csv", "--report", tmp_path / "c.html")
+    assert (done.returncode, done.stdout) == (0, "")
+    table = pl.read_csv(tmp_path / "c.csv")
+    assert (table.columns, table.height) == (COLUMNS, 6)
+    assert table["epsilon"].to_list() == [1, pytest.approx(2**0.5), 2] * 2
+    page = (tmp_path / "c.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    points = json.loads(re.search(r'id="points">(.*?)</script>', page)[1])
+    assert len(points["epsilons"]) == len(points["rows"]) == 3
+    assert [row[0] for row in points["rows"][0]] == ["optimal-lp", "exponential"]
+    again = privopt(*given, "--out", tmp_path / "c.csv")
+    assert (again.returncode, "--force" in again.stderr) == (2, True)
+
+
+def test_in_memory_it_is_a_table():
+    problem = po.metric_problem(po.grid(2, 3, 1.0), distance="euclidean", epsilon=1)
+    table = po.curve(problem, ["exponential"], (0.5, 2, 2))
+    assert table["epsilon"].to_list() == ["0.5", "2"]
+    assert table["lower_bound"].null_count() == 2
+
+
+@pytest.mark.parametrize("epsilon", ["1:2", "2:1:3", "0:1:3", "1:1:2", "1:2:1", "a:2:3", "1:nan:3", "1:inf:3", "1:2:x"])
+def test_epsilons_that_cannot_be_meant_so(epsilon):
+    with pytest.raises(UsageError, match="epsilon: found"):
+        epsilons_of(epsilon)
+
+
+def test_what_has_no_curve_says_so(source):
+    with pytest.raises(UsageError, match="no mechanism is called"):
+        draw_curves(source, ["optimal"], epsilons_of("1:2:2"))
+    with pytest.raises(UsageError, match="found none"):
+        draw_curves(source, [], epsilons_of("1:2:2"))
+    counts = {"level_1": ["a"], "size": [1], "groups": [3]}
+    problem = po.problem(hierarchy={"counts": po.table(counts), "sizes": 2}, privacy={"epsilon": 1.0})
+    with pytest.raises(UsageError, match="has no curve"):
+        po.curve(problem, ["hierarchical-dp"], "1:2:2")
+
+
+def test_a_limit_ends_it(source):
+    with pytest.raises(StoppedError):
+        draw_curves(source, ["exponential"], epsilons_of("1:2:2"), Options(time_limit=1e-9))
