@@ -18,7 +18,7 @@ __all__ = ["distance_loss", "normalised", "travel_cost"]
 
 def distance_loss(metric: Metric) -> Floats:
     """c_ik = d(record i, output k), (N, K), in the metric's unit."""
-    return read_only(metric.to_outputs().copy())
+    return read_only(metric.to_outputs())
 
 
 def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:

@@ -205,7 +205,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 def _cost(utility: LossKind, spaces: Spaces) -> Floats:
     """What the loss says, held to its shape and to finite numbers."""
-    cost = np.array(utility.cost(spaces), dtype=np.float64)
+    cost = np.asarray(utility.cost(spaces), dtype=np.float64).view()  # a table of distances is shared with its metric
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
         raise RegistryError(f"utility.kind {utility.kind}: cost() has shape {cost.shape}, wanted {shape}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
 from privopt.metric.optimal import Instance, dual_bound
 from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.paths import make_graph, shortest_paths
 from privopt.metric.optimal.reduce import drop_implied_pairs
+from privopt.metric.space import pairs as space_pairs
 
 
 def street(length: int, seed: int, epsilon: float = 1.0) -> Instance:
@@ -42,3 +45,36 @@ def test_what_is_left_keeps_every_pair_and_its_bound_is_of_the_whole(full_optimu
     optimum = full_optimum(instance)
     assert answer.lower_bound <= dual_bound(instance, answer.multipliers)[0] <= optimum * (1 + 1e-8)
     assert answer.objective >= optimum * (1 - 1e-8)
+
+
+def words(size: int, dimensions: int, epsilon: float) -> Instance:
+    """Every pair of random points in many dimensions."""
+    points = np.random.default_rng(0).normal(size=(size, dimensions))
+    table = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
+    i, j = np.triu_indices(size, 1)
+    return Instance(cost=table / size, pairs=np.stack([i, j], axis=1), distances=table[i, j], epsilon=epsilon)
+
+
+def test_every_pair_of_many_words_is_neither_reduced_nor_searched(monkeypatch):
+    monkeypatch.setattr(space_pairs, "_MANY", 50)
+    instance = words(60, 30, 0.3)
+    few, rows = drop_implied_pairs(instance)
+    assert few is instance
+    assert len(rows) == len(instance.pairs)
+    direct = make_graph(instance)
+    assert direct.direct
+    searched = evolve(direct, direct=False)
+    sources = np.array([0, 17, 59])
+    for one, other in zip(
+        shortest_paths(direct, sources, trees=True), shortest_paths(searched, sources, trees=True), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-15)
+    assert len(drop_implied_pairs(street(60, 0))[1]) == 59
+
+
+def test_one_way_shorter_than_a_pair_is_searched_for(monkeypatch):
+    monkeypatch.setattr(space_pairs, "_MANY", 50)
+    instance = words(60, 30, 0.3)
+    longer = instance.distances.copy()
+    longer[:59] *= 3.0  # of the first record, which is in every sample
+    assert not make_graph(evolve(instance, distances=longer)).direct

@@ -256,3 +256,17 @@ def test_output_matrices_that_do_not_fit(crossed: object) -> None:
     table = np.ones((3, 3)) - np.eye(3)
     with pytest.raises(InputError, match=r"o\.npy"):
         MatrixMetric(table, crossed, output_source="o.npy")  # type: ignore[arg-type]
+
+
+def test_all_distances_to_own_outputs_are_one_table_while_it_is_held() -> None:
+    points = np.random.default_rng(0).normal(size=(150, 5))
+    metric = EuclideanMetric(Space(ids=[str(i) for i in range(150)], coordinates=points, kind="vector"))
+    i, j = np.triu_indices(150, 1)
+    apart = metric.between(i, j)
+    table = metric.to_outputs()
+    assert metric.to_outputs() is table
+    assert not table.flags.writeable
+    np.testing.assert_array_equal(table[i, j], apart)
+    np.testing.assert_array_equal(table, table.T)
+    np.testing.assert_array_equal(metric.to_outputs([3, 149]), table[[3, 149]])
+    np.testing.assert_array_equal(metric.between(i, j), apart)

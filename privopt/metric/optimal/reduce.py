@@ -16,7 +16,7 @@ from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
 from privopt.graph import components, neighbours, shortest_rows
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
-from privopt.metric.space.pairs import reduce_pairs
+from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 
 __all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "scatter", "solve_by_component"]
 
@@ -149,6 +149,8 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     Returns:
         The smaller instance and the numbers of the pairs that are left.
     """
+    if not worth_reducing(instance.pairs, instance.distances, slack=SLACK):
+        return instance, np.arange(len(instance.pairs))
     kept = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=SLACK))
     if len(kept) == len(instance.pairs):
         return instance, kept

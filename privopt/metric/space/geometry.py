@@ -8,7 +8,9 @@ doubles, bit for bit. `privopt.metric.space.roads` has the metric of shortest pa
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -95,6 +97,7 @@ class _PointMetric(Metric):
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
         self.records = records
+        self._whole: Callable[[], Floats | None] = lambda: None  # the table of all distances, while somebody holds it
         self.outputs = records if outputs is None else outputs
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         wanted = " or ".join(self._kinds)
@@ -155,13 +158,31 @@ class _PointMetric(Metric):
         return pairs[order], distances[order]
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j."""
-        return self._chunked(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64), False)
+        """Distances between records i and j; looked up where a table of them is still in use."""
+        rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
+        table = self._whole() if self.own_outputs else None
+        return self._chunked(rows, columns, False) if table is None else table[rows, columns]
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i to every output."""
-        chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
-        return self._chunked(chosen[:, None], np.arange(self.output_size)[None, :], not self.own_outputs)
+        """(B, K) distances from the records i to every output; all of them are read-only, one table for all who ask."""
+        if i is not None:
+            return self._chunked(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.output_size), not self.own_outputs)
+        table = self._whole()
+        if table is None:
+            table = read_only(self._square() if self.own_outputs else self.to_outputs(np.arange(self.size)))
+            self._whole = weakref.ref(table)
+        return table
+
+    def _square(self) -> Floats:
+        """(N, N) distances, each pair's computed once."""
+        table = np.zeros((self.size, self.size))
+        step = max(1, min(64, _BLOCK // self.size))
+        for start in range(0, self.size, step):
+            rows, columns = np.arange(start, min(start + step, self.size)), np.arange(start, self.size)
+            part = self._chunked(rows[:, None], columns[None, :], False)
+            table[rows[0] : rows[-1] + 1, start:] = part
+            table[start:, rows[0] : rows[-1] + 1] = part.T
+        return table
 
 
 class EuclideanMetric(_PointMetric):

@@ -20,6 +20,9 @@ __all__ = ["check_neighbours", "consistent", "needed_pairs", "not_implied", "red
 
 _CLOSE = 1e-9  # relative excess over the triangle inequality that rounding explains
 _BLOCK = 1 << 22
+_MANY = 1_000  # records from which all pairs are sampled before they are reduced
+_SAMPLED = 16  # records whose pairs are looked at
+_RARE = 1e-2  # implied pairs, as a share, that are not worth the search for them
 
 
 def required_pairs(
@@ -124,10 +127,37 @@ def needed_pairs(metric: Metric, pairs: Ints, distances: Floats, *, within: floa
     """
     few = metric.implying(within)
     if few is None:
-        return reduce_pairs(pairs, distances)
+        return reduce_pairs(pairs, distances) if worth_reducing(pairs, distances) else np.ones(len(pairs), np.bool_)
     kept = few[0][reduce_pairs(*few)]
     n = metric.size
     return np.isin(pairs[:, 0] * n + pairs[:, 1], kept[:, 0] * n + kept[:, 1])
+
+
+def worth_reducing(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE) -> bool:
+    """Whether a sample of pairs has implied ones, where all pairs of many records are there; else yes.
+
+    All pairs of 5,000 words take minutes to go through, and hardly any lies on a straight way over a third. Pairs that
+    others imply may stay: they only make a model larger.
+
+    Args:
+        pairs, distances: (P, 2) with i < j in lexicographic order, (P,).
+        slack: a way may be longer by this share.
+        rare: share of implied pairs that does not count.
+    """
+    n = int(pairs.max(initial=-1)) + 1
+    if n <= _MANY or len(pairs) != n * (n - 1) // 2:
+        return True
+    table = np.full((n, n), np.inf)
+    table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
+    seen = 0
+    for source in np.linspace(0, n - 1, _SAMPLED).astype(np.int64).tolist():
+        way = np.full(n, np.inf)
+        for start in range(0, n, 64):
+            part = table[start : start + 64] + table[source, start : start + 64, None]
+            np.minimum(way, part.min(axis=0), out=way)
+        way[source] = np.inf
+        seen += int((way <= table[source] * (1.0 + slack)).sum()) - 1  # the source itself: infinite on both sides
+    return seen > rare * _SAMPLED * n
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
