@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from privopt.interfaces import SolveContext
 from privopt.metric.baselines.exponential import exponential
 from privopt.metric.baselines.lp import solve_structured
-from privopt.metric.optimal import Instance, dual_bound, solve
+from privopt.metric.optimal import Instance, dual_bound, solve, star
 from privopt.metric.optimal.calibrated import known_at_once
+from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.star import make_star
-from privopt.metric.optimal.symmetry import find_symmetry
+from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 from privopt.metric.problem import MetricInstance, MetricProblem
 
 METHODS = ("auto", "column-generation", "interior-point")
@@ -124,3 +125,17 @@ def test_what_is_known_at_once_is_a_mechanism_and_its_bound_holds(full_optimum, 
         assert found.objective >= optimum - 1e-7
         assert found.lower_bound <= optimum + 1e-7
         assert found.lower_bound >= made.cost.min(axis=1).sum() - 1e-12
+
+
+def test_pricing_under_a_limit_takes_few_pivots_over_many_pairs(grid_instance, monkeypatch):
+    instance = grid_instance(6, "all", 0.3)
+    graph = make_graph(instance)
+    prices = instance.cost.min(axis=1) + instance.cost.mean(axis=1)
+    anchors = instance.cost.argmin(axis=0)
+    free = star.price_all(graph, instance, prices, star.star_trees(graph, anchors))
+    monkeypatch.setattr(star, "VISITS", 3 * len(graph.other))
+    far = time.monotonic() + 1e6
+    held = star.price_all(graph, instance, prices, star.star_trees(graph, anchors), deadline=far)
+    assert held.pivots < free.pivots
+    symmetry = Symmetry.trivial(instance)
+    assert star.anchored_bound(symmetry, prices, held) <= star.anchored_bound(symmetry, prices, free) + 1e-9

@@ -28,6 +28,8 @@ SHARE: Final = 0.1
 """Of the time that is left, what this may take."""
 PATIENCE: Final = 5.0
 """Seconds that it may take where there is no limit."""
+PROVABLE: Final = 400_000_000
+"""Multipliers, pairs times outputs, that a bound is evaluated of here: some seconds."""
 LEAST: Final = 1e-4
 """Weights below this are dropped where rows are divided by their sums."""
 HALVINGS: Final = 6
@@ -64,7 +66,8 @@ def known_at_once(instance: Instance, symmetry: Symmetry, star: Star | None, dea
         kernel = kernel_of(make_graph(instance), symmetry)
     else:
         kernel = star.kernel
-        answer = _bounded(instance, symmetry, star, answer, until)
+        if len(instance.pairs) * instance.outputs <= PROVABLE:
+            answer = _bounded(instance, symmetry, star, answer, until)
     z, rate = _calibrated(instance, kernel, until)
     loss = instance.loss(z)
     if loss < answer.objective:

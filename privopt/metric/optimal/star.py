@@ -48,6 +48,9 @@ __all__ = [
 BETWEEN_LOOKS = 1
 """Outputs priced between two looks at the clock."""
 
+VISITS = 200_000_000
+"""Entries of the graph that pricing one output goes through, at most, where the clock matters: about a second."""
+
 GRACE = 1.0
 """Seconds that multipliers may take after a deadline at which pricing was done."""
 
@@ -216,21 +219,23 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 def price_all(
     graph: Graph, instance: Instance, y: Floats, trees: Trees, *, most: int = 1_000_000, deadline: float | None = None
 ) -> Priced:
-    """Price every output of an instance, in threads; at most so many pivots an output.
+    """Price every output of an instance, in threads; at most so many pivots an output, fewer under a deadline.
 
     Raises:
         StoppedError: the deadline (of `time.monotonic`) came first.
     """
 
     def one(columns: Ints) -> list[Priced]:
-        step = len(columns) if deadline is None else BETWEEN_LOOKS
+        step, pivots = len(columns), most
+        if deadline is not None:
+            step, pivots = BETWEEN_LOOKS, min(most, 1 + VISITS // max(1, len(graph.other)))
         found = []
         for a in range(int(columns[0]), int(columns[-1]) + 1, step):
             if deadline is not None and time.monotonic() >= deadline:
                 raise StoppedError("the time limit came before all outputs were priced")
             b = min(a + step, int(columns[-1]) + 1)
             part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
-            found.append(price(graph, instance.cost[:, a:b], y, part, most=most))
+            found.append(price(graph, instance.cost[:, a:b], y, part, most=pivots))
         return found
 
     parts = [part for found in _parallel(one, instance.outputs) for part in found]
