@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from privopt.graph import edge_matrix
 from privopt.metric.optimal import Instance, dual_bound
-from privopt.metric.optimal.few_outputs import sample_outputs, solve_few_outputs
-from privopt.metric.optimal.parts import interleave, part_of, solve_by_parts
-from privopt.metric.optimal.spanner import solve_spanner, spanner
+from privopt.metric.optimal.few_outputs import few_outputs_bytes, sample_outputs, solve_few_outputs
+from privopt.metric.optimal.interior_point import interior_point_bytes
+from privopt.metric.optimal.parts import interleave, part_of, parts_bytes, solve_by_parts
+from privopt.metric.optimal.spanner import solve_spanner, spanner, spanner_bytes
 
 maps = {
     "size": st.integers(4, 12),
@@ -136,3 +137,11 @@ def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(exce
     assert answer.details["spanner_pairs"] < 0.5 * answer.details["pairs"]
     assert answer.gap < 3e-2
     assert excess(instance, answer.z) < 1e-9
+
+
+def test_memory_is_less_than_that_of_the_whole_program():
+    instance = points(80, 80, 0, 0.5, None)
+    whole = interior_point_bytes(instance)
+    assert spanner_bytes(instance, 0.1) < 0.7 * whole
+    assert few_outputs_bytes(instance, 20) < 0.6 * whole
+    assert parts_bytes(instance, 4) < 0.6 * whole

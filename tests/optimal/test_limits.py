@@ -119,8 +119,8 @@ def test_what_is_known_at_once_is_a_mechanism_and_its_bound_holds(full_optimum, 
     )
     symmetry = find_symmetry(made)
     optimum = full_optimum(made)
-    for star in (make_star(made, symmetry), None):
-        found = known_at_once(made, symmetry, star, None)
+    for known in (make_star(made, symmetry), None):
+        found = known_at_once(made, symmetry, known, None)
         assert excess(made, found.z) < 1e-9
         assert found.objective >= optimum - 1e-7
         assert found.lower_bound <= optimum + 1e-7

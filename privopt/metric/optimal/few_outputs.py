@@ -19,13 +19,13 @@ from attrs import evolve
 from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
 from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound, one_output
-from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.star import GRACE, price_all, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
 
-__all__ = ["sample_outputs", "solve_few_outputs"]
+__all__ = ["few_outputs_bytes", "sample_outputs", "solve_few_outputs"]
 
 SHARE: Final = 0.25
 """Outputs of the first round, of all."""
@@ -49,6 +49,12 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
         chosen.append(int(near.argmax()))
         near = np.minimum(near, np.abs(cost - cost[:, chosen[-1:]]).sum(axis=0))
     return np.unique(chosen)
+
+
+def few_outputs_bytes(instance: Instance, count: int) -> float:
+    """About how much memory the first round takes: its program, and the trees and rays of all outputs."""
+    part = evolve(instance, cost=instance.cost[:, : min(count, instance.outputs)])
+    return interior_point_bytes(part) + 8.0 * 7 * instance.cost.size
 
 
 def _solve_connected(

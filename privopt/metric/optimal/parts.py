@@ -26,11 +26,11 @@ from privopt.exact.bound import Multipliers
 from privopt.exact.weights import mend
 from privopt.graph import edge_matrix
 from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound, one_output
-from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.space.pairs import reduce_pairs
 
-__all__ = ["interleave", "part_of", "solve_by_parts"]
+__all__ = ["interleave", "part_of", "parts_bytes", "solve_by_parts"]
 
 SLACK: Final = 0.03
 """A part's pairs are those of a spanner of this stretch above 1: fewer pairs bound the optimum all the same."""
@@ -165,6 +165,17 @@ def _joined(instance: Instance, parts: list[Part], found: list[Multipliers]) -> 
             yield k0, k1, both[:rows], both[rows:]
 
     return Multipliers(blocks=blocks)
+
+
+def parts_bytes(instance: Instance, count: int, threads: int = 1) -> float:
+    """About how much memory parts take: programs side by side, multipliers of all, the table of distances."""
+    part = part_of(instance, np.arange(0, instance.records, count))
+    held = 16.0 * count * len(part.instance.pairs) * instance.outputs
+    return (
+        min(threads, count) * interior_point_bytes(part.instance)
+        + held
+        + 8.0 * (instance.records**2 + 5 * instance.cost.size)
+    )
 
 
 def _solve_connected(

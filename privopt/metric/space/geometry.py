@@ -166,7 +166,9 @@ class _PointMetric(Metric):
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output; all of them are read-only, one table for all who ask."""
         if i is not None:
-            return self._chunked(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.output_size), not self.own_outputs)
+            return self._chunked(
+                np.asarray(i, dtype=np.int64)[:, None], np.arange(self.output_size), not self.own_outputs
+            )
         table = self._whole()
         if table is None:
             table = read_only(self._square() if self.own_outputs else self.to_outputs(np.arange(self.size)))
