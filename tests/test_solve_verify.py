@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from toys import TOY, write_toy
 
-from privopt.errors import DoesNotHoldError, InfeasibleError, InputError, SolverError, UsageError
+from privopt.errors import DoesNotHoldError, InfeasibleError, InputError, SolverError, StoppedError, UsageError
 from privopt.run.folder import check_sums, jsonable, sums_text
 from privopt.run.publish import new_folder
 from privopt.run.solve import Options, solve
@@ -284,9 +284,18 @@ def test_force_replaces_a_result_and_an_empty_folder_needs_none(toy, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "toy"]
 
 
-def test_a_missing_parent_is_named_before_anything_is_solved(toy, tmp_path):
-    with pytest.raises(UsageError, match="does not exist"):
-        solve("optimal-lp", toy, tmp_path / "no" / "out", FULL)
+def test_missing_folders_around_the_target_are_made(toy, tmp_path):
+    solve("exponential", toy, tmp_path / "new" / "deep" / "out")
+    assert [path.name for path in (tmp_path / "new" / "deep").iterdir()] == ["out"]
+
+
+def test_folders_that_were_made_for_nothing_go_again(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="file is no folder"), new_folder(tmp_path / "file" / "out"):
+        raise AssertionError("it is refused before")
+    with pytest.raises(StoppedError), new_folder(tmp_path / "new" / "deep" / "out"):
+        raise OSError(28, "No space left on device")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_block_that_fails_leaves_nothing(tmp_path):

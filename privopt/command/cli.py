@@ -317,11 +317,15 @@ def apply(
 @guarded
 def audit(folder: Path, as_json: bool) -> None:
     """What an attacker gets from a release."""
+    from privopt.command.terminal import progress_display
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
     from privopt.run.folder import dump_json
 
-    found = run(folder)
+    with progress_display(quiet=False) as progress:
+        if progress is not None:
+            progress("attacking the release", 0, None, None)
+        found = run(folder)
     _warn_of_no_privacy(folder)
     if as_json:
         say_json(dump_json(found))

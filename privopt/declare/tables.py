@@ -128,12 +128,15 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     frame = _frame(file)
     header = [name.strip() for name in frame.columns]
     frame.columns = header if len(set(header)) == len(header) else frame.columns
+    choice = {name for names in any_of for name in names}
+    known = [c.label for c in columns if c.name not in choice]
+    labels = {c.name: c.label for c in columns}
+    known += [" or ".join(",".join(labels[name] for name in names) for names in any_of)] if any_of else []
     faults = [
-        Fault(file.name, "header", "no column " + repr(c.label), f"columns {', '.join(c.label for c in columns)}")
+        Fault(file.name, "header", "no column " + repr(c.label), f"columns {', '.join(known)}")
         for c in columns
         if not c.optional and c.label not in header
     ]
-    labels = {c.name: c.label for c in columns}
     if any_of:
         any_of = [[labels[name] for name in names] for names in any_of]
         whole = [names for names in any_of if all(name in header for name in names)]

@@ -38,21 +38,26 @@ _WORDS: Final = {
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The audit as lines of text; keys of the mechanism's own come last."""
+    """The audit as lines of text; keys of the mechanism's own come last. What does not apply is named in one line."""
     lines = []
+    titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in found}
     for name, value in found.items():
-        title = _WORDS.get(name, name.replace("_", " "))
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             text = ", ".join(f"{inner.replace('_', ' ')} {_shown(what)}" for inner, what in value.items())
         else:
             text = _shown(value)
-        lines.append(f"{title:<30}{text}")
+        lines.append(f"{titles[name]:<30}{text}")
+    absent = ", ".join(titles[name] for name, value in found.items() if value is None)
+    if absent:
+        lines.append(f"{'not for this mechanism':<30}{absent}")
     return "\n".join(lines) + "\n"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if value is None:
-        return "does not apply"
+        return "unknown"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, (list, tuple)):

@@ -25,7 +25,7 @@ def check_target(folder: Path, *, force: bool) -> None:
     """Refuse a target that must not be replaced.
 
     Raises:
-        UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its parent is missing.
+        UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its folder cannot be made.
     """
     _check_parent(folder)
     if folder.is_symlink():
@@ -41,17 +41,33 @@ def check_target(folder: Path, *, force: bool) -> None:
 
 
 def _check_parent(target: Path) -> None:
-    if not target.parent.is_dir():
-        raise UsageError(f"--out {target}: the folder {target.parent} does not exist")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"--out {target}: the folder {target.parent} cannot be written")
+    """Refuse a target whose folder is not there and cannot be made, or cannot be written."""
+    nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
+    if not nearest.is_dir():
+        raise UsageError(f"--out {target}: {nearest} is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {target}: the folder {nearest} cannot be written")
+
+
+@contextmanager
+def _parents(target: Path) -> Iterator[None]:
+    """Make the folders that a target lies in; those that were made go again where nothing came of it."""
+    missing = [folder for folder in target.parents if not folder.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # it holds something meanwhile, a checkpoint say
+                folder.rmdir()
+        raise
 
 
 def check_file(target: Path, *, force: bool) -> None:
     """Refuse a file that must not be written.
 
     Raises:
-        UsageError: it exists and ``force`` is not given, or it is no regular file, or its parent is missing.
+        UsageError: it exists and ``force`` is not given, or it is no regular file, or its folder cannot be made.
     """
     _check_parent(target)
     if target.is_symlink() or (target.exists() and not target.is_file()):
@@ -73,8 +89,7 @@ def new_file(target: Path, *, force: bool = False) -> Iterator[Path]:
     """
     target = target.absolute()
     check_file(target, force=force)
-    _remove_leftovers(target)
-    with _claimed(target) as work:
+    with _parents(target), _claimed(target) as work:
         made = work / target.name
         yield made
         _flush(work)
@@ -109,8 +124,7 @@ def new_folder(
     """
     target = target.absolute()
     check_target(target, force=force)
-    _remove_leftovers(target)
-    with _claimed(target) as work:
+    with _parents(target), _claimed(target) as work:
         yield work
         _write_sums(work)
         if check is not None:
@@ -128,6 +142,7 @@ def _claimed(target: Path) -> Iterator[Path]:
     """A hidden folder beside ``target`` that this run has for itself; removed when the block ends."""
     work = lock = None
     try:
+        _remove_leftovers(target)
         work, lock = _claim(target)
         yield work
     except OSError as error:

@@ -62,7 +62,7 @@ def test_every_format_gives_the_same_places(files, file, more):
             'points = "c.csv"\ncolumns = { id = "county", lat = "latitude", lon = "lng" }',
             "row 4, column county: found Lee",
         ),
-        ('points = "c.csv"\ncolumns = { id = "fips" }', "no column 'fips', wanted columns fips, lat, lon, x, y"),
+        ('points = "c.csv"\ncolumns = { id = "fips" }', "no column 'fips', wanted columns fips, lat,lon or x,y"),
         ('points = "c.csv"\ncolumns = { id = "county" }', "columns lat,lon or x,y"),
         (
             'points = "c.parquet"\ncolumns = { id = "other", lat = "latitude", lon = "lng" }',

@@ -60,6 +60,8 @@ class Exponential(_ClosedForm):
         return Matrix(z=exponential(data.to_outputs, float(data.epsilon)), solver={"name": "closed form"})
 
 
+_OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
+
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
 """Epsilons between which planar Laplace noise was integrated without a fault."""
@@ -77,10 +79,9 @@ class PlanarLaplace(_ClosedForm):
         data = problem.data
         straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
         if data.records.kind not in ("planar", "geographic") or not straight:
-            fault = Fault(
-                data.file, "distance.kind", problem.declared.distance.kind, "euclidean or haversine over points"
-            )
-            raise InputError([fault])
+            found = f"{problem.declared.distance.kind} over {_OVER[data.records.kind]}"
+            wanted = "euclidean or haversine over points or a grid, where planar noise can be drawn"
+            raise InputError([Fault(data.file, "distance.kind", found, wanted)])
         if not LEAST <= data.epsilon <= GREATEST:  # beyond, squares of distances in units of noise leave a double
             wanted = f"{float(LEAST):g} to {float(GREATEST):g} (per {data.unit}), where the noise can be integrated"
             raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", wanted)])

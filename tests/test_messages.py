@@ -1,0 +1,60 @@
+"""What is said where something is wrong or does not apply, in words that help."""
+
+import pytest
+
+from privopt.errors import InputError
+from privopt.run.audit import audit, table
+from privopt.run.solve import solve
+
+WORDS = """
+[records]
+vectors = "words.npy"
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 1.0
+[utility]
+kind = "distance"
+"""
+
+
+def test_an_audit_names_what_does_not_apply_once():
+    said = table({"epsilon": {"claimed": 1.0, "achieved": None}, "gv": None, "entropy_bits": None, "own_key": 2.5})
+    lines = said.splitlines()
+    assert lines[0].split() == ["epsilon", "claimed", "1,", "achieved", "unknown"]
+    assert lines[1].split() == ["own", "key", "2.5"]
+    assert lines[2].split(maxsplit=4)[-1] == "violated inequalities, entropy of the output (bits)"
+    assert len(lines) == 3
+
+
+def test_an_audit_of_a_matrix_has_nothing_that_does_not_apply(solved_toy):
+    assert "not for this mechanism" not in table(audit(solved_toy))
+
+
+def test_planar_noise_over_vectors_is_refused_for_the_vectors(tmp_path):
+    import numpy as np
+
+    np.save(tmp_path / "words.npy", np.eye(3))
+    (tmp_path / "p.toml").write_text(WORDS)
+    with pytest.raises(InputError, match=r"found euclidean over vectors, wanted euclidean or haversine over points"):
+        solve("planar-laplace", tmp_path / "p.toml", tmp_path / "out")
+
+
+def test_names_that_repeat_a_thousand_times_are_counted(tmp_path):
+    rows = "".join(f"{n % 7},41.{n:05d},12\n" for n in range(1_266))
+    (tmp_path / "points.csv").write_text("id,lat,lon\n" + rows)
+    text = WORDS.replace('vectors = "words.npy"', 'points = "points.csv"').replace("euclidean", "haversine")
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        solve("exponential", tmp_path / "p.toml", tmp_path / "out")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 21
+    assert "1239 more faults" in lines[-1]
+
+
+def test_columns_of_which_one_choice_is_wanted_are_told_as_a_choice(tmp_path):
+    (tmp_path / "points.csv").write_text("name,lat,lon\na,1,2\n")
+    text = WORDS.replace('vectors = "words.npy"', 'points = "points.csv"').replace("euclidean", "haversine")
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(InputError, match=r"found no column 'id', wanted columns id, lat,lon or x,y"):
+        solve("exponential", tmp_path / "p.toml", tmp_path / "out")
