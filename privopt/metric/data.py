@@ -15,7 +15,6 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
-from privopt.graph import components
 from privopt.metric.kinds import LossKind, Spaces
 from privopt.metric.points import read_points
 from privopt.metric.space.geometry import Metric
@@ -97,11 +96,6 @@ class MetricData:
     def needed(self) -> NDArray[np.bool_]:
         """(P,) which required pairs a model must hold: the others follow from them, exactly (G1)."""
         return read_only(needed_pairs(self.metric, self.pairs, self.distances, within=self.within))
-
-    @cached_property
-    def component(self) -> Ints:
-        """(N,) number of the component of required pairs that each record is in."""
-        return components(len(self.records), self.pairs)
 
     @cached_property
     def to_outputs(self) -> Floats:

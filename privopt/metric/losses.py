@@ -14,10 +14,11 @@ from privopt.arrays import Floats, read_only
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
+from privopt.exact.sample import TOTAL
 from privopt.interfaces import UtilityLoss
 from privopt.metric.cost import distance_loss, travel_cost
 from privopt.metric.kinds import LossKind, Spaces
-from privopt.metric.matrix import UNIT, MatrixRelease
+from privopt.metric.matrix import MatrixRelease
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import LARGEST, Space
 from privopt.metric.space.roads import Roads, read_roads
@@ -58,7 +59,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         rows = [
             float(np.sum(release.weights[i].astype(np.float64) * self.weighted[i])) for i in range(len(release.records))
         ]
-        return math.fsum(rows) / float(UNIT)
+        return math.fsum(rows) / float(TOTAL)
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privopt.declare.notebook import card, grid
 from privopt.errors import Fault, InputError, UnknownNameError
-from privopt.exact.sample import draw
+from privopt.exact.sample import TOTAL, draw
 from privopt.exact.weights import Repaired, repair
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release, SolveContext
@@ -24,11 +24,9 @@ from privopt.interfaces import Release, SolveContext
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
 
-__all__ = ["ARTEFACT", "UNIT", "MatrixRelease"]
+__all__ = ["ARTEFACT", "MatrixRelease"]
 
 ARTEFACT: Final = "mechanism.npz"
-UNIT: Final = 2**63
-"""Sum of every row of weights."""
 
 ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
@@ -89,7 +87,7 @@ class MatrixRelease(Release):
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
-        return self.weights.astype(np.float64) / float(UNIT)
+        return self.weights.astype(np.float64) / float(TOTAL)
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz."""
@@ -179,7 +177,7 @@ class MatrixRelease(Release):
         chosen = range(min(ROWS_SHOWN, len(self.records)))
         best = [int(self.weights[row].argmax()) for row in chosen]
         rows = [
-            (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / UNIT)
+            (str(self.records[row]), str(self.outputs[k]), float(self.weights[row, k]) / TOTAL)
             for row, k in zip(chosen, best, strict=True)
         ]
         more = grid(("record", "likeliest output", "its probability"), rows)

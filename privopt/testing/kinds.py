@@ -23,11 +23,12 @@ from hypothesis.strategies import SearchStrategy
 
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, UsageError
+from privopt.exact.sample import TOTAL
 from privopt.interfaces import SolveContext
 from privopt.metric.baselines.lp import optimal_model
 from privopt.metric.kinds import Spaces
 from privopt.metric.losses import ExpectedLoss
-from privopt.metric.matrix import UNIT, MatrixRelease
+from privopt.metric.matrix import MatrixRelease
 from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.registry import registry
 from privopt.testing.backends import BACKEND_CHECKS, check_backend
@@ -119,7 +120,7 @@ def _notion(instance: MetricInstance[Any]) -> str | None:
     ends, apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
     hypothesis.assume(bool((apart & (ends[:, 0] != ends[:, 1])).any()))
     weights = np.zeros((n, outputs), dtype=np.uint64)
-    weights[:, int(data.weighted.sum(axis=0).argmin())] = UNIT
+    weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
     constant = MatrixRelease(
         weights=weights,
         records=np.asarray(data.records.ids, dtype=np.str_),
@@ -130,7 +131,7 @@ def _notion(instance: MetricInstance[Any]) -> str | None:
     if constraint.measure(constant).holds is not True:
         return "a release that is the same for every record does not hold by measure()"
     truth = np.zeros_like(weights)
-    truth[np.arange(n), np.arange(n) % outputs] = UNIT
+    truth[np.arange(n), np.arange(n) % outputs] = TOTAL
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
         return "a release that says which record it is holds by measure()"
     loss = ExpectedLoss.of(data)

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privopt.exact.sample import TOTAL
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run
 
 __all__ = ["CONFIDENCE", "greatest_log_ratio", "plausible", "required"]
 
-UNIT: Final = 2**63
 CONFIDENCE: Final = 1 - 1e-7
 """Of one statistical verdict: a right mechanism is blamed once in ten million tries, or less."""
 
@@ -59,10 +59,10 @@ def rows_sum_to_one(trial: Trial) -> None:
     _, rows = _matrix(trial, problem)
     for number, row in enumerate(rows):
         total = sum(row)
-        if total != UNIT:
+        if total != TOTAL:
             trial.fail(
-                f"row {number} of the weights sums to 2**63 {total - UNIT:+d}, so its probabilities sum to "
-                f"{total / UNIT:.17g}; wanted exactly 2**63",
+                f"row {number} of the weights sums to 2**63 {total - TOTAL:+d}, so its probabilities sum to "
+                f"{total / TOTAL:.17g}; wanted exactly 2**63",
                 problem,
             )
 
@@ -79,7 +79,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
                 zero, other = (names[i], names[j]) if one == 0 else (names[j], names[i])
                 trial.fail(
                     f"record {zero} never gives output {outputs[k]}, record {other} at distance {d:g} gives it with "
-                    f"probability {max(one, two) / UNIT:.3g}: whoever sees it knows that it was not {zero}",
+                    f"probability {max(one, two) / TOTAL:.3g}: whoever sees it knows that it was not {zero}",
                     problem,
                 )
 
@@ -128,7 +128,7 @@ def sampler(trial: Trial) -> None:
     count = len(drawn)
     for k, output in enumerate(outputs):
         places = np.flatnonzero(np.array(drawn) == output)
-        expected = rows[number][k] / UNIT
+        expected = rows[number][k] / TOTAL
         if not plausible(len(places), count, expected):
             trial.fail(
                 f"output {output} came {len(places)} times in {count} samples of record {record}; its weight says "

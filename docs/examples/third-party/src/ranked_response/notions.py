@@ -15,9 +15,10 @@ from privopt.declare import between, key
 from privopt.dsl import Ge, Le, exp, total
 from privopt.errors import CertificationError
 from privopt.exact import exp_fixed
+from privopt.exact.sample import TOTAL
 from privopt.interfaces import Certificate, Guarantee
 from privopt.metric.kinds import MetricNotion
-from privopt.metric.matrix import UNIT, MatrixRelease
+from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MatrixConstraint, both_ways
 
 BITS = 80
@@ -90,9 +91,9 @@ class ApproximateMetricDP(MatrixConstraint):
         z /= z.sum(axis=1, keepdims=True)
         share = MIXED if self.delta > MIXED else 0.5
         z = (1 - share) * z + share / z.shape[1]
-        weights = np.floor(z * float(UNIT) * (1 - 1e-12)).astype(np.uint64)
+        weights = np.floor(z * float(TOTAL) * (1 - 1e-12)).astype(np.uint64)
         for row in weights:
-            row[row.argmax()] += np.uint64(UNIT - int(row.sum()))
+            row[row.argmax()] += np.uint64(TOTAL - int(row.sum()))
         release = MatrixRelease(
             weights=weights,
             records=np.asarray(data.records.ids, dtype=np.str_),
@@ -107,7 +108,7 @@ class ApproximateMetricDP(MatrixConstraint):
     def measure(self, release, *, executor=None):
         """The greatest sum over the pairs, in integers: exp is enclosed from below, so that each term is enlarged."""
         worst = 0
-        allowed = self.delta * UNIT * 2**BITS
+        allowed = self.delta * TOTAL * 2**BITS
         for (a, b), distance in zip(both_ways(release.pairs).tolist(), [*release.distances] * 2, strict=True):
             low, _ = exp_fixed(self.epsilon * Fraction(float(distance)), BITS)
             row, other = release.weights[a].tolist(), release.weights[b].tolist()
@@ -117,7 +118,7 @@ class ApproximateMetricDP(MatrixConstraint):
             holds=worst <= allowed,
             evidence="proved",
             kind=self.kind,
-            worst=np.nextafter(float(Fraction(worst, UNIT << BITS)), np.inf),
+            worst=np.nextafter(float(Fraction(worst, TOTAL << BITS)), np.inf),
             allowed=float(self.delta),
             checked=2 * len(release.pairs),
             arithmetic="integers; exp enclosed to 80 bits",
