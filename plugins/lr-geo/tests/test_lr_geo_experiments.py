@@ -22,7 +22,7 @@ def rows_of(path):
 
 
 def test_the_quick_form_makes_every_table_and_picture(tmp_path):
-    assert main(["--quick", "--limit", "3", "--out", str(tmp_path)]) == 0
+    assert main(["--quick", "--limit", "30", "--out", str(tmp_path)]) == 0
     for name in ("6", "9a", "9b", "10a", "10b", "11", "12", "13"):
         assert (tmp_path / f"figure{name}.png").stat().st_size > 1000
     rows = rows_of(tmp_path / "tables.csv")
