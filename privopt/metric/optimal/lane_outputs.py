@@ -9,7 +9,7 @@ import numpy as np
 from attrs import define, field
 
 from privopt.arrays import Floats, Indices, Singles
-from privopt.metric.optimal import kernels
+from privopt.metric.optimal import factor_kernels, row_kernels
 from privopt.metric.optimal.elimination import Elimination, eliminate
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.interior_state import Measure
@@ -82,7 +82,7 @@ class LaneEngine:
     def empty_coupling(self) -> Singles:
         """See `privopt.metric.optimal.interior_state.Engine`."""
         n = self.instance.records
-        return np.zeros((-(-n // kernels.PANEL), n * kernels.PANEL), dtype=np.float32)
+        return np.zeros((-(-n // factor_kernels.PANEL), n * factor_kernels.PANEL), dtype=np.float32)
 
     def whole_coupling(self, parts: Sequence[Singles | Floats]) -> Singles:
         """See `privopt.metric.optimal.interior_state.Engine`."""
@@ -92,9 +92,9 @@ class LaneEngine:
             total += part
         whole = np.empty((n, n), dtype=np.float32)
         for q, panel in enumerate(total):
-            first = q * kernels.PANEL
-            last = min(n, first + kernels.PANEL)
-            below = panel.reshape(n, kernels.PANEL)[first:, : last - first]
+            first = q * factor_kernels.PANEL
+            last = min(n, first + factor_kernels.PANEL)
+            below = panel.reshape(n, factor_kernels.PANEL)[first:, : last - first]
             corner = np.tril(below[: last - first])
             whole[first:, first:last] = below
             whole[first:last, first:last] = corner + np.tril(corner, -1).T
@@ -104,7 +104,7 @@ class LaneEngine:
 
 @define(eq=False)
 class LaneOutputs:
-    """See `privopt.metric.optimal.interior_state.Outputs`; arrays are those of `privopt.metric.optimal.kernels`."""
+    """See `privopt.metric.optimal.interior_state.Outputs`; arrays are those of `privopt.metric.optimal.row_kernels`."""
 
     pattern: Elimination
     ends: Indices
@@ -133,7 +133,7 @@ class LaneOutputs:
 
     def measure(self) -> Measure:
         """See `Outputs`."""
-        loss, products, sums, least = kernels.measure(
+        loss, products, sums, least = row_kernels.measure(
             self.ends, self.root, self.mask, self.cost, self.z, self.s, self.f
         )
         return Measure(loss=loss, products=products, sums=sums, least=least)
@@ -148,7 +148,7 @@ class LaneOutputs:
     def factorise(self) -> Floats:
         """See `Outputs`."""
         p = self.pattern
-        if not kernels.factorise(
+        if not factor_kernels.factorise(
             p.start,
             p.row,
             p.across,
@@ -171,14 +171,14 @@ class LaneOutputs:
         p = self.pattern
         for g in range(len(self.z)):
             late()
-            kernels.couple(
+            factor_kernels.couple(
                 p.start, p.row, p.column, self.factor[g], self.inverse[g], self.unit[g], scale, self.mask[g], into
             )
 
     def _solve(self, prices: Floats, weight: float, right: Floats, out: Floats) -> Floats:
         p = self.pattern
         return np.asarray(
-            kernels.solve(p.start, p.row, self.factor, self.inverse, prices, weight, right, out, self.mask)
+            factor_kernels.solve(p.start, p.row, self.factor, self.inverse, prices, weight, right, out, self.mask)
         )
 
     def solve(self, prices: Floats, weight: float) -> Floats:
@@ -192,18 +192,18 @@ class LaneOutputs:
     def predict(self, prices: Floats) -> Floats:
         """See `Outputs`."""
         self._solve(prices, -1.0, self.cost, self.dz)
-        return np.asarray(kernels.predict(self.ends, self.root, self.mask, self.s, self.f, self.dz, self.df))
+        return np.asarray(row_kernels.predict(self.ends, self.root, self.mask, self.s, self.f, self.dz, self.df))
 
     def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
         """See `Outputs`."""
         rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
-        kernels.aim(self.ends, self.root, *rows, self.right, add, target, ahead)
+        row_kernels.aim(self.ends, self.root, *rows, self.right, add, target, ahead)
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
         """See `Outputs`."""
         self._solve(prices, 1.0, self.right, self.ez)
         rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
-        return np.asarray(kernels.extend(self.ends, self.root, *rows, weights))
+        return np.asarray(row_kernels.extend(self.ends, self.root, *rows, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
         """See `Outputs`."""
@@ -213,7 +213,7 @@ class LaneOutputs:
         if f is self.best_f:
             self.f, self.other_f = self.other_f, f
         rows = z, self.s, f, self.dz, self.df, self.ez, self.ef
-        kernels.move(self.ends, self.root, *rows, add, step, self.z, self.f)
+        row_kernels.move(self.ends, self.root, *rows, add, step, self.z, self.f)
 
     def row_sums(self) -> Floats:
         """See `Outputs`."""
@@ -223,11 +223,11 @@ class LaneOutputs:
     def straighten(self, prices: Floats) -> float:
         """See `Outputs`."""
         self._solve(prices, 0.0, self.cost, self.dz)
-        return float(kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 0.0))
+        return float(row_kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 0.0))
 
     def take(self) -> None:
         """See `Outputs`."""
-        kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 1.0)
+        row_kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 1.0)
 
     def mechanism(self) -> Floats:
         """See `Outputs`."""
