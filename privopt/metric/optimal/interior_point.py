@@ -240,7 +240,8 @@ def interior_point_bytes(instance: Instance) -> float:
     if n <= SMALL:
         return 8.0 * k * (24 * pairs + 20 * n)
     lanes = -(-k // 8) * 8
-    entries = eliminate(instance).entries
+    every = n * (n - 1) // 2
+    entries = every if pairs > every // 2 else eliminate(instance).entries  # half of all pairs fill all of the factor
     return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + 4.0 * n**2 * (ROOMS + 5)
 
 
