@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privopt.graph import edge_matrix
 from privopt.metric.optimal import Instance, dual_bound
-from privopt.metric.optimal.few_outputs import few_outputs_bytes, sample_outputs, solve_few_outputs
+from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, sample_outputs, solve_few_outputs
 from privopt.metric.optimal.interior_point import interior_point_bytes
 from privopt.metric.optimal.parts import interleave, part_of, parts_bytes, solve_by_parts
 from privopt.metric.optimal.spanner import solve_spanner, spanner, spanner_bytes
@@ -145,3 +145,18 @@ def test_memory_is_less_than_that_of_the_whole_program():
     assert spanner_bytes(instance, 0.1) < 0.7 * whole
     assert few_outputs_bytes(instance, 20) < 0.6 * whole
     assert parts_bytes(instance, 4) < 0.6 * whole
+    for memory in (0.3 * whole, 0.5 * whole):
+        count = most_outputs(instance, memory)
+        assert few_outputs_bytes(instance, count) <= memory
+        assert count == 80 or few_outputs_bytes(instance, count + 8) > memory
+    assert most_outputs(instance, 1e3) == 0
+
+
+def test_a_spanner_that_does_not_fit_is_not_begun(full_optimum, excess):
+    instance = points(50, 12, 0, 0.5, None)
+    optimum = full_optimum(instance)
+    held = solve_spanner(instance, gap=1e-6, deadline=time.monotonic() + 1e6, memory=spanner_bytes(instance, 0.1))
+    check(instance, held, excess, optimum)
+    assert held.status == "feasible"
+    assert held.lower_bound > 0
+    assert held.gap < 0.1

@@ -25,7 +25,7 @@ from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.star import GRACE, price_all, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
 
-__all__ = ["few_outputs_bytes", "sample_outputs", "solve_few_outputs"]
+__all__ = ["few_outputs_bytes", "most_outputs", "sample_outputs", "solve_few_outputs"]
 
 SHARE: Final = 0.25
 """Outputs of the first round, of all."""
@@ -55,6 +55,14 @@ def few_outputs_bytes(instance: Instance, count: int) -> float:
     """About how much memory the first round takes: its program, and the trees and rays of all outputs."""
     part = evolve(instance, cost=instance.cost[:, : min(count, instance.outputs)])
     return interior_point_bytes(part) + 8.0 * 7 * instance.cost.size
+
+
+def most_outputs(instance: Instance, memory: float) -> int:
+    """How many outputs a first round may have that takes no more bytes than `memory`; 0 where not even 8 fit."""
+    few, many = (few_outputs_bytes(instance, count) for count in (8, 16))
+    if few > memory:
+        return 0
+    return min(instance.outputs, 8 * (1 + int((memory - few) / max(many - few, 1.0))))
 
 
 def _solve_connected(

@@ -50,7 +50,12 @@ def spanner_bytes(instance: Instance, slack: float = COARSE) -> float:
 
 
 def _solve_connected(
-    instance: Instance, gap: float, deadline: float | None, progress: Progress | None, threads: int | None
+    instance: Instance,
+    gap: float,
+    deadline: float | None,
+    progress: Progress | None,
+    threads: int | None,
+    memory: float,
 ) -> Solution:
     best, began = one_output(instance, "spanner"), time.monotonic()
     trajectory: list[tuple[float, float, float]] = []
@@ -59,6 +64,8 @@ def _solve_connected(
         part, kept = spanner(instance, slack) if slack else (instance, np.ones(len(instance.pairs), dtype=np.bool_))
         if slack and kept.mean() > WORTH:
             continue
+        if memory < np.inf and interior_point_bytes(part) > memory:
+            break
 
         def tell(lower: float, _upper: float, iteration: int, phase: str, known: Solution = best) -> None:
             if progress is not None:
@@ -96,6 +103,7 @@ def solve_spanner(
     deadline: float | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
+    memory: float = np.inf,
 ) -> Solution:
     """Solve over spanners of all pairs, finer until the gap is reached, by the interior point.
 
@@ -106,5 +114,6 @@ def solve_spanner(
             spanner comes first, so that something is known early.
         progress: called with lower bound, loss, iteration and phase.
         threads: workers of the interior point.
+        memory: bytes; a spanner whose program would take more is not begun.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress, threads))
+    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress, threads, memory))
