@@ -13,7 +13,8 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Floats
 from privopt.backends.outcome import Outcome
 from privopt.backends.session import ColdSession, Session
-from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, dual_bound, tightening_cost
+from privopt.dsl.condition import Bearing, Conditioned, Tightening, condition, tightening_cost
+from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.dsl.solution import Interrupted
 from privopt.errors import SolverError, UsageError

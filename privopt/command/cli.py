@@ -173,7 +173,9 @@ def describe(mechanism: str) -> None:
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
 @click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
 @click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
-@click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes and threads."
+)
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
 @click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--gap", type=float, callback=_positive, metavar="RELATIVE", help="Relative gap asked for.")
@@ -207,7 +209,9 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes and threads."
+)
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
 @click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
 @guarded

@@ -13,7 +13,8 @@ from privopt.arrays import Floats, Ints
 from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.highs import BEARING
 from privopt.decompose.apart import Apart
-from privopt.decompose.split import Cut, Split, row_scale, sparse_rows, weak_duality
+from privopt.decompose.split import CLOSE, Cut, Split, row_scale, sparse_rows
+from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
 
 __all__ = ["Master", "MasterAnswer", "ValidRows", "follows", "proved"]
@@ -98,8 +99,8 @@ def proved(split: Split, duals: Floats) -> tuple[float, Floats]:
         without[np.concatenate(far)] = 0.0
         candidates.append(without)
     for candidate in candidates:
-        bound, kept = weak_duality(form, form.c, candidate, split.lower, split.upper)
-        if bound is not None and bound > best:
+        bound, kept = weak_duality(form, form.c, candidate, split.lower, split.upper, slack=CLOSE)
+        if bound > best:
             best, used = bound, kept
     return best, used
 
@@ -111,8 +112,8 @@ def follows(split: Split, places: Ints, slope: Floats, upper: float, duals: Floa
     """
     cost = np.zeros_like(split.form.c)
     np.add.at(cost, split.outer[places], -slope)
-    least, _ = weak_duality(split.form, cost, duals, split.lower, split.upper)
-    return least is not None and -least <= upper + IMPLIED * (1.0 + abs(upper))
+    least, _ = weak_duality(split.form, cost, duals, split.lower, split.upper, slack=CLOSE)
+    return -least <= upper + IMPLIED * (1.0 + abs(upper))
 
 
 class Master:

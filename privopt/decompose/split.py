@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
-from privopt.dsl.condition import implied_bounds
+from privopt.dsl.duality import implied_bounds, weak_duality
 from privopt.dsl.form import FamilyBlock, StandardForm
 from privopt.errors import ModelError
 
@@ -239,27 +239,6 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     return high
 
 
-def weak_duality(
-    form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats
-) -> tuple[float | None, Floats]:
-    """What multipliers of a form's rows prove of the least cost, columns between ``lower`` and ``upper``.
-
-    Returns:
-        The bound, None where there is none; and the multipliers without those of the wrong sign.
-    """
-    y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
-    y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
-    used = np.flatnonzero(y)
-    side = np.where(y[used] > 0, form.row_lower[used], form.row_upper[used])
-    reduced = cost - form.A.T @ y
-    far = np.where(reduced > 0, lower, upper)
-    lost = ~np.isfinite(far) & (reduced != 0)
-    if lost.any() and (np.abs(reduced[lost]) > CLOSE * max(1.0, float(np.abs(y).max(initial=0.0)))).any():
-        return None, y
-    live = (reduced != 0) & ~lost
-    return float(y[used] @ side) + float(reduced[live] @ far[live]), y
-
-
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
     """The cut that multipliers of a block's rows prove, by weak duality; None where they prove nothing.
 
@@ -268,8 +247,8 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c
-    constant, y = weak_duality(form, cost, duals, piece.lower, piece.upper)
-    if constant is None:
+    constant, y = weak_duality(form, cost, duals, piece.lower, piece.upper, slack=CLOSE)
+    if constant == -np.inf:
         return None
     used = np.flatnonzero(y)
     slope = -np.asarray(piece.coupling.T @ y)

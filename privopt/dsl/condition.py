@@ -20,10 +20,11 @@ from attrs import frozen
 from scipy import sparse
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
-__all__ = ["Bearing", "Conditioned", "Tightening", "condition", "dual_bound", "tightening_cost"]
+__all__ = ["Bearing", "Conditioned", "Tightening", "condition", "tightening_cost"]
 
 _UP = 2.0**-50
 
@@ -243,41 +244,6 @@ def _refuse_or_drop(form: StandardForm, bears: Bearing, data: Floats, scale: Flo
             "solvers bear; give the row in other units, or as a privacy row with its exponent (exp, log_ratio)"
         )
     data[harmless] = 0.0
-
-
-def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Lagrangian bound on the objective from any multipliers, in doubles; infinite where it bounds nothing.
-
-    Column bounds take up what the multipliers leave; columns without a finite one get one from equality rows of
-    non-negative entries (as mass rows have) where there is such. Multipliers of the wrong sign count as 0.
-    Rounding is not accounted for here (privopt.exact does that).
-    """
-    flip = 1.0 if form.sense == "min" else -1.0
-    y = duals * flip
-    y = np.where((y > 0) & ~np.isfinite(form.row_lower), 0.0, y)
-    y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
-    side = np.where(y > 0, form.row_lower, form.row_upper)
-    reduced = flip * form.c - form.A.T @ y
-    lower, upper = implied_bounds(form)
-    far = np.where(reduced > 0, lower, upper)
-    used = reduced != 0
-    least = float((reduced[used] * far[used]).sum()) + float((y[y != 0] * side[y != 0]).sum())
-    return flip * least + form.c0
-
-
-def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Column bounds, with upper ones from rows ``sum a x <= b`` of non-negative entries and columns."""
-    lower, upper = form.col_lower, form.col_upper.copy()
-    matrix = form.A
-    if not np.isinf(upper).any() or matrix.nnz == 0:
-        return lower, upper
-    row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    bad = np.zeros(matrix.shape[0], dtype=bool)
-    bad[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
-    good = ~bad[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)
-    with np.errstate(over="ignore"):
-        np.minimum.at(upper, matrix.indices[good], form.row_upper[row_of[good]] / matrix.data[good])
-    return lower, upper
 
 
 def tightening_cost(conditioned: Conditioned, duals: Floats, objective: float) -> float | None:

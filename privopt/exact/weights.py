@@ -37,8 +37,6 @@ from privopt.graph import components, edge_matrix, ranked, shortest_rows
 
 __all__ = ["Repaired", "mend", "repair"]
 
-Progress = Callable[[str], object]
-
 #: Records nearer than this (eps d) get equal rows: the first where all goes well, the others where the noise of the
 #: matrix drowns what tells near records apart, so that too much mass would have to be moved.
 MERGED_WITHIN = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
@@ -82,7 +80,7 @@ def repair(
     loss: Floats | None = None,
     gap: float = 1e-6,
     executor: Executor | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[str], object] | None = None,
 ) -> Repaired:
     """Make any near-feasible matrix a certified mechanism.
 

@@ -31,6 +31,7 @@ from attrs import frozen
 import privopt
 from privopt.errors import PrivoptError, SolverError, UsageError
 from privopt.execution.base import Held
+from privopt.execution.limits import VARIABLES
 
 __all__ = ["DeadWorkerError", "Worker", "say", "settle"]
 
@@ -70,10 +71,10 @@ def _starter(process: int) -> SimpleQueue[Callable[[], None]]:
 
 
 def _environment() -> dict[str, str]:
-    """The worker imports what this process can import."""
+    """The worker imports what this process can import, and takes one thread."""
     home = str(Path(privopt.__file__).parent.parent)
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), home])
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
+    return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
 
 
 class Worker:

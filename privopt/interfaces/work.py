@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, define, field, frozen
 
 from privopt.errors import StoppedError
 from privopt.interfaces.seams import Release
@@ -109,7 +109,3 @@ class SolveContext:
         """Tell the progress display, if there is one."""
         if self.progress is not None:
             self.progress(phase, iteration, lower, upper)
-
-    def using(self, **changes: Any) -> SolveContext:
-        """A copy with some fields changed; phases go on being counted here."""
-        return evolve(self, **changes)

@@ -20,6 +20,7 @@ from privopt import __version__
 from privopt.declare import File, files_of
 from privopt.errors import CertificationError, PrivoptError, StoppedError, UsageError
 from privopt.execution import from_url
+from privopt.execution.limits import limited_to
 from privopt.interfaces import (
     Bounds,
     Certificate,
@@ -52,7 +53,7 @@ class Options:
     Attributes:
         method: of the mechanism; its default where None.
         solver: ``"cbc"``, ``"highs"`` or another that is registered.
-        jobs: processes to use.
+        jobs: processes and threads to use.
         executor: URL of a cluster (``dask://host:port``), or None.
         time_limit: seconds for everything, or None.
         gap: relative gap asked for; the method's own where None.
@@ -140,7 +141,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted="a problem file in TOML")
     )
     mechanism = registered.load()
-    with from_url(options.executor, options.jobs) as executor, _terminable():
+    with from_url(options.executor, options.jobs) as executor, limited_to(options.jobs), _terminable():
         context = SolveContext(
             method=method.name,
             solver=options.solver,

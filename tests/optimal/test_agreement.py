@@ -126,7 +126,7 @@ def test_time_limit_gives_a_mechanism_and_its_bound(grid_instance, excess):
 
 
 def test_interrupt_gives_what_there_is(grid_instance):
-    def interrupt(lower, upper, iteration, phase):
+    def interrupt(phase, iteration, lower, upper):
         if iteration == 3:
             raise KeyboardInterrupt
 
@@ -140,7 +140,7 @@ def test_progress_never_crosses(grid_instance):
     seen = []
     solve(grid_instance(8, "8nb", 0.4), progress=lambda *step: seen.append(step))
     assert seen
-    assert all(lower <= upper * (1 + 1e-9) for lower, upper, *_ in seen)
+    assert all(lower <= upper * (1 + 1e-9) for _, _, lower, upper in seen)
 
 
 def test_unknown_method_offers_the_known_ones():

@@ -90,7 +90,7 @@ def test_pricing_in_column_generation_looks_at_the_clock(scattered, monkeypatch)
 
 
 def test_an_interrupt_without_a_limit_leaves_what_is_known_at_once(scattered):
-    def interrupt(lower, upper, iteration, phase):
+    def interrupt(phase, iteration, lower, upper):
         raise KeyboardInterrupt
 
     found = solve(scattered, gap=1e-12, progress=interrupt)

@@ -225,8 +225,8 @@ def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context, m
     inside = solver.solve_interior_point
 
     def interrupted(given, *, progress, **keywords):
-        def stop(lower, upper, iteration, phase):
-            progress(lower, upper, iteration, phase)
+        def stop(phase, iteration, lower, upper):
+            progress(phase, iteration, lower, upper)
             if iteration == 3:
                 raise KeyboardInterrupt
 

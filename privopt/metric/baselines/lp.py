@@ -74,7 +74,7 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
         method=context.method,
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=context.deadline,
-        progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
+        progress=context.report,
     )
     if found.status != "optimal":
         found = at_least_exponential(found, data)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from privopt.exact.bound import Multipliers
 from privopt.metric.optimal.auto import solve
-from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 
-__all__ = ["Instance", "Multipliers", "Progress", "Solution", "dual_bound", "solve"]
+__all__ = ["Instance", "Multipliers", "Solution", "dual_bound", "solve"]

@@ -19,9 +19,10 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.errors import SolverError, StoppedError, UnknownNameError
+from privopt.interfaces import Progress
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.column_generation import solve_column_generation
-from privopt.metric.optimal.instance import Instance, Progress, Solution
+from privopt.metric.optimal.instance import Instance, Solution
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.star import Star, make_star, solution_of, solve_star

@@ -15,7 +15,8 @@ from attrs import define
 
 from privopt.arrays import Floats
 from privopt.errors import StoppedError
-from privopt.metric.optimal.instance import Instance, Progress, Solution
+from privopt.interfaces import Progress
+from privopt.metric.optimal.instance import Instance, Solution
 from privopt.metric.optimal.paths import Graph, make_graph
 from privopt.metric.optimal.pricing import Trees
 from privopt.metric.optimal.rays import Mixture
@@ -93,7 +94,7 @@ def _generate(
                 break
         trajectory.append((time.monotonic() - began, best.lower, best.upper))
         if progress is not None:
-            progress(best.lower, best.upper, mixture.solves, "column generation")
+            progress("column generation", mixture.solves, best.lower, best.upper)
         if whole.reached(best.upper, best.lower, gap):
             return "optimal", trajectory
         if not added and not better:

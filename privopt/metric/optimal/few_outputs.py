@@ -18,7 +18,8 @@ from attrs import evolve
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
-from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound, one_output
+from privopt.interfaces import Progress
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound, one_output
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.reduce import solve_by_component
@@ -82,9 +83,10 @@ def _solve_connected(
         if deadline is not None:
             until = deadline - PRICING * (deadline - time.monotonic())
 
-        def tell(_lower: float, upper: float, iteration: int, phase: str, known: Solution = best) -> None:
+        def tell(phase: str, iteration: int, _lower: float | None, upper: float | None, known: Solution = best) -> None:
             if progress is not None:
-                progress(known.lower_bound, min(upper, known.objective), iteration, f"few outputs, {phase}")
+                least = known.objective if upper is None else min(upper, known.objective)
+                progress(f"few outputs, {phase}", iteration, known.lower_bound, least)
 
         found = solve_interior_point(part, gap=gap / 4, deadline=until, progress=tell, threads=threads)
         rounds += 1

@@ -8,7 +8,7 @@ one, ``z >= 0``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,7 @@ from privopt.exact.bound import Multipliers
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
 
-__all__ = ["Floats", "Instance", "Progress", "Solution", "dual_bound", "one_output"]
-
-Progress = Callable[[float, float, int, str], None]
+__all__ = ["Floats", "Instance", "Solution", "dual_bound", "one_output"]
 
 
 def _fixed(value: Any, dtype: type) -> Any:

@@ -10,7 +10,6 @@ privacy rows and its rows sum to one, so stopping early gives a mechanism all th
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -20,11 +19,13 @@ from attrs import define
 
 from privopt.arrays import Floats
 from privopt.exact.bound import Block, Multipliers
+from privopt.execution.limits import allowed_threads
+from privopt.interfaces import Progress
 from privopt.metric.optimal.arrays import Arrays, chosen_arrays, numpy_arrays
 from privopt.metric.optimal.block_outputs import BlockEngine
 from privopt.metric.optimal.coupling import ROOMS, Coupling, couple
 from privopt.metric.optimal.elimination import eliminate
-from privopt.metric.optimal.instance import Instance, Progress, Solution
+from privopt.metric.optimal.instance import Instance, Solution
 from privopt.metric.optimal.interior_state import Engine, Outputs, State, begin
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
@@ -206,7 +207,7 @@ def _iterate(state: State, gap: float, progress: Progress | None) -> tuple[str, 
             lower, upper = state.bound * state.scale, seen.loss * state.scale
             trajectory.append((time.monotonic() - began, lower, upper))
             if progress is not None:
-                progress(lower, upper, iteration, "interior point")
+                progress("interior point", iteration, lower, upper)
             if state.instance.reached(upper, lower, gap):
                 if coupling is not None:
                     _restore_sums(state, coupling, 1e-14)
@@ -302,13 +303,13 @@ def solve_interior_point(
         progress: called with lower bound, loss, iteration and phase.
         arrays: array library; by default that of `PRIVOPT_DEVICE`; where that is not set, compiled code.
         symmetry: look for symmetries and use them.
-        threads: workers, by default the number of processors, at most 8; the answer does not depend on it.
+        threads: workers, by default as many as ``--jobs`` allows; the answer does not depend on it.
 
     Raises:
         UsageError: `PRIVOPT_DEVICE` names a device that cannot be had.
     """
     library = arrays or chosen_arrays()
-    workers = threads or min(8, os.cpu_count() or 1)
+    workers = threads or allowed_threads()
     return solve_by_component(
         instance, lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers)
     )

@@ -25,7 +25,8 @@ from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
 from privopt.exact.weights import mend
 from privopt.graph import edge_matrix
-from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound, one_output
+from privopt.interfaces import Progress
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound, one_output
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.space.pairs import reduce_pairs
@@ -210,7 +211,7 @@ def _solve_connected(
     if bound > answer.lower_bound:
         answer = evolve(answer, lower_bound=bound, multipliers=multipliers)
     if progress is not None:
-        progress(answer.lower_bound, answer.objective, 1, "parts")
+        progress("parts", 1, answer.lower_bound, answer.objective)
     late = any(own.status == "stopped" for own in found)
     reached = instance.reached(answer.objective, answer.lower_bound, gap)
     return evolve(

@@ -20,7 +20,8 @@ from attrs import evolve
 
 from privopt.arrays import Bools
 from privopt.exact.weights import mend
-from privopt.metric.optimal.instance import Instance, Progress, Solution, one_output
+from privopt.interfaces import Progress
+from privopt.metric.optimal.instance import Instance, Solution, one_output
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.reduce import scatter, solve_by_component
 from privopt.metric.space.pairs import reduce_pairs
@@ -67,9 +68,10 @@ def _solve_connected(
         if memory < np.inf and interior_point_bytes(part) > memory:
             break
 
-        def tell(lower: float, _upper: float, iteration: int, phase: str, known: Solution = best) -> None:
+        def tell(phase: str, iteration: int, lower: float | None, _upper: float | None, known: Solution = best) -> None:
             if progress is not None:
-                progress(max(lower, known.lower_bound), known.objective, iteration, f"spanner, {phase}")
+                proved = known.lower_bound if lower is None else max(lower, known.lower_bound)
+                progress(f"spanner, {phase}", iteration, proved, known.objective)
 
         inner = INNER * max(gap, slack / SHARES[0]) if slack else gap
         found = solve_interior_point(part, gap=inner, deadline=deadline, progress=tell, threads=threads)

@@ -9,7 +9,6 @@ has at most one negative entry the shortest-path tree proves that without a pivo
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,10 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
 from privopt.exact.bound import Multipliers
+from privopt.execution.limits import allowed_threads
+from privopt.interfaces import Progress
 from privopt.metric.optimal.flows import tree_multipliers
-from privopt.metric.optimal.instance import Instance, Progress, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
 from privopt.metric.optimal.pricing import Priced, Trees, price
 from privopt.metric.optimal.reduce import solve_by_component
@@ -95,16 +96,12 @@ class Star:
         return z
 
 
-def _threads() -> int:
-    return min(8, os.cpu_count() or 1)
-
-
 def _parallel(function: Callable[[Ints], Any], number: int) -> list[Any]:
     """Run a function that leaves the interpreter lock over slices of ``range(number)``."""
-    parts = np.array_split(np.arange(number), max(1, min(number, 4 * _threads())))
-    if number < 64 or _threads() == 1:
+    parts = np.array_split(np.arange(number), max(1, min(number, 4 * allowed_threads())))
+    if number < 64 or allowed_threads() == 1:
         return [function(part) for part in parts]
-    with ThreadPoolExecutor(_threads()) as pool:
+    with ThreadPoolExecutor(allowed_threads()) as pool:
         return list(pool.map(function, parts))
 
 
@@ -300,7 +297,7 @@ def solution_of(
         multipliers = proof(instance, symmetry, y, trees, deadline=deadline)
         bound, pivots = dual_bound(instance, multipliers)[0], 0
     if progress is not None:
-        progress(bound, objective, 1, "star")
+        progress("star", 1, bound, objective)
     late = deadline is not None and time.monotonic() >= deadline
     reached = instance.reached(objective, bound, gap)
     return Solution(

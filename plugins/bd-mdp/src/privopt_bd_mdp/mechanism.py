@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from attrs import evolve
+
 from privopt.interfaces import Result, SolveContext
 from privopt.metric.baselines.lp import solve_full, solve_structured
 from privopt.metric.mechanism import Matrix, MetricMechanism
@@ -53,7 +55,8 @@ def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveConte
 
     data = problem.data
     left = context.remaining
-    within = context.using(
+    within = evolve(
+        context,
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )

@@ -72,7 +72,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
             now = time.monotonic()
             deadline = now + (deadline - now) * min(1.0, small.records / max(left, 1))
         left -= small.records
-        solution = _Part(small, options, share, context.using(deadline=deadline), folder).solve()
+        solution = _Part(small, options, share, evolve(context, deadline=deadline), folder).solve()
         parts.append(dict(solution.details))
         trajectories.append(tuple(solution.trajectory))
         return solution
@@ -148,10 +148,11 @@ class _Part:
     def interior(self, found: Lagrangian) -> None:
         """The interior point's mechanism and multipliers, for Benders to begin with."""
 
-        def progress(lower: float, upper: float, iteration: int, phase: str) -> None:
-            lower, upper = max(lower, found.lower), min(upper, found.upper)
-            self.trajectory.append((time.monotonic() - self.began, lower, upper))
-            self.context.report(phase, iteration, lower, upper)
+        def progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+            low = found.lower if lower is None else max(lower, found.lower)
+            high = found.upper if upper is None else min(upper, found.upper)
+            self.trajectory.append((time.monotonic() - self.began, low, high))
+            self.context.report(phase, iteration, low, high)
 
         context = self.context
         try:
@@ -215,7 +216,7 @@ class _Part:
         start = Start(x=found.z.ravel(), multipliers=[pmo.vector(found.proof())] if np.isfinite(found.lower) else [])
         if self.options.start == "cold":
             start = Start(x=found.z.ravel())
-        context = self.context.using(checkpoint=self.folder, progress=self.context.progress)
+        context = evolve(self.context, checkpoint=self.folder, progress=self.context.progress)
         wanted = self.options.lagrangian_steps > 0
         try:
             result = Benders(solver=self.context.solver, stabilise=self.options.stabilise).solve(
@@ -247,7 +248,7 @@ class _Part:
         decomposer: Decomposer = registry().kind("decomposer", name).load()()
         pmo = PMO.of(self.instance)
         blocks = [pmo.columns(members) for members in partition.members()]
-        result = decomposer.solve(pmo.form, blocks, self.context.using(checkpoint=self.folder))
+        result = decomposer.solve(pmo.form, blocks, evolve(self.context, checkpoint=self.folder))
         if not isinstance(result, Decomposed):
             raise RegistryError(f"decomposer {name}: solve() returned {type(result).__name__}, wanted Decomposed")
         return self.solution(pmo, result, partition)

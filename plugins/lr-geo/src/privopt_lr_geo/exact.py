@@ -260,7 +260,7 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
             Instance.of(data),
             gap=context.gap / 2,
             deadline=context.deadline,
-            progress=lambda lower, upper, iteration, phase: context.report(phase, iteration, lower, upper),
+            progress=context.report,
         )
     except (SolverError, StoppedError) as error:
         if spare is None:

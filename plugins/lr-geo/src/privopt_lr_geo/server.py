@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
 from privopt.backends.highs import BEARING
-from privopt.dsl.condition import dual_bound
+from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt_lr_geo.package import Answer, Package, Terms

@@ -1,0 +1,40 @@
+"""How many threads work may take: what ``--jobs`` says, wherever in the process the work runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+__all__ = ["VARIABLES", "allowed_threads", "limited_to"]
+
+VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What libraries of linear algebra read as they are loaded."""
+
+
+def allowed_threads() -> int:
+    """Threads that work may take now: ``OMP_NUM_THREADS`` where it is set, else a processor each, 8 at most."""
+    stated = os.environ.get(VARIABLES[0], "")
+    return max(1, int(stated)) if stated.isdecimal() else min(8, os.cpu_count() or 1)
+
+
+@contextmanager
+def limited_to(jobs: int) -> Iterator[None]:
+    """A block in which work of this process takes at most so many threads, linear algebra too, loaded or not yet.
+
+    It holds for the whole process: the threads of a pool would not know a variable of the thread that made it.
+    """
+    from threadpoolctl import threadpool_limits
+
+    before = {name: os.environ.get(name) for name in VARIABLES}
+    os.environ.update(dict.fromkeys(VARIABLES, str(jobs)))
+    try:
+        with threadpool_limits(limits=jobs):
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
