@@ -24,6 +24,7 @@ from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
 from privopt.tables.apply import matrix_of, words_of
+from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
 from privopt.tables.protect import REPORT, Protector
 from privopt.tables.secret import Secret
@@ -189,7 +190,8 @@ class Released:
         words = self.result.mark
         if words:
             facts["warning"] = words
-        return card(f"Release of {self.result.mechanism}", facts)
+        facts |= {"what it comes to": " ".join(self.meaning)} if self.meaning else {}
+        return card(f"Release of {self.result.mechanism}", facts, more=small_map(self.opened))
 
 
 def _tell(protector: Protector, rows: int, *, marked: str | None) -> None:
