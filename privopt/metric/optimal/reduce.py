@@ -158,11 +158,11 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept], epsilon=epsilon), kept
 
 
-def _restored(answer: Solution, instance: Instance, rows: Ints) -> Solution:
-    """Answer for the instance whose pairs `rows` were kept, its bound evaluated at the instance's own epsilon."""
-    proved = answer.multipliers
-    multipliers = None if proved is None else scatter(proved, rows, len(instance.pairs))
-    bound, _ = dual_bound(instance, multipliers or Multipliers.zero(len(instance.pairs), instance.outputs))
+def _restored(answer: Solution, few: Instance, instance: Instance, rows: Ints) -> Solution:
+    """Answer for the instance whose pairs `rows` are those of `few`, bounded at the instance's own epsilon."""
+    proved = answer.multipliers or Multipliers.zero(len(few.pairs), few.outputs)
+    bound, _ = dual_bound(evolve(few, epsilon=instance.epsilon), proved)
+    multipliers = None if answer.multipliers is None else scatter(proved, rows, len(instance.pairs))
     return evolve(answer, multipliers=multipliers, lower_bound=min(bound, answer.lower_bound))
 
 
@@ -262,4 +262,4 @@ def solve_by_component(instance: Instance, solver: Solver) -> Solution:
         parts = [_component(kept, label, c) for c in range(count)]
         answers = [_shared_best(part) or solver(part) for part, _ in parts]
         answer = _join(kept, label, [number for _, number in parts], answers)
-    return answer if kept is instance else _restored(answer, instance, rows)
+    return answer if kept is instance else _restored(answer, kept, instance, rows)
