@@ -31,7 +31,10 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             guarantee="metric-dp",
             summary="probabilities proportional to exp(-epsilon d / 2)",
             source="McSherry, Talwar, FOCS 2007; Chatzikokolakis et al., PETS 2013",
-            methods=[MethodSpec(name="closed-form", summary="no solver")],
+            methods=[
+                MethodSpec(name="exponential", summary="half of epsilon in the exponents, which always does"),
+                MethodSpec(name="calibrated", summary="the largest share of epsilon that certifies"),
+            ],
         ),
         MechanismSpec(
             name="planar-laplace",

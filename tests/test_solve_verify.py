@@ -65,7 +65,7 @@ def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
     assert result["guarantee"]["epsilon"] == 0.9
     assert result["certificate"]["holds"] is True
     assert result["certificate"]["worst"] <= result["certificate"]["allowed"]
-    assert result["certificate"]["checked"] == 10 * 5
+    assert result["certificate"]["checked"] == 9 * 5  # of ten pairs one is implied by two others
     assert 0 <= result["objective"]["gap"] <= 1e-6
     assert set(result["time"]) == {"build", "solve", "repair", "verify", "total"}
     archive = np.load(solved_toy / "mechanism.npz", allow_pickle=False)

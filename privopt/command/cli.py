@@ -83,6 +83,13 @@ def _utf8(context: click.Context, parameter: click.Parameter, value: str | None)
     return value
 
 
+def _say_when_compiling() -> None:
+    """A line where this run compiles what later ones find done: it takes seconds that they do not."""
+    from privopt.execution.compiled import when_compiling
+
+    when_compiling(complain)
+
+
 def _warn_of_no_privacy(folder: Path) -> None:
     """A line for whoever uses a release that holds and yet gives no privacy."""
     from privopt.run.result import read_result
@@ -178,6 +185,7 @@ def describe(mechanism: str) -> None:
 )
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
 @click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")
+@click.option("--memory", type=float, callback=_positive, metavar="GB", help="Most memory; default: what is free.")
 @click.option("--gap", type=float, callback=_positive, metavar="RELATIVE", help="Relative gap asked for.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
@@ -194,6 +202,8 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
     from privopt.run.solve import Options
     from privopt.run.solve import solve as run
 
+    if not quiet:
+        _say_when_compiling()
     limit, gap = options["time_limit"], options["gap"]
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
     with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
@@ -220,6 +230,7 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     from privopt.run.folder import dump_json
     from privopt.run.verify import verify as run
 
+    _say_when_compiling()
     found = run(folder, jobs=jobs)
     for line in found.complaints:
         complain(f"{folder}: {line}")
@@ -243,12 +254,11 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
 def sample(folder: Path, input_id: str, count: int) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.interfaces import Release
-    from privopt.run.verify import open_verified
+    from privopt.run.verify import open_to_sample
 
-    opened = open_verified(folder)
-    release = opened.release
+    _say_when_compiling()
+    name, release = open_to_sample(folder)
     if type(release).sample is Release.sample:
-        name = opened.registered.spec.name
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     _warn_of_no_privacy(folder)
     drawn = release.sample(input_id, count)
@@ -326,6 +336,7 @@ def audit(folder: Path, as_json: bool) -> None:
     from privopt.run.audit import table
     from privopt.run.folder import dump_json
 
+    _say_when_compiling()
     with progress_display(quiet=False) as progress:
         if progress is not None:
             progress("attacking the release", 0, None, None)
@@ -408,6 +419,7 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
     """Write DIR/report.html: one file, works offline."""
     from privopt.run.report.make import write_figures, write_geo, write_report
 
+    _say_when_compiling()
     say(str(write_report(folder, truth=truth)))
     _warn_of_no_privacy(folder)
     if figures is not None:

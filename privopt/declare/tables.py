@@ -10,10 +10,9 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import polars as pl
 from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
@@ -21,6 +20,9 @@ from privopt.arrays import read_only
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.files.archive import parse_npy
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Column", "Table", "check_ids", "duplicate_faults", "read_array", "read_lines", "read_table"]
 
@@ -81,6 +83,8 @@ def _text(file: File) -> bytes:
 
 def _frame(file: File) -> pl.DataFrame:
     """The table: a CSV file's cells are text, a Parquet file's what they are."""
+    import polars as pl
+
     if file.contents.startswith(PARQUET):
         return _parquet(file)
     raw = _text(file)
@@ -93,6 +97,8 @@ def _frame(file: File) -> pl.DataFrame:
 
 
 def _parquet(file: File) -> pl.DataFrame:
+    import polars as pl
+
     try:
         return pl.read_parquet(file.contents)
     except pl.exceptions.PolarsError as error:
@@ -158,6 +164,8 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
 
 
 def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) -> NDArray[Any]:
+    import polars as pl
+
     try:
         stripped = series.cast(pl.String).fill_null("").str.strip_chars()
     except pl.exceptions.PolarsError:  # lists, or bytes
@@ -182,6 +190,8 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
 
 def _whole(text: pl.Series) -> pl.Series:
     """Integers, null where the text is none; 3.0 is 3, as programs export it."""
+    import polars as pl
+
     number = text.cast(pl.Float64, strict=False)
     exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
     rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)

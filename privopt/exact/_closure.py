@@ -7,13 +7,13 @@ it is reached by sweeps along the pairs: two or three when the distances are a m
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
 from privopt.execution import Executor
+from privopt.execution.compiled import jit
 from privopt.graph import components, neighbours
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
@@ -65,7 +65,7 @@ def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Grap
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@jit()
 def _gather(top, z, rows, factors, count):  # type: ignore[no-untyped-def]
     """top_k = max over the first ``count`` rows r of factors_r z_rk, four rows at a time."""
     top[:] = 0.0
@@ -86,7 +86,7 @@ def _gather(top, z, rows, factors, count):  # type: ignore[no-untyped-def]
             top[k] = u if u > top[k] else top[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@jit()
 def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-untyped-def]
     """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met.
 
@@ -164,7 +164,7 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
         z[:, start : start + _COLUMNS] = future.result()
 
 
-@numba.njit(cache=True, nogil=True)
+@jit()
 def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
     """Take each row's excess out of entries that lie above what their neighbours require, dearest first."""
     n, width = z.shape

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from fractions import Fraction
 
-import numba
 import numpy as np
 from attrs import frozen
 
@@ -28,6 +27,7 @@ from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
 from privopt.execution import Executor, serial
+from privopt.execution.compiled import jit
 
 __all__ = ["Block", "Multipliers", "lower_bound"]
 
@@ -82,7 +82,7 @@ class Multipliers:
         return forward, backward
 
 
-@numba.njit(cache=True, nogil=True)
+@jit()
 def _accumulate(first, second, growth, forward, backward, value, size, terms):  # type: ignore[no-untyped-def]
     """Add the multipliers' terms to value, their magnitudes to size, and count them a row."""
     for p in range(first.size):

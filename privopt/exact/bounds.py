@@ -16,10 +16,10 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import numba
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.execution.compiled import jit
 
 __all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "two_product", "two_sum"]
 
@@ -67,7 +67,7 @@ _COEFFICIENTS = np.array([_two_doubles(Fraction(1, math.factorial(n))) for n in 
 _COEFFICIENTS.setflags(write=False)
 
 
-@numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+@jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
     """The sum as a double, and what that leaves out, exactly (Knuth, 4.2.2)."""
     s = a + b
@@ -75,7 +75,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
     return s, (a - (s - t)) + (b - t)
 
 
-@numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+@jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
     """The product as a double, and what that leaves out, exactly where nothing under- or overflows (Dekker 1971)."""
     p = a * b
@@ -88,13 +88,13 @@ def two_product(a: float, b: float) -> tuple[float, float]:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
-@numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+@jit(inline="always")
 def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
     p, e = two_product(ah, bh)
     return two_sum(p, e + (ah * bl + al * bh))
 
 
-@numba.njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+@jit(inline="always")
 def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
     s, e = two_sum(ah, bh)
     t, f = two_sum(al, bl)
@@ -102,7 +102,7 @@ def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
     return two_sum(s, e + f)
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@jit()
 def _exp_dd(eps_head: float, eps_tail: float, d: float, head: float, mid: float, tail: float, coefficients: Any) -> Any:
     """exp((eps_head + eps_tail) d) as a double-double.
 
@@ -125,7 +125,7 @@ def _exp_dd(eps_head: float, eps_tail: float, d: float, head: float, mid: float,
     return math.ldexp(sh, power), math.ldexp(sl, power)
 
 
-@numba.njit(cache=True, nogil=True)
+@jit()
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
     for p in range(d.size):
         estimate = eps_head * d[p]

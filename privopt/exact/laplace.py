@@ -11,11 +11,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
+from privopt.execution.compiled import jit
 
 __all__ = ["LARGEST_TERM", "draw_laplace"]
 
@@ -26,7 +26,7 @@ _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 
 
-@numba.njit(cache=True)
+@jit()
 def _below(words, at, bound):  # type: ignore[no-untyped-def]
     """A uniform integer below bound, and the place of the next word; a negative place where the words ran out."""
     refused = (_NONE - bound) % bound  # 2**64 modulo bound: without that many words the rest divides evenly
@@ -38,7 +38,7 @@ def _below(words, at, bound):  # type: ignore[no-untyped-def]
     return _NONE, -1
 
 
-@numba.njit(cache=True)
+@jit()
 def _survives(words, at, u, t):  # type: ignore[no-untyped-def]
     """Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1), and the place of the next word."""
     k = _ONE
@@ -51,7 +51,7 @@ def _survives(words, at, u, t):  # type: ignore[no-untyped-def]
         k += _ONE
 
 
-@numba.njit(cache=True)
+@jit()
 def _one_draw(words, at, s, t):  # type: ignore[no-untyped-def]
     """One draw (Algorithm 2), and the place of the next word."""
     while True:
@@ -81,7 +81,7 @@ def _one_draw(words, at, s, t):  # type: ignore[no-untyped-def]
             return -magnitude, at
 
 
-@numba.njit(cache=True)
+@jit()
 def _fill(words, s, t, drawn, done):  # type: ignore[no-untyped-def]
     """Fill drawn from done on; the words used by whole draws, and how far it got."""
     at = 0

@@ -3,6 +3,8 @@
 A solver's "optimal" holds its rows to 1e-7 or so: where z_jk should be 1e-9 it is 0, and the ratio is infinite. The
 repair makes a mechanism of it whose every row sums to exactly 2**63, and proves it:
 
+A matrix whose rounded rows keep every inequality already is left as it is (:func:`_as_it_is`). Any other:
+
 1. records nearer than eps d = 1e-6 get equal rows (:func:`_merge`);
 2. the max-times closure at eps' = eps (1 - tau) (``_closure``);
 3. rows are brought back to sum 1 without leaving the cone of the privacy rows (:func:`_to_sum_one`). Dividing each row
@@ -20,6 +22,7 @@ cone themselves, so z + r q^T, over S, is in it for every distribution q, with r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -28,9 +31,9 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, Unsigned, read_only
-from privopt.errors import CertificationError, SolverError, UsageError
+from privopt.errors import CertificationError, SolverError, StoppedError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
-from privopt.exact.certify import Measured, certify, check_pairs
+from privopt.exact.certify import Measured, certify, check_pairs, keeps_in_doubles
 from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
 from privopt.graph import components, edge_matrix, ranked, shortest_rows
@@ -81,6 +84,7 @@ def repair(
     gap: float = 1e-6,
     executor: Executor | None = None,
     progress: Callable[[str], object] | None = None,
+    deadline: float | None = None,
 ) -> Repaired:
     """Make any near-feasible matrix a certified mechanism.
 
@@ -93,6 +97,7 @@ def repair(
         gap: relative gap asked of the release; tau starts a thousandth of it or lower.
         executor: where blocks of columns and of pairs are worked on.
         progress: called with what is being done, in words.
+        deadline: `time.monotonic` value beyond which no further attempt is begun.
 
     Returns:
         The weights with their certificate.
@@ -100,6 +105,7 @@ def repair(
     Raises:
         SolverError: entries that are not finite.
         CertificationError: no tau up to 1/2 gave a certificate.
+        StoppedError: the deadline came before an attempt gave a certificate.
         UsageError: arguments that cannot be meant so.
     """
     given = np.array(z, dtype=np.float64, order="C")
@@ -116,14 +122,22 @@ def repair(
     np.maximum(given, 0.0, out=given)
     sums = given.sum(axis=1, keepdims=True)
     loss_before = None if loss is None else float((loss * (given / np.where(sums > 0, sums, 1.0))).sum())
+    whole = _as_it_is(given, pairs, distances, epsilon, executor)
+    if whole is not None:
+        after = None if loss is None else float((loss * whole.weights).sum() / TOTAL)
+        return evolve(whole, loss_before=loss_before, loss_after=after)
     best, least, refused = None, np.inf, None
     for within in MERGED_WITHIN:
         report("repair and certificate" + (f", records nearer than {within:.0e} on one row" if best or refused else ""))
         try:
-            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor)
+            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor, deadline)
         except CertificationError as error:
             refused = error
             continue
+        except StoppedError:
+            if best is None:
+                raise
+            break
         price = moved if loss is None else float((loss * found.weights).sum() / TOTAL)
         if best is not None and price >= least:
             break
@@ -156,6 +170,26 @@ def mend(
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, tau, executor)[0]
 
 
+def _as_it_is(
+    given: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None
+) -> Repaired | None:
+    """The rows over their sums, rounded, where they keep every inequality in doubles; None where one is in doubt."""
+    sums = given.sum(axis=1, keepdims=True)
+    if not (sums > 0).all():
+        return None
+    weights = np.rint(given / sums * float(TOTAL)).astype(np.uint64)
+    missing = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
+    for row, units in zip(weights, missing.view(np.int64).tolist(), strict=True):
+        _give(row, units)
+    if not keeps_in_doubles(weights, pairs, distances, epsilon):
+        return None
+    measured = certify(weights, pairs, distances, epsilon, executor=executor)
+    if not measured.holds:
+        return None
+    weights.setflags(write=False)
+    return Repaired(weights=weights, tau=0.0, merged=0, measured=measured)
+
+
 def _repair_within(
     within: float,
     given: Floats,
@@ -165,12 +199,15 @@ def _repair_within(
     epsilon: Fraction,
     gap: float,
     executor: Executor | None,
+    deadline: float | None,
 ) -> tuple[Repaired, float]:
     """The repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
     label, exponents = _merge(pairs, distances, epsilon, len(given), within)
     start, graph, cost = _quotient(given, loss, pairs, exponents, label)
     tau = _first_tau(graph, gap)
     while tau <= _LARGEST_TAU:
+        if deadline is not None and time.monotonic() >= deadline:
+            raise StoppedError("the time limit came before the matrix was repaired")
         rows, moved = _to_sum_one(start.copy(), cost, graph, tau, executor)
         small = _to_integers(rows, graph, tau, executor)
         weights = small[label]

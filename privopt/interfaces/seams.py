@@ -44,6 +44,11 @@ class Release(ABC):
             InputError: the artefact is missing or not of its form.
         """
 
+    @classmethod
+    def alone(cls, folder: Path) -> Release | None:
+        """Read what drawing takes, without the problem, from a folder that holds; None where the problem is needed."""
+        return None
+
     def sample(self, input_id: str, count: int) -> list[str]:
         """Draw outputs for one secret from the operating system's entropy.
 

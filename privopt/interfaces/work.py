@@ -63,6 +63,8 @@ class SolveContext:
         solver: backend for models: ``"cbc"`` or ``"highs"``.
         gap: relative gap asked for.
         deadline: :func:`time.monotonic` value to stop at; None for no limit.
+        end: :func:`time.monotonic` value by which all is written, a little after ``deadline``; None for no limit.
+        memory: bytes that the process may hold, at most; None for no limit.
         seed: for experiments only; a release that it drew is not private.
         executor: where parallel work runs.
         progress: called by long work.
@@ -75,6 +77,8 @@ class SolveContext:
     solver: str = "cbc"
     gap: float = 1e-6
     deadline: float | None = None
+    end: float | None = None
+    memory: float | None = None
     seed: int | None = None
     executor: Executor = Factory(_serial)
     progress: Progress | None = None
@@ -104,6 +108,17 @@ class SolveContext:
         """
         if self.remaining == 0.0:
             raise StoppedError("the time limit came before anything feasible was found; nothing written")
+
+    @property
+    def room(self) -> float:
+        """Bytes that may be taken beside those that the process, with all loaded, holds; infinite without a limit."""
+        from privopt.execution.memory import PROGRAM, resident
+
+        return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM))
+
+    def fits(self, needed: float) -> bool:
+        """Whether there is room for so many bytes."""
+        return needed <= self.room
 
     def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:
         """Tell the progress display, if there is one."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, read_only
 from privopt.errors import Fault, InputError
-from privopt.metric.space.exact_paths import jit
+from privopt.execution.compiled import jit
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import limited
 

@@ -18,7 +18,7 @@ from privopt.errors import Fault, InputError, RegistryError
 from privopt.metric.kinds import LossKind, Spaces
 from privopt.metric.points import read_points
 from privopt.metric.space.geometry import Metric
-from privopt.metric.space.pairs import check_neighbours, needed_pairs, required_pairs
+from privopt.metric.space.pairs import check_neighbours, needed_pairs, reduce_pairs, required_pairs
 from privopt.metric.space.places import Space, grid_points
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["MetricData", "load", "space_of"]
 
 T = TypeVar("T")
+
+REDUCED: Final = 200_000
+"""Required pairs up to which those that others imply are looked for: 2 s; of scattered points hardly any are."""
 
 SUM_TOLERANCE: Final = 1e-6
 """How far the sum of a prior may lie from 1 before it is taken for a fault."""
@@ -45,7 +48,8 @@ class MetricData:
         unit: of distance.
         loss_unit: of the cost.
         prior: (N,) probabilities.
-        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``.
+        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; or what computes it, called once where
+            it is first asked for (it may raise an InputError then).
         file: name of the problem file, for faults.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
     """
@@ -58,9 +62,14 @@ class MetricData:
     unit: str
     loss_unit: str
     prior: Floats
-    cost: Floats
+    _cost: Floats | Callable[[], Floats]
     file: str = "problem"
     crossed: bool = True
+
+    @cached_property
+    def cost(self) -> Floats:
+        """(N, K) loss of releasing output k for record i, in ``loss_unit``."""
+        return read_only(self._cost() if callable(self._cost) else self._cost)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,13 +98,28 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """(P,) distances of any pairs (P, 2) of records; those of the required ones are at hand."""
-        return self.distances if np.array_equal(pairs, self.pairs) else self.metric.between(pairs[:, 0], pairs[:, 1])
+        """(P,) distances of any pairs (P, 2) of records; those that a certificate stands on are at hand."""
+        pairs_known, distances = self.standing
+        return distances if np.array_equal(pairs, pairs_known) else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     @cached_property
     def needed(self) -> NDArray[np.bool_]:
         """(P,) which required pairs a model must hold: the others follow from them, exactly (G1)."""
         return read_only(needed_pairs(self.metric, self.pairs, self.distances, within=self.within))
+
+    @cached_property
+    def standing(self) -> tuple[Ints, Floats]:
+        """Required pairs (S, 2) that imply the others, and their distances (S,): what a certificate stands on.
+
+        All of them where finding out would take longer than checking them: many, and no roads that tell.
+        """
+        few = self.metric.implying(self.within)
+        if few is not None:
+            kept = reduce_pairs(*few)
+            return read_only(few[0][kept]), read_only(few[1][kept])
+        if len(self.pairs) > REDUCED:
+            return self.required
+        return read_only(self.pairs[self.needed]), read_only(self.distances[self.needed])
 
     @cached_property
     def to_outputs(self) -> Floats:
@@ -162,9 +186,6 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
         gather.stop_if_any()
     spaces = Spaces(records=records, outputs=outputs, own=own, metric=metric, file=file)
-    cost = gather.attempt(lambda: _cost(utility, spaces))
-    gather.stop_if_any()
-    assert cost is not None
     unit = distance.unit(records)
     data = MetricData(
         records=records,
@@ -175,7 +196,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         unit=unit,
         loss_unit=utility.unit(unit),
         prior=read_only(prior),
-        cost=read_only(cost),
+        cost=lambda: _cost(utility, spaces),
         file=file,
         crossed=crossed,
     )

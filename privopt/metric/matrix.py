@@ -24,12 +24,22 @@ from privopt.interfaces import Release, SolveContext
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
 
-__all__ = ["ARTEFACT", "MatrixRelease"]
+__all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes"]
 
 ARTEFACT: Final = "mechanism.npz"
 
 ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
+
+
+def matrix_bytes(records: int, outputs: int, *, within: bool) -> float:
+    """About how many bytes a problem's arrays, its release, and certifying, writing and reading it back take.
+
+    Measured at 1,000 and 2,000 records (tests/test_memory.py): 15 arrays of the matrix's size, and 5 of the required
+    pairs, of which there are about 20 a record where they are limited by distance.
+    """
+    pairs = 20 * records if within else records * (records - 1) // 2
+    return 8.0 * 15 * records * outputs + 5 * 24.0 * pairs
 
 
 def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
@@ -46,7 +56,7 @@ class MatrixRelease(Release):
         weights: (N, K) uint64, every row summing to 2**63.
         records: (N,) ids of the secrets.
         outputs: (K,) ids of what may be released.
-        pairs: (P, 2) int64, the required pairs, i < j, by row.
+        pairs: (P, 2) int64, required pairs, i < j, by row, that imply all others: what the certificate stands on.
         distances: (P,) float64, their distances; each double means the rational that it is.
         repaired: what the repair did, where this release came from one.
     """
@@ -66,21 +76,23 @@ class MatrixRelease(Release):
             CertificationError: no repair was found that certifies.
         """
         with context.timed("repair"):
+            pairs, distances = data.standing
             repaired = repair(
                 z,
-                data.pairs,
-                data.distances,
+                pairs,
+                distances,
                 data.epsilon,
                 loss=data.weighted,
                 gap=context.gap,
                 executor=context.executor,
+                deadline=context.end,
             )
         return cls(
             weights=repaired.weights,
             records=np.asarray(data.records.ids, dtype=np.str_),
             outputs=np.asarray(data.outputs.ids, dtype=np.str_),
-            pairs=data.pairs,
-            distances=data.distances,
+            pairs=pairs,
+            distances=distances,
             repaired=repaired,
         )
 
@@ -107,6 +119,11 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
+        return cls.load(folder / ARTEFACT)
+
+    @classmethod
+    def alone(cls, folder: Path) -> MatrixRelease:
+        """Read mechanism.npz: it has all that drawing takes."""
         return cls.load(folder / ARTEFACT)
 
     @classmethod
@@ -170,7 +187,7 @@ class MatrixRelease(Release):
             "records": len(self.records),
             "outputs": len(self.outputs),
             "outputs in use": int(self.weights.any(axis=0).sum()),
-            "required pairs": len(self.pairs),
+            "pairs certified": len(self.pairs),
         }
 
     def _repr_html_(self) -> str:

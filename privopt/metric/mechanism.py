@@ -21,12 +21,13 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.errors import Fault, InputError, ModelError
+from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
 from privopt.exact.bound import Multipliers, lower_bound
 from privopt.exact.sample import draw
+from privopt.execution.memory import GB, PROGRAM, resident
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
-from privopt.metric.matrix import MatrixRelease
+from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import MatrixConstraint, MetricDP
 from privopt.metric.problem import D, MetricInstance, MetricProblem
 from privopt.metric.space.pairs import not_implied
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from privopt.dsl import Solution
     from privopt.execution import Executor
+    from privopt.metric.baselines.reserve import Reserve
     from privopt.metric.data import MetricData
     from privopt.metric.optimal import Solution as Structured
     from privopt.run.report.geo import Layer
@@ -64,6 +66,7 @@ class Matrix:
         multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound.
         over: (P,) the required pairs that the multipliers belong to; all where None.
         solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
+        reserve: a certified release that was at hand before; what is released is the better of it and ``z``.
     """
 
     z: NDArray[np.float64]
@@ -72,6 +75,7 @@ class Matrix:
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False
+    reserve: Reserve | None = None
 
     @classmethod
     def of(
@@ -234,12 +238,13 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             named = f"{constraint.kind!r}, which --method {context.method} cannot take"
             wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
             raise InputError([Fault(data.file, "privacy.kind", named, wanted)])
+        self._room_for(problem, context)
         with context.timed("build"):
-            data.required, data.weighted  # noqa: B018  (loaded here, so that building is timed as such)
+            data.standing, data.weighted  # noqa: B018  (loaded here, so that building is timed as such)
         with context.timed("solve"):
             found = self.matrix(problem, context)
         context.report("repair")
-        release = constraint.repair(found.z, data, context)
+        release, solver = self._released(found, constraint, loss, data, context)
         bound = None
         if found.multipliers is not None:
             if not isinstance(loss, ExpectedLoss):
@@ -250,10 +255,56 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return Outcome(
             release=release,
             lower_bound=bound,
-            solver=found.solver,
+            solver=solver,
             details={**found.details, **_repair_details(release)},
             stopped=found.stopped,
         )
+
+    def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
+        """About how many bytes a method takes beside what the process holds, with all that follows it.
+
+        A method that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin.
+        """
+        return matrix_bytes(*problem.data.shape, within=problem.data.within is not None)
+
+    def _room_for(self, problem: MetricInstance[D], context: SolveContext) -> None:
+        """Refuse what does not fit, before it is begun.
+
+        Raises:
+            StoppedError: it needs more memory than there is.
+        """
+        needed = self.bytes_needed(problem, context.method)
+        if not context.fits(needed):
+            records, outputs = problem.data.shape
+            raise StoppedError(
+                f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB beside what the program holds, "
+                f"and {context.room / GB:.2g} GB are left, so nothing was begun or written; --memory "
+                f"{1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g} would do"
+            )
+
+    def _released(
+        self,
+        found: Matrix,
+        constraint: MatrixConstraint,
+        loss: UtilityLoss[MatrixRelease],
+        data: MetricData,
+        context: SolveContext,
+    ) -> tuple[MatrixRelease, Mapping[str, Any]]:
+        """The better of what was found, repaired, and of the reserve; and how it was found."""
+        reserve, solver = found.reserve, found.solver
+        spare = None if reserve is None else reserve.release
+        if reserve is None or spare is None:
+            return constraint.repair(found.z, data, context), solver
+        path = str(solver.get("path", solver.get("name", "")))
+        taken = {**solver, "path": ", ".join(part for part in (path, reserve.path) if part)}
+        if float((data.weighted * found.z).sum()) >= reserve.loss:
+            return spare, taken
+        try:
+            release = constraint.repair(found.z, data, context)
+        except (CertificationError, StoppedError) as error:
+            return spare, {**taken, "path": f"{path} ({error}), {reserve.path}"}
+        value, other = loss.evaluate(release), loss.evaluate(spare)
+        return (spare, taken) if value is None or other is None or other < value else (release, solver)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
         """Records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
@@ -265,7 +316,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         ):
             if stored.tolist() != list(wanted):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
-        return lines or _pairs_cover(release, data)
+        along = self.privacy(problem, result.method).along_paths
+        return lines or _pairs_cover(release, data, along_paths=along)
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""
@@ -373,13 +425,14 @@ def _repair_details(release: MatrixRelease) -> dict[str, Any]:
     }
 
 
-def _pairs_cover(release: MatrixRelease, data: MetricData) -> list[str]:
-    """The stored pairs must be at their true distances, and be, or imply, every required pair.
+def _pairs_cover(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
+    """The stored pairs must be at their true distances, and be, or imply (along paths), every required pair.
 
     Where the two distances of a pair differ, the smaller counts, as it does in the certificate.
     """
     pairs, distances = release.pairs, release.distances
-    again = data.between(pairs)
+    implying = data.standing if along_paths else data.required
+    again = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
     off = np.flatnonzero(~(np.abs(again - distances) <= SAME_WITHIN * np.maximum(again, distances)))
     lines = [
         f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
@@ -387,9 +440,14 @@ def _pairs_cover(release: MatrixRelease, data: MetricData) -> list[str]:
     ]
     if lines:
         return lines
-    if np.array_equal(pairs, data.pairs):
+    if again is implying[1] and (not along_paths or (distances <= again).all()):
         return []
-    missing = not_implied(pairs, np.minimum(distances, again), data.pairs, data.distances)
+    least = np.minimum(distances, again)
+    if along_paths:
+        missing = not_implied(pairs, least, data.pairs, data.distances)
+    else:
+        n = len(release.records)
+        missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
     return [
         f"mechanism.npz: pairs: the required pair {data.pairs[row].tolist()} is not there and not implied"
         for row in missing[:5].tolist()

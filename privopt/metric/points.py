@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-import polars as pl
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
@@ -17,6 +16,9 @@ from privopt.declare.tables import PARQUET, Column, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.space.places import Space
 from privopt.metric.space.wkb import centres_of, check_degrees
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["Columns", "read_points"]
 
@@ -80,6 +82,8 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
 
 def _as_table(points: File, columns: Columns, frame: pl.DataFrame, places: Floats) -> tuple[File, Columns]:
     """A file of geometries as a plain table: ids beside latitudes and longitudes."""
+    import polars as pl
+
     of = columns.geometry or "geometry"
     lat, lon = f"{of} (latitude)", f"{of} (longitude)"
     made = frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None)
@@ -90,6 +94,8 @@ def _as_table(points: File, columns: Columns, frame: pl.DataFrame, places: Float
 
 def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
     """The columns of ids, and (N, 2) latitudes and longitudes."""
+    import polars as pl
+
     if not points.contents.startswith(PARQUET):
         raise InputError([Fault(points.name, f"column {geometry}", "a file that is no Parquet", "GeoParquet")])
     try:
@@ -106,6 +112,8 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
 
 def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
     """The properties that make ids (the features' own ids where there is no property id), and their points."""
+    import polars as pl
+
     wanted = "a FeatureCollection of points in longitude and latitude"
     try:
         collection = json.loads(points.contents)

@@ -21,6 +21,7 @@ from privopt.declare import File, files_of
 from privopt.errors import CertificationError, PrivoptError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.execution.limits import limited_to
+from privopt.execution.memory import GB, available, resident
 from privopt.interfaces import (
     Bounds,
     Certificate,
@@ -45,6 +46,9 @@ from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Options", "Solved", "solve"]
 
+OVER, GRACE = 1.1, 4.0
+"""A limit of so many seconds ends the command by so many times that and so many seconds: what is found is written."""
+
 
 @frozen(kw_only=True)
 class Options:
@@ -56,6 +60,7 @@ class Options:
         jobs: processes and threads to use.
         executor: URL of a cluster (``dask://host:port``), or None.
         time_limit: seconds for everything, or None.
+        memory: gigabytes (10^9 bytes) that the process may hold; None for what is free and what it may take.
         gap: relative gap asked for; the method's own where None.
         seed: for experiments only.
         force: replace an existing DIR.
@@ -69,6 +74,7 @@ class Options:
     jobs: int = 1
     executor: str | None = None
     time_limit: float | None = None
+    memory: float | None = None
     gap: float | None = None
     seed: int | None = None
     force: bool = False
@@ -147,6 +153,8 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             solver=options.solver,
             gap=method.gap if options.gap is None else options.gap,
             deadline=None if options.time_limit is None else start + options.time_limit,
+            end=None if options.time_limit is None else start + OVER * options.time_limit + GRACE,
+            memory=resident() + available() if options.memory is None else options.memory * GB,
             seed=options.seed,
             executor=executor,
             progress=options.progress,
@@ -216,7 +224,11 @@ def _conclude(
         problem=ProblemFile(file=copy.name, sha256=copy.sha256),
         seed=None if drawn else options.seed,  # a seed that no noise came from would say the contrary
         asked=Asked(
-            method=method.name, gap=context.gap, time_limit=options.time_limit, memory=None, solver=options.solver
+            method=method.name,
+            gap=context.gap,
+            time_limit=options.time_limit,
+            memory=options.memory,
+            solver=options.solver,
         ),
         guarantee=evolve(guarantee, seeded=outcome.seeded),
         objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),

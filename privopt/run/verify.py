@@ -18,7 +18,7 @@ from privopt import __version__
 from privopt.declare import File, load_problem
 from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
-from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Result
+from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
 from privopt.interfaces.result import SEEDED, TOLD
 from privopt.registry import Registered, registry
 from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_document, sha256
@@ -27,7 +27,7 @@ from privopt.run.remembered import Word, recall, remember
 from privopt.run.result import differences, result_of
 from privopt.specs import NOTHING, MethodSpec
 
-__all__ = ["Opened", "Verdict", "load_release", "open_verified", "read_problem", "verify"]
+__all__ = ["Opened", "Verdict", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -115,12 +115,8 @@ def read_problem(mechanism: Mechanism[Any, Any], source: Path | File, *, public:
     return load_problem(mechanism.problem_class, source, public=public, ignore=registry().mechanisms.keys())
 
 
-def load_release(folder: Path) -> Opened:
-    """Read a DIR back, without checking what it claims.
-
-    Raises:
-        InputError: DIR cannot be read.
-    """
+def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
+    """What made a DIR, and its result.json as it stands and as it is read."""
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     _, strange = files_in(folder)  # nothing is opened in a folder that holds links, pipes or devices
@@ -131,7 +127,17 @@ def load_release(folder: Path) -> Opened:
     file = result.problem.file
     if Path(file).name != file:
         raise InputError([Fault(str(folder / RESULT), "problem.file", repr(file), "the name of a file in problem/")])
-    registered = registry().get(result.mechanism)
+    return registry().get(result.mechanism), stated, result
+
+
+def load_release(folder: Path) -> Opened:
+    """Read a DIR back, without checking what it claims.
+
+    Raises:
+        InputError: DIR cannot be read.
+    """
+    registered, stated, result = _stated(folder)
+    file = result.problem.file
     method = registered.method(result.method)
     mechanism = registered.load()
     declared = read_problem(mechanism, folder / PROBLEM / file, public=True)
@@ -205,6 +211,23 @@ def open_verified(folder: Path, *, jobs: int = 1) -> Opened:
         DoesNotHoldError: a sum or a claim does not hold.
         InputError: DIR cannot be read.
     """
+    word = _checked(folder, jobs)
+    return evolve(load_release(folder), verdict=word)
+
+
+def open_to_sample(folder: Path) -> tuple[str, Release]:
+    """The mechanism and the release of a DIR that holds, the problem left unread where drawing does without.
+
+    Raises:
+        DoesNotHoldError, InputError: as of :func:`open_verified`.
+    """
+    _checked(folder, 1)
+    registered, _, _ = _stated(folder)
+    release = registered.load().release_class.alone(folder)
+    return registered.spec.name, load_release(folder).release if release is None else release
+
+
+def _checked(folder: Path, jobs: int) -> Word:
     if not folder.is_dir():
         raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     word = recall(folder) if not check_sums(folder) else None
@@ -213,7 +236,7 @@ def open_verified(folder: Path, *, jobs: int = 1) -> Opened:
         word = found.verdict
         if word is None:
             raise DoesNotHoldError("\n".join(f"{folder}: {line}" for line in [*found.complaints, "does not hold"]))
-    return evolve(load_release(folder), verdict=word)
+    return word
 
 
 def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:

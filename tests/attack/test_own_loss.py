@@ -79,10 +79,10 @@ def judged(example):
     of_another = load_release(example("optimal-lp")).result
 
     def judge(mechanism, problem):
-        outcome = mechanism.solve(problem, SolveContext(method="closed-form"))
-        value = mechanism.utility(problem, "closed-form").evaluate(outcome.release)
+        outcome = mechanism.solve(problem, SolveContext(method="exponential"))
+        value = mechanism.utility(problem, "exponential").evaluate(outcome.release)
         objective = Objective.of(value, outcome.lower_bound, unit="km^2")
-        return outcome, evolve(of_another, method="closed-form", objective=objective)
+        return outcome, evolve(of_another, method="exponential", objective=objective)
 
     return judge
 

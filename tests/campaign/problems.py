@@ -96,7 +96,7 @@ def _metric(mechanism: str, method: str, files: Mapping[str, bytes], **tables: A
 PROBLEMS: Final = [
     _metric(
         "exponential",
-        "closed-form",
+        "exponential",
         {"roads.csv": ROADS, "prior.csv": PRIOR, "targets.csv": TARGETS},
         distance={"kind": "graph", "edges": "roads.csv"},
         privacy={"epsilon": 1.5, "neighbours_within": 1.0},

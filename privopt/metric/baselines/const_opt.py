@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, SolverError, StoppedError
+from privopt.execution.memory import GB
+from privopt.metric.baselines.reserve import Reserve
 from privopt.metric.space.pairs import consistent
 
 if TYPE_CHECKING:
@@ -137,17 +139,39 @@ def const_opt_model(form: TiedForm, data: MetricData) -> Model:
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    """Const-opt's program by CBC or HiGHS.
+    """Const-opt's program by CBC or HiGHS; the reserve where it does not fit into memory, or gave nothing better.
 
     Raises:
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
+    from privopt.metric.baselines.lp import BYTES_A_NUMBER
+
+    reserve = Reserve(data, context)
+    reserve.make()
+    near = float((data.to_outputs <= radius).mean()) * data.cost.size
+    needed = BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
+    if not context.fits(needed):
+        tried = f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)"
+        return evolve(reserve.alone(tried, StoppedError(f"{tried}; nothing written")), stopped=False)
+    try:
+        return evolve(_solve_model(data, radius, context), reserve=reserve)
+    except StoppedError as error:
+        return reserve.alone(f"full ({error})", error)
+    except SolverError as error:
+        other = "cbc" if context.solver == "highs" else "highs"
+        raise SolverError(f"{error}; try --solver {other}, or the mechanism optimal-lp") from error
+
+
+def _solve_model(data: MetricData, radius: float, context: SolveContext) -> Matrix:
     from privopt.metric.mechanism import Matrix
 
+    context.check()
     pairs, lengths = data.pairs[data.needed], data.distances[data.needed]
     form = tied_form(data.to_outputs, float(data.epsilon), radius, pairs, lengths)
+    context.check()
     model = const_opt_model(form, data)
+    context.check()
     context.report(f"{int(form.free.sum()):,} of {form.free.size:,} entries free, {context.solver}")
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     return Matrix(

@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
 
-__all__ = ["exponential", "exponential_loss"]
+__all__ = ["exponential", "exponential_loss", "largest_share"]
 
 _BLOCK = 1 << 22
+_SAFE = 1e-9
+"""Share of a pair's epsilon d that is left to the roundings of `largest_share`."""
+_STEPS = 20
+_STEEPEST = 64.0
 
 
-def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "distance") -> Floats:
-    """z_ik proportional to exp(-epsilon d_ik / 2).
+def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5, source: str = "distance") -> Floats:
+    """z_ik proportional to exp(-share epsilon d_ik).
 
     One half of epsilon goes to the entries, one half to the rows' sums: where |d_ik - d_jk| <= d_ij
     (the triangle inequality) z_ik <= exp(epsilon d_ij) z_jk. LR-Geo prints the cost in place of the
-    distance, which does not give that.
+    distance, which does not give that. A greater share than half may do too: see `largest_share`.
 
     >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
     [[0.7311, 0.2689], [0.2689, 0.7311]]
@@ -32,10 +36,11 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "dist
     Args:
         distances: (N, K) from records to outputs, at least 0; an infinite one gets probability 0.
         epsilon: above 0, per unit of distance.
+        share: of epsilon in the exponents, above 0.
         source: what faults are reported against.
 
     Returns:
-        (N, K), rows sum to 1 within rounding. Entries beyond epsilon (d - nearest) / 2 = 745 underflow to 0:
+        (N, K), rows sum to 1 within rounding. Entries beyond share epsilon (d - nearest) = 745 underflow to 0:
         the repair that every release goes through raises them.
 
     Raises:
@@ -50,9 +55,57 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, source: str = "dist
         faults = [Fault(source, f"row {r}", "no output within reach", "at least one") for r in lost]
     if faults:
         raise InputError(faults)
-    weights = np.exp((-0.5 * epsilon) * (d - nearest))
+    weights = np.exp((-share * epsilon) * (d - nearest))
     shares: Floats = weights / weights.sum(axis=1, keepdims=True)
     return shares
+
+
+def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
+    """The largest share of epsilon at which `exponential` keeps every pair, found by bisection; at least half.
+
+    Args:
+        distances: (N, K) from records to outputs; infinite ones must be so for both records of a pair.
+        epsilon: per unit of distance.
+        pairs: (P, 2) required pairs, or as many as imply the others.
+        lengths: (P,) their distances.
+
+    Notes:
+        P K differences once, then N K exponentials a step.
+    """
+    if not len(pairs):
+        return 1.0
+    i, j = pairs.T
+    nearest = distances.min(axis=1, keepdims=True)
+    farther, nearer = _differences(distances, i, j)
+    allowed = epsilon * lengths * (1.0 - _SAFE)
+
+    def kept(share: float) -> bool:
+        rate = share * epsilon
+        with np.errstate(under="ignore"):
+            sums = np.log(np.exp(-rate * (distances - nearest)).sum(axis=1)) - rate * nearest[:, 0]
+        drift = sums[i] - sums[j]
+        return bool((np.maximum(rate * nearer - drift, rate * farther + drift) <= allowed).all())
+
+    low, high = 0.5, 1.0
+    while kept(high) and high < _STEEPEST:
+        low, high = high, 2.0 * high
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
+    """The greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
+    farther, nearer = np.empty(len(i)), np.empty(len(i))
+    step = max(1, _BLOCK // distances.shape[1])
+    for start in range(0, len(i), step):
+        part = slice(start, start + step)
+        with np.errstate(invalid="ignore"):
+            apart = distances[i[part]] - distances[j[part]]
+        np.nan_to_num(apart, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)  # out of reach of both
+        farther[part], nearer[part] = apart.max(axis=1), -apart.min(axis=1)
+    return farther, nearer
 
 
 def exponential_loss(data: MetricData) -> float | None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from attrs import evolve
+
+from privopt.errors import SolverError, StoppedError
+from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext, UtilityLoss
+from privopt.metric.baselines.reserve import Reserve
 from privopt.metric.mechanism import Matrix, multipliers_of
 from privopt.metric.privacy import MatrixConstraint, both_ways
 
@@ -12,15 +17,18 @@ if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
-    from privopt.metric.optimal.instance import Solution
 
 __all__ = [
-    "at_least_exponential",
+    "full_bytes",
     "multipliers_of",
     "optimal_model",
     "solve_full",
     "solve_structured",
 ]
+
+
+BYTES_A_NUMBER: Final = 180.0
+"""Of a coefficient of the whole LP, here and in its solver's process together (tests/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> Model:
@@ -44,15 +52,42 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     return m
 
 
+def full_bytes(data: MetricData) -> float:
+    """About how many bytes the whole LP takes, its solver's copy in another process included."""
+    pairs, (records, outputs) = len(data.standing[0]), data.shape
+    return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
+
+
 def solve_full(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """The whole LP by CBC or HiGHS.
+    """The whole LP by CBC or HiGHS; a structured method where it does not fit into memory.
 
     Raises:
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
+    if not privacy.along_paths:  # the reserve and the structured methods keep metric DP alone
+        return _solve_model(data, privacy, utility, context)
+    if not context.fits(full_bytes(data)):
+        found = solve_structured(data, evolve(context, method="auto"))
+        left_out = f"full ({full_bytes(data) / GB:.2g} GB, too much)"
+        return evolve(found, solver={**found.solver, "path": f"{left_out}, {found.solver.get('path', '')}"})
+    reserve = Reserve(data, context)
+    reserve.make()
+    try:
+        found = _solve_model(data, privacy, utility, context)
+    except StoppedError as error:
+        return reserve.alone(f"full ({error})", error)
+    except SolverError as error:
+        raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
+    return evolve(found, reserve=reserve)
+
+
+def _solve_model(
+    data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
+) -> Matrix:
+    context.check()
     model = optimal_model(data, privacy, utility)
     context.check()
     context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
@@ -69,29 +104,22 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     from privopt.metric.optimal.auto import solve
     from privopt.metric.optimal.instance import Instance
 
-    found = solve(
-        Instance.of(data),
-        method=context.method,
-        gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
-        deadline=context.deadline,
-        progress=context.report,
-    )
+    reserve = Reserve(data, context)
+    try:
+        found = solve(
+            Instance.of(data),
+            method=context.method,
+            gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
+            deadline=context.deadline,
+            memory=context.room,
+            before=reserve.make,
+            progress=context.report,
+        )
+    except (StoppedError, SolverError) as error:
+        if context.method == "star" and isinstance(error, SolverError):
+            raise  # asked for by name, and it is none here: the message says what to take instead
+        reserve.make()
+        return reserve.alone(f"{context.method} ({error})", error)
     if found.status != "optimal":
-        found = at_least_exponential(found, data)
-    return Matrix.found(found, data)
-
-
-def at_least_exponential(found: Solution, data: MetricData) -> Solution:
-    """The same with the exponential mechanism's matrix, where that loses less; bound and multipliers stay."""
-    from attrs import evolve
-
-    from privopt.metric.baselines.exponential import exponential
-
-    if not data.crossed:
-        return found
-    z = exponential(data.to_outputs, float(data.epsilon))
-    loss = float((data.weighted * z).sum())
-    if loss >= found.objective:
-        return found
-    path = ", ".join(part for part in (found.details.get("path", found.method), "exponential") if part)
-    return evolve(found, z=z, objective=loss, method="exponential", details={**found.details, "path": path})
+        reserve.make()
+    return evolve(Matrix.found(found, data), reserve=reserve)

@@ -48,16 +48,19 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
 
 class Exponential(_ClosedForm):
-    """Probabilities proportional to exp(-epsilon d / 2)."""
+    """Probabilities proportional to exp(-s epsilon d): s = 1/2, or the largest share s that certifies."""
 
     kit = "privopt.testing.baselines:EXPONENTIAL"
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Closed form."""
-        from privopt.metric.baselines.exponential import exponential
+        from privopt.metric.baselines.exponential import exponential, largest_share
 
-        data = problem.data
-        return Matrix(z=exponential(data.to_outputs, float(data.epsilon)), solver={"name": "closed form"})
+        data, epsilon = problem.data, float(problem.data.epsilon)
+        calibrated = context.method == "calibrated"
+        share = largest_share(data.to_outputs, epsilon, *data.standing) if calibrated else 0.5
+        z = exponential(data.to_outputs, epsilon, share=share)
+        return Matrix(z=z, solver={"name": "closed form"}, details={"share_of_epsilon": share})
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}

@@ -12,15 +12,14 @@ off need 8 or 12 points only.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, Protocol
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
+from privopt.execution.compiled import jit
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 __all__ = ["planar_laplace", "project", "voronoi_cells"]
@@ -137,11 +136,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     return np.concatenate(cells), start
 
 
-def _jit(function: Callable[..., Any]) -> Any:
-    return numba.njit(cache=True, nogil=True)(function)
-
-
-@_jit
+@jit()
 def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """One cell's corners relative to site k, and whether no further site can reach it.
 
@@ -204,7 +199,7 @@ def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cov
     return corner[:count].copy(), False
 
 
-@_jit
+@jit()
 def _tail(
     px: float, py: float, qx: float, qy: float, cross: float, epsilon: float, rules: Any
 ) -> float:  # pragma: no cover - compiled
@@ -241,7 +236,7 @@ def _tail(
     return total * half / (2.0 * math.pi)
 
 
-@_jit
+@jit()
 def _masses(
     places: Any, sites: Any, corners: Any, start: Any, epsilon: float, rules: Any
 ) -> Any:  # pragma: no cover - compiled

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final
 
 import numpy as np
 from attrs import define, evolve, field
@@ -32,7 +31,17 @@ __all__ = ["METHODS", "interior_point_bytes", "interior_point_fits", "solve"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 MEMORY = 8e9
-"""The interior point is not begun where its arrays would take more bytes than this."""
+"""What a caller who says nothing of memory is taken to have: nothing that would take more bytes is begun."""
+
+
+def star_bytes(instance: Instance) -> float:
+    """About how much memory the star and its proof take."""
+    return 8.0 * (5 * instance.records**2 + 5 * instance.records * instance.outputs)
+
+
+def column_generation_bytes(instance: Instance) -> float:
+    """About how much memory column generation takes: the star's kernel and trees, and several rays a record."""
+    return star_bytes(instance) + 8.0 * 6 * instance.records**2
 
 
 def interior_point_fits(instance: Instance) -> bool:
@@ -63,6 +72,7 @@ class _Search:
     deadline: float | None
     progress: Progress | None
     symmetry: Symmetry
+    memory: float = MEMORY
     star: Star | None = None
     best: Solution | None = None
     stopped: bool = False
@@ -79,11 +89,17 @@ class _Search:
         best = self.best
         return best is not None and self.instance.reached(best.objective, best.lower_bound, self.gap)
 
-    def take(self, name: str, method: Callable[[], Solution]) -> bool:
-        """Try a method; whether it gave a mechanism."""
+    def take(self, name: str, method: Callable[[], Solution], needed: float = 0.0) -> bool:
+        """Try a method that takes so many bytes, where there are so many; whether it gave a mechanism."""
+        if needed > self.memory:
+            self.tried.append(f"{name} (needs {needed / 1e9:.2g} GB of {self.memory / 1e9:.2g} left)")
+            return False
         self.tried.append(name)
         try:
             found = method()
+        except MemoryError:
+            self.tried[-1] += " (out of memory)"
+            return False
         except (SolverError, StoppedError, np.linalg.LinAlgError) as fault:
             self.tried[-1] += f" ({fault})"
             return False
@@ -113,41 +129,46 @@ class _Search:
         return evolve(self.best, status=status, details={**self.best.details, "path": ", ".join(self.tried)})
 
 
-_ITERATIVE: Final[dict[str, Callable[..., Solution]]] = {
-    "column-generation": solve_column_generation,
-    "interior-point": solve_interior_point,
-}
+Before = Callable[[], float | None]
+"""Called before a long method begins, as often as one does; gives the deadline from then on."""
 
 
-def _solve_connected(instance: Instance, gap: float, deadline: float | None, progress: Progress | None) -> Solution:
-    """The star, then the iterative methods; before them, where a limit may come, what is known at once."""
-    search = _Search(instance, gap, deadline, progress, find_symmetry(instance))
-    star, large = search.take("star", search.priced_star), not interior_point_fits(instance)
-    if not search.reached and deadline is not None:
-        search.take("calibrated-star", search.known)
-    names = list(_ITERATIVE) if star or large else list(_ITERATIVE)[::-1]
-    for name in names[:1] if large else names:
+def _long_methods() -> dict[str, tuple[Callable[..., Solution], Callable[[Instance], float]]]:
+    return {
+        "column-generation": (solve_column_generation, column_generation_bytes),
+        "interior-point": (solve_interior_point, interior_point_bytes),
+    }
+
+
+def _solve_connected(search: _Search, before: Before | None, names: tuple[str, ...] | None) -> Solution:
+    """The star, then what is known at once where a limit may come, then the long methods.
+
+    Args:
+        search: with nothing tried yet.
+        before: see `Before`.
+        names: the long methods to begin with, where they were asked for; None for the order that fits the star.
+    """
+    instance = search.instance
+    star = search.take("star", search.priced_star, star_bytes(instance)) if names is None else False
+    if not search.reached and search.deadline is not None:
+        if names is not None and star_bytes(instance) <= search.memory:
+            with suppress(SolverError):  # a singular kernel: the calibrated star does without its prices
+                search.star = make_star(instance, search.symmetry)
+        search.take("calibrated-star", search.known, star_bytes(instance))
+    methods = _long_methods()
+    order = names or (tuple(methods) if star else tuple(methods)[::-1])
+    for name in order:
         if search.reached or search.stopped or search.late:
             break
-        search.take(name, partial(_ITERATIVE[name], instance, gap=gap, deadline=deadline, progress=progress))
-    if deadline is None and not search.reached:
-        search.take("calibrated-star", search.known)
-    return search.result()
-
-
-def _solve_singly(
-    method: str, instance: Instance, gap: float, deadline: float | None, progress: Progress | None
-) -> Solution:
-    """An iterative method asked for by name; where a limit stops it, the better of what it has and what is cheap."""
-    search = _Search(instance, gap, deadline, progress, find_symmetry(instance))
-    if deadline is not None:
-        with suppress(SolverError):  # a singular kernel: the calibrated star does without its prices
-            search.star = make_star(instance, search.symmetry)
-        search.take("calibrated-star", search.known)
-    found = _ITERATIVE[method](instance, gap=gap, deadline=deadline, progress=progress)
-    if found.status != "stopped":
-        return found
-    search.take(method, lambda: found)
+        solver, needed = methods[name]
+        if before is not None and needed(instance) <= search.memory:
+            search.deadline = before()
+        options = {"gap": search.gap, "deadline": search.deadline, "progress": search.progress}
+        search.take(name, partial(solver, instance, **options), needed(instance))
+        if names is not None and search.best is not None and search.best.method == name:
+            break  # asked for by name: the others only where it could not be had
+    if search.deadline is None and not search.reached and (names is None or search.best is None):
+        search.take("calibrated-star", search.known, star_bytes(instance))
     return search.result()
 
 
@@ -158,6 +179,8 @@ def solve(
     gap: float = 1e-6,
     deadline: float | None = None,
     progress: Progress | None = None,
+    memory: float = MEMORY,
+    before: Before | None = None,
 ) -> Solution:
     """Solve the optimal-mechanism LP.
 
@@ -167,15 +190,24 @@ def solve(
         gap: relative gap between loss and lower bound to reach.
         deadline: `time.monotonic` value at which the best mechanism so far is returned.
         progress: called with lower bound, loss, iteration and phase.
+        memory: bytes that may be taken; a method that would take more is not begun, but the next of the ladder.
+        before: called before a long method begins; gives the deadline from then on.
 
     Raises:
         UnknownNameError: no such method.
-        SolverError: the method asked for does not apply, or failed.
+        SolverError: the method asked for does not apply, or failed; what to try next is named.
     """
-    if method == "auto":
-        return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress))
-    if method == "star":
-        return solve_star(instance, gap=gap, deadline=deadline, progress=progress)
     if method not in METHODS:
         raise UnknownNameError("method", method, METHODS)
-    return solve_by_component(instance, lambda part: _solve_singly(method, part, gap, deadline, progress))
+    if method == "star" and star_bytes(instance) <= memory:
+        return solve_star(instance, gap=gap, deadline=deadline, progress=progress)
+    long = tuple(_long_methods())
+    names = None if method == "auto" else (method, *(name for name in long if name != method))
+    if method == "star":
+        names = long
+
+    def part(connected: Instance) -> Solution:
+        found = find_symmetry(connected)
+        return _solve_connected(_Search(connected, gap, deadline, progress, found, memory), before, names)
+
+    return solve_by_component(instance, part)

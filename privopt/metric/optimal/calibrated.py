@@ -15,7 +15,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats
-from privopt.errors import SolverError
+from privopt.errors import SolverError, StoppedError
 from privopt.exact.bound import Multipliers
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import make_graph
@@ -97,8 +97,8 @@ def _calibrated(instance: Instance, kernel: Floats, until: float) -> tuple[Float
         middle = 0.5 if step == 0 else (low + high) / 2
         rays = kernel.T**middle
         try:
-            found = positive_weights(rays)
-        except SolverError:
+            found = positive_weights(rays, until=until)
+        except (SolverError, StoppedError):
             break
         sums = np.log(rays @ found)
         if step == 0 or middle + float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0)) <= 1.0:
@@ -115,15 +115,22 @@ def _calibrated(instance: Instance, kernel: Floats, until: float) -> tuple[Float
     return z, rate
 
 
-def positive_weights(kernel: Floats) -> Floats:
+def positive_weights(kernel: Floats, *, until: float | None = None) -> Floats:
     """x >= 0 with kernel x near 1: columns are dropped until the others' weights are positive.
+
+    Args:
+        kernel: (N, N) symmetric.
+        until: `time.monotonic` value beyond which no further round is begun.
 
     Raises:
         SolverError: a kernel of some of the columns is singular.
+        StoppedError: ``until`` came first.
     """
     x = np.zeros(len(kernel))
     used = np.arange(len(kernel))
     while len(used):
+        if until is not None and time.monotonic() >= until:
+            raise StoppedError("the time limit came before positive weights were found")
         found = solve_ones(kernel[np.ix_(used, used)])
         if (found > LEAST).all():
             x[used] = found

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Floats", "Instance", "Solution", "dual_bound", "one_output"]
 
+SLACK = 1e-9
+"""Share of epsilon that a solution leaves to rounding."""
+
 
 def _fixed(value: Any, dtype: type) -> Any:
     array: Any = np.ascontiguousarray(value, dtype=dtype)
@@ -68,12 +71,15 @@ class Instance:
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
-        """The optimal mechanism's program over the pairs of a problem that imply the others."""
+        """The optimal mechanism's program over the pairs of a problem that imply the others.
+
+        Epsilon is a billionth smaller, so that what rounding adds to a solution leaves it private as it is.
+        """
         return cls(
             cost=data.weighted,
             pairs=data.pairs[data.needed],
             distances=data.distances[data.needed],
-            epsilon=float(data.epsilon),
+            epsilon=float(data.epsilon) * (1.0 - SLACK),
             coordinates=data.records.coordinates,
         )
 

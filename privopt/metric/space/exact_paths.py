@@ -7,16 +7,15 @@ dropping hangs on. Each double here is a whole number of one common power of two
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.execution.compiled import jit
 
-__all__ = ["contract", "jit", "limbs", "short_enough"]
+__all__ = ["contract", "limbs", "short_enough"]
 
 _BITS = 62
 _ROOM = 16  # bits above the greatest distance: sums of many stay inside
@@ -56,15 +55,6 @@ def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: i
     over = carry > 0
     result[rows[over], place[over] + 1] = carry[over]
     return result
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def jit(**options: bool | set[str]) -> Callable[[F], F]:
-    """Compile to machine code, kept between runs, without the interpreter's lock."""
-    compiled: Callable[[F], F] = numba.njit(cache=True, nogil=True, **options)
-    return compiled
 
 
 @jit()

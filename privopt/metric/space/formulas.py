@@ -9,14 +9,15 @@ block or machine it is computed. Below, u = 2^-53.
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints
 from privopt.exact.bounds import two_product, two_sum
-from privopt.metric.space.exact_paths import jit
+from privopt.execution.compiled import jit
 
 __all__ = [
     "EARTH_RADIUS_KM",
@@ -149,7 +150,8 @@ def great_circle(lat_a: Floats, lon_a: Floats, cos_a: Floats, lat_b: Floats, lon
     angle three times, the series and the products err by less than 12 u: less 16 u the distance is below, too.
     """
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
-    turn, turn_rest = two_sum.py_func(east, -west)  # as it is, on arrays
+    on_arrays: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast(Any, two_sum).py_func
+    turn, turn_rest = on_arrays(east, -west)
     turn = np.where(turn > 180.0, np.abs((360.0 - turn) - turn_rest), turn)  # 360 - turn is exact
     h = _half_versine(np.abs(lat_a - lat_b)) + (cos_a * cos_b) * _half_versine(turn)
     h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47), 1.0))

@@ -41,7 +41,7 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
     sections = [*compared, *mechanism.report(problem, release, result)]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warned = tuple(mechanism.warnings(problem, release, result))
-    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warned))
+    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warned), folder.absolute())
     return target
 
 
@@ -88,8 +88,10 @@ def write_geo(folder: Path, target: Path) -> Path:
     return target
 
 
-def _replace(target: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".report-")
+def _replace(target: Path, text: str, folder: Path) -> None:
+    """Write beside DIR and rename: what a kill leaves would be a file in DIR that no sum covers, which is refused."""
+    beside = folder.parent if os.access(folder.parent, os.W_OK | os.X_OK) else target.parent
+    handle, name = tempfile.mkstemp(dir=beside, prefix=f".{folder.name}.report-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

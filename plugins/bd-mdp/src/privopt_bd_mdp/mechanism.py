@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
+from privopt.errors import SolverError, StoppedError
 from privopt.interfaces import Result, SolveContext
 from privopt.metric.baselines.lp import solve_full, solve_structured
+from privopt.metric.baselines.reserve import Reserve
 from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.optimal import Instance
 from privopt.metric.problem import MetricInstance
 from privopt_bd_mdp.problem import BDmDPProblem
 
@@ -51,15 +52,24 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
 
 
 def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
+    from privopt.metric.optimal.instance import Instance
     from privopt_bd_mdp.solver import decompose
 
     data = problem.data
+    reserve = Reserve(data, context)
+    reserve.make()
     left = context.remaining
     within = evolve(
         context,
         gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )
-    found = decompose(Instance.of(data), problem.declared.bd_mdp, within)
+    try:
+        found = decompose(Instance.of(data), problem.declared.bd_mdp, within)
+    except StoppedError as error:
+        return reserve.alone(f"{context.method} ({error})", error)
+    except SolverError as error:
+        raise SolverError(f"{error}; --method auto solves the same problem whole") from error
     details = {"partition": problem.declared.bd_mdp.partition, "parts": found.details["parts"]}
-    return Matrix.found(found, data, name=f"{context.method}, {context.solver}", details=details)
+    matrix = Matrix.found(found, data, name=f"{context.method}, {context.solver}", details=details)
+    return evolve(matrix, reserve=reserve)

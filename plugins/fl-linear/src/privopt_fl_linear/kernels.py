@@ -16,13 +16,12 @@ O(n log n) time, O(n) memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.execution.compiled import jit
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 LEAF = 8
@@ -30,19 +29,8 @@ LEAF = 8
 Tree = tuple[Floats, Floats, Floats, Ints, Ints, Floats, Floats, Floats, Ints, Ints, Ints]
 """What :func:`build` returns, and the others search."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 
-
-def compiled(function: Function) -> Function:
-    """Compile for the machine, kept on disk where there is a place to keep it."""
-    try:
-        result: Function = numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder can be written: compiled anew in each process
-        result = numba.njit(nogil=True)(function)
-    return result
-
-
-@compiled
+@jit()
 def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int) -> float:
     """The distance of one pair: Euclidean, or haversine in km."""
     if sphere:
@@ -55,7 +43,7 @@ def pair_distance(sphere: bool, exact_a: Floats, a: int, exact_b: Floats, b: int
     return math.sqrt(dx * dx + dy * dy)
 
 
-@compiled
+@jit()
 def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
     """A lower bound on the distance between a point and everything in a node's box."""
     total = 0.0
@@ -74,7 +62,7 @@ def box_distance(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floa
     return EARTH_RADIUS_KM * arc
 
 
-@compiled
+@jit()
 def box_reach(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats, b: int) -> float:
     """An upper bound on the distance between a point and everything in a node's box."""
     total = 0.0
@@ -89,7 +77,7 @@ def box_reach(sphere: bool, low: Floats, high: Floats, node: int, boxed: Floats,
     return EARTH_RADIUS_KM * (2.0 * math.asin((chord + 1e-14) / 2.0) * (1.0 + 1e-14))
 
 
-@compiled
+@jit()
 def _select(keys: Any, index: Any, start: int, end: int, middle: int) -> None:
     """Reorder ``index[start:end]`` so that ``middle`` divides smaller keys from larger ones (quickselect)."""
     left, right = start, end - 1
@@ -113,7 +101,7 @@ def _select(keys: Any, index: Any, start: int, end: int, middle: int) -> None:
             return
 
 
-@compiled
+@jit()
 def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
     """Build the tree over all points given; at least one.
 
@@ -153,7 +141,7 @@ def build(boxed: Floats, exact: Floats, cost: Floats, rank: Ints) -> Tree:
     return boxed[index], exact[index], cost[index], rank[index], index, low, high, least_cost, least_rank, start, end
 
 
-@compiled
+@jit()
 def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints) -> Ints:
     """For each query the point of the tree with the least cost + distance; ties go to the least rank.
 
@@ -197,7 +185,7 @@ def cheapest(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints
     return answer
 
 
-@compiled
+@jit()
 def independent(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: Ints, reach: float) -> Ints:
     """Greedily, in ``order``, the points none of which lies within ``reach`` of an earlier one.
 
@@ -233,7 +221,7 @@ def independent(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, order: I
     return chosen[:count]
 
 
-@compiled
+@jit()
 def balls(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, centres: Ints, rank: Ints, radius: float) -> Ints:
     """For each point of the tree the centre within ``radius`` of it, -1 where there is none.
 
@@ -271,7 +259,7 @@ def balls(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, centres: Ints,
     return owner
 
 
-@compiled
+@jit()
 def crowded(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, radius: float, wanted: float) -> Bools:
     """For each point of the tree whether at least ``wanted`` of its points lie within ``radius`` of it.
 
@@ -312,7 +300,7 @@ def crowded(sphere: bool, tree: Tree, boxed: Floats, exact: Floats, radius: floa
     return answer
 
 
-@compiled
+@jit()
 def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
     """The distances of the pairs (a[i], b[i])."""
     out = np.empty(len(exact_a))
@@ -321,7 +309,7 @@ def pair_distances(sphere: bool, exact_a: Floats, exact_b: Floats) -> Floats:
     return out
 
 
-@compiled
+@jit()
 def triangle_excess(matrix: Floats, first: Ints, second: Ints, third: Ints) -> float:
     """The largest d(a, c) - (d(a, b) + d(b, c)) over the triples given, at least 0."""
     worst = 0.0

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privopt.arrays import Floats
-from privopt_fl_linear.kernels import compiled
+from privopt.execution.compiled import jit
 
 __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quantiles"]
 
@@ -42,7 +42,7 @@ _cache: dict[tuple[str, float, int, float], float] = {}
 CACHE_LIMIT = 500_000
 
 
-@compiled
+@jit()
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
     """ln E exp(s X), 0 < s < epsilon."""
     if discrete:
@@ -51,7 +51,7 @@ def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
     return -math.log1p(-(s / epsilon) * (s / epsilon))
 
 
-@compiled
+@jit()
 def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
     """min over s of (ln(1/beta) + k ln M(s)) / s by golden section: each s gives a valid bound."""
     golden = 0.6180339887498949
@@ -71,7 +71,7 @@ def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
     return best * (1.0 + 1e-12)
 
 
-@compiled
+@jit()
 def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> float:
     """The least integer whose wrapped tail is at most beta less the allowances; -1 if too many terms."""
     half = math.ceil(_chernoff(True, epsilon, k, beta * 1e-6))
@@ -101,7 +101,7 @@ def _fourier_quantile(epsilon: float, k: int, beta: float, most_terms: int) -> f
     return float(max(high, 0))
 
 
-@compiled
+@jit()
 def _sine_sum(weight: Any, terms: int, turn: float) -> float:
     """sum_j weight[j - 1] sin(2 pi j turn), j = 1 .. terms.
 
@@ -121,7 +121,7 @@ def _sine_sum(weight: Any, terms: int, turn: float) -> float:
     return total
 
 
-@compiled
+@jit()
 def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: float) -> Any:
     """P(S > t) at many t of either sign, each within ``slack`` (>= 1e-11) of the truth."""
     if discrete:
@@ -157,7 +157,7 @@ def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, slack: f
     return out
 
 
-@compiled
+@jit()
 def _continuous_fourier(k: int, beta: float) -> float:
     """The quantile of k unit Laplace draws from the wrapped tail, for k large enough that few terms matter."""
     period = 2.0 * _chernoff(False, 1.0, k, beta * 1e-6)

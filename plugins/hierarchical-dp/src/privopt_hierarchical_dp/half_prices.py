@@ -22,11 +22,11 @@ from math import lcm
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
 from privopt.errors import UsageError
+from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
@@ -34,7 +34,7 @@ __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "
 _RELAXED_GRID = 1024  # the relaxed method's step: one 1024th of a group
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) -> Any:
     """Sum over the leaves first..last of max(0, noisy + tick)."""
     low, high = first, last
@@ -47,7 +47,7 @@ def _above_leaves(first: int, last: int, tick: int, ranked: Ints, prefix: Ints) 
     return prefix[low] - prefix[first] + (low - first) * tick
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _answer_above_leaves(
     first: int, last: int, noisy: int, own: int, leaf: int, price: int, ranked: Ints, prefix: Ints
 ) -> Any:
@@ -74,7 +74,7 @@ def _answer_above_leaves(
     return max(reached, bound)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _answer_low(
     node: int, price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints
 ) -> Any:
@@ -86,7 +86,7 @@ def _answer_low(
     return _answer_above_leaves(first, last, noisy[node], own, weight[level[first]], price, ranked, prefix)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
     """Where a search that gallops, then halves, looks next."""
     if not has_high:
@@ -98,7 +98,7 @@ def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any
 _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEXT, _COUNT = range(11)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _answer(node: int, price: int, tables: Any) -> Any:
     """Largest value of ``node`` whose marginal is at most ``price``.
 
@@ -166,7 +166,7 @@ def _answer(node: int, price: int, tables: Any) -> Any:
             stack[top, _NEXT] += 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix: Ints) -> None:
     """Sort each parent's leaves by noisy value, decreasing, with running sums (prefix[i]: before i)."""
     for node in range(first_leaf):
@@ -178,7 +178,7 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
         prefix[leaf + 1] = prefix[leaf] + ranked[leaf]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _total(price: int, tables: Any, out: Ints) -> Any:
     """Answers of all roots (one a size) to the price at the top, into ``out``; returns their sum."""
     noisy, child, level, weight, ranked, prefix, guess, stack = tables
@@ -189,7 +189,7 @@ def _total(price: int, tables: Any, out: Ints) -> Any:
     return total
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _hand_down(value: Ints, tables: Any, first_leaf: int) -> None:
     """Split each node's value over its children: the price that reaches it, then ties in order."""
     _, child, level, weight, ranked, prefix, guess, _ = tables
@@ -228,7 +228,7 @@ def _hand_down(value: Ints, tables: Any, first_leaf: int) -> None:
             rest -= more
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, total: int, value: Ints) -> None:
     sizes, nodes = noisy.shape
     ranked = np.empty((sizes, nodes), np.int64)

@@ -9,17 +9,17 @@ compared as quotient and remainder, never as doubles.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
+from privopt.execution.compiled import jit
 
 __all__ = ["isotonic_floats", "isotonic_integers", "isotonic_means"]
 
 _SAFE_WEIGHT = 3_000_000_000  # product of two block weights stays below 2**63
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _pool_integers(totals: Ints, weights: Ints, low: Ints, high: Ints, out: Ints) -> None:
     rows, size = totals.shape
     sums = np.empty(size, np.int64)
@@ -55,7 +55,7 @@ def _pool_integers(totals: Ints, weights: Ints, low: Ints, high: Ints, out: Ints
             first = ends[block] + 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _pool_floats(
     values: NDArray[np.float64], weights: NDArray[np.float64], high: NDArray[np.float64], out: NDArray[np.float64]
 ) -> None:

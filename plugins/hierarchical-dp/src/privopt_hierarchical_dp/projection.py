@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from attrs import frozen
-from numba import njit
 
 from privopt.arrays import Floats, Ints
+from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.isotonic import isotonic_floats
 from privopt_hierarchical_dp.tree import Tree
 
@@ -51,7 +51,7 @@ class Projection:
         return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _gather(
     start: Ints, below: Floats, means: Floats, spread: Floats, own: Floats, target: Floats, out: Floats
 ) -> None:
@@ -67,7 +67,7 @@ def _gather(
             out[region, s] = (v * target[region, s] + means[region, s]) / (1.0 + v)
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _scatter(start: Ints, share: Floats, means: Floats, above: Floats, out: Floats) -> None:
     """One level down: spread the parent's correction over its children by their variances."""
     for region in range(len(start) - 1):
@@ -113,7 +113,7 @@ class _TreeLeastSquares:
         return solved
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _simplex_rows(values: Floats, weights: Floats, totals: Floats, out: Floats) -> None:
     """argmin sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total, row by row (sorted break points)."""
     rows, size = values.shape

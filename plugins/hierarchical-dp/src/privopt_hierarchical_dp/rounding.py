@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
+from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["deal", "deal_down"]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, out: Ints) -> None:
     """Deal ``counts`` (S,) over children along their courses (K, S); out: (K, S) integer cumulative."""
     children, size = course.shape

@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numba import njit
 
 from privopt.arrays import Floats, Ints
+from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.isotonic import isotonic_floats
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Tree
@@ -80,7 +80,7 @@ def heterogeneity(estimates: Floats, spreads: Floats, expected: Floats, totals: 
     return np.asarray(np.maximum(square, 0.0))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+@jit()
 def _smooth_rows(
     expected: Floats, square: Floats, observed: Floats, variance: Floats, totals: Floats, out: Floats, spread: Floats
 ) -> None:

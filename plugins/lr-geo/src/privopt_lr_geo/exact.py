@@ -25,12 +25,12 @@ from privopt.errors import SolverError, StoppedError
 from privopt.exact import certify
 from privopt.exact.sample import TOTAL
 from privopt.metric.baselines.exponential import exponential_loss
-from privopt.metric.optimal.calibrated import LEAST, positive_weights, solve_ones
 from privopt_lr_geo.local import Ways
 from privopt_lr_geo.rows import ColumnWeights, steady_exp
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
+    from privopt.metric.baselines.reserve import Reserve
     from privopt.metric.data import MetricData
     from privopt.metric.optimal import Solution
 
@@ -174,6 +174,8 @@ def _published(
 
 def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> Found | None:
     """Column weights at the greatest rate at which what normalising rows takes is left of epsilon; None in vain."""
+    from privopt.metric.optimal.calibrated import LEAST, positive_weights
+
     i, j = data.pairs[data.needed].T
     lengths = data.distances[data.needed]
     slack = SLACKS[-1]
@@ -187,18 +189,22 @@ def _normalised(data: MetricData, distances: Floats, context: SolveContext) -> F
         """Unsigned, and what normalising takes of epsilon."""
         context.report(f"column weights at {rate:.4g} per {data.unit}")
         kernel = np.exp(-np.minimum(distances * rate, cap))
-        x = positive_weights(kernel)
+        x = positive_weights(kernel, until=context.deadline)
         sums = np.log(kernel @ x)
         return x, float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
 
     low, high = 0.5, 1.0
     rate = low * allowed
-    x, _ = tried(rate)
+    try:
+        x, _ = tried(rate)
+    except StoppedError:
+        return None
     for _ in range(HALVINGS):
-        if context.remaining == 0.0:
-            break
         middle = (low + high) / 2
-        found, taken = tried(middle * allowed)
+        try:
+            found, taken = tried(middle * allowed)
+        except StoppedError:
+            break
         if middle * allowed + taken <= allowed:
             low, rate, x = middle, middle * allowed, found
         else:
@@ -216,6 +222,8 @@ def _weights(distances: Floats, rate: float, slack: float) -> tuple[Floats, floa
     Raises:
         SolverError: negative, or not to be had that exactly.
     """
+    from privopt.metric.optimal.calibrated import solve_ones
+
     cap = math.log(float(TOTAL) * 1e-2 * slack / ROOM)
     for _ in range(4):
         if cap < SHALLOWEST:
@@ -251,15 +259,19 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
 
 def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reason: str) -> Found:
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
+    from privopt.metric.baselines.reserve import Reserve
     from privopt.metric.mechanism import proved_bound
     from privopt.metric.optimal import Instance, solve
 
+    reserve = Reserve(data, context)
     try:
         context.check()
         found = solve(
             Instance.of(data),
             gap=context.gap / 2,
             deadline=context.deadline,
+            memory=context.room,
+            before=reserve.make,
             progress=context.report,
         )
     except (SolverError, StoppedError) as error:
@@ -275,7 +287,9 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
     own = math.inf if spare is None else population_loss(spare.whole, data)
     best = spare if spare is not None and _met(own, bound, context.gap) else None
     if best is None:
-        best = _best(data, context, spare, found, reason)
+        if found.status != "optimal":
+            reserve.make()
+        best = _best(data, context, spare, found, reserve, reason)
     stopped = found.status == "stopped" and not _met(population_loss(best.whole, data), bound, context.gap)
     details = {**best.details, "trajectory": found.trajectory}
     return evolve(best, lower_bound=bound, details=details, stopped=stopped)
@@ -285,24 +299,27 @@ def _met(loss: float, bound: float | None, gap: float) -> bool:
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
-def _best(data: MetricData, context: SolveContext, spare: Found | None, found: Solution, reason: str) -> Found:
+def _best(
+    data: MetricData, context: SolveContext, spare: Found | None, found: Solution, reserve: Reserve, reason: str
+) -> Found:
     """The least loss among what the optimal mechanism's methods found, the exponential mechanism and column weights.
 
     Column weights are kept where the others gain no more than the gap asked for: they are one number a column.
     """
     from privopt import __version__
-    from privopt.metric.baselines.lp import at_least_exponential
     from privopt.metric.matrix import MatrixRelease
 
     own = math.inf if spare is None else population_loss(spare.whole, data)
     reason = reason or f"column weights cost {own:.6g}, which misses the gap"
-    found = at_least_exponential(found, data) if found.status != "optimal" else found
-    if spare is not None and _met(own, found.objective, context.gap):
-        return evolve(spare, details={**spare.details, "reason": reason})
-    release = MatrixRelease.from_matrix(found.z, data, context)
-    if spare is not None and _met(own, population_loss(release.weights, data), context.gap):
+    if spare is not None and _met(own, min(found.objective, reserve.loss), context.gap):
         return evolve(spare, details={**spare.details, "reason": reason})
     path = found.details.get("path", found.method)
+    if reserve.release is not None and reserve.loss <= found.objective:
+        release, path = reserve.release, f"{path}, {reserve.path}"
+    else:
+        release = MatrixRelease.from_matrix(found.z, data, context)
+    if spare is not None and _met(own, population_loss(release.weights, data), context.gap):
+        return evolve(spare, details={**spare.details, "reason": reason})
     solver = {"name": found.method, "version": __version__, "iterations": found.iterations, "path": path}
     details = {"published": "weights", "reason": reason}
     return Found(public=None, whole=release.weights, details=details, solver=solver)

@@ -11,27 +11,21 @@ Everything here is compiled by numba and works on one album at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.execution.compiled import jit
 
-__all__ = ["Data", "Tableau", "above", "append_row", "clear", "dual_simplex", "exact_sign", "jit", "set_upper"]
+__all__ = ["Data", "Tableau", "above", "append_row", "clear", "dual_simplex", "exact_sign", "numpy_jit", "set_upper"]
 
 EPS = 2.220446049250313e-16
 FEASIBLE = 1e-9
 PIVOT = 1e-9
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def jit(function: F) -> F:
-    """Compile on first use and keep the code beside the module (numba)."""
-    compiled: F = numba.njit(cache=True, error_model="numpy")(function)
-    return compiled
+numpy_jit = jit(error_model="numpy")
+"""Compiled on first use; a division by 0 gives an infinity."""
 
 
 class Data(NamedTuple):
@@ -60,7 +54,7 @@ class Tableau(NamedTuple):
     rows: Ints  # (rows,) the alternate of each row
 
 
-@jit
+@numpy_jit
 def exact_sign(score: Floats, true: Floats, theta: float, kept: Bools, parts: Floats) -> int:
     """Sign of ``sum_i kept (score_i - true_i - theta)`` over doubles, exactly.
 
@@ -96,7 +90,7 @@ def exact_sign(score: Floats, true: Floats, theta: float, kept: Bools, parts: Fl
     return 0
 
 
-@jit
+@numpy_jit
 def above(D: Data, kept: Bools) -> int:
     """Locations that the kept photos leave at or above the true one: the protected k, exactly."""
     m, n = D.diff.shape
@@ -118,7 +112,7 @@ def above(D: Data, kept: Bools) -> int:
     return count
 
 
-@jit
+@numpy_jit
 def clear(t: Tableau, n: int) -> None:
     """Start of a tableau without rows: every photo that may stay stays."""
     for i in range(t.x.shape[0]):
@@ -131,7 +125,7 @@ def clear(t: Tableau, n: int) -> None:
         t.basic[i] = False
 
 
-@jit
+@numpy_jit
 def append_row(t: Tableau, n: int, r: int, diff: Floats) -> None:
     """Add ``sum_i z_i diff_i - s = 0``, s >= 0, as row `r` of the tableau; s becomes basic."""
     width = n + r + 1
@@ -159,7 +153,7 @@ def append_row(t: Tableau, n: int, r: int, diff: Floats) -> None:
     t.cost[n + r] = 0.0
 
 
-@jit
+@numpy_jit
 def _move(t: Tableau, r: int, i: int, step: float) -> None:
     """Move a column that is not basic; the basic ones follow."""
     t.x[i] += step
@@ -167,7 +161,7 @@ def _move(t: Tableau, r: int, i: int, step: float) -> None:
         t.x[t.basis[b]] -= t.T[b, i] * step
 
 
-@jit
+@numpy_jit
 def set_upper(t: Tableau, r: int, i: int, value: float) -> None:
     """Fix photo `i` at `value` (0 deleted, 1 kept); a non-basic photo moves at once, a basic one when it leaves."""
     t.low[i] = value
@@ -177,7 +171,7 @@ def set_upper(t: Tableau, r: int, i: int, value: float) -> None:
         t.x[i] = value
 
 
-@jit
+@numpy_jit
 def _lagrangian(t: Tableau, D: Data, r: int, ray: Floats, step: float) -> float:
     """Rigorous upper bound on the photos that can stay, at multipliers ``max(0, -cost_slack + step ray)``.
 
@@ -202,7 +196,7 @@ def _lagrangian(t: Tableau, D: Data, r: int, ray: Floats, step: float) -> float:
     return bound
 
 
-@jit
+@numpy_jit
 def _leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
     """Row most out of its bounds, by how much, and whether it must rise."""
     worst = FEASIBLE
@@ -221,7 +215,7 @@ def _leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
     return row, worst, rise
 
 
-@jit
+@numpy_jit
 def _entering(t: Tableau, r: int, row: int, gap: float, rise: bool) -> int:
     """Long-step ratio test: candidates in order of ratio flip their bound until the row's gap would close.
 
@@ -253,7 +247,7 @@ def _entering(t: Tableau, r: int, row: int, gap: float, rise: bool) -> int:
         _move(t, r, q, t.low[q] - t.x[q] if t.x[q] == t.high[q] else t.high[q] - t.x[q])
 
 
-@jit
+@numpy_jit
 def _pivot(t: Tableau, n: int, r: int, row: int, q: int, bound: float) -> None:
     """Column `q` enters the basis; the one of `row` leaves at its bound."""
     width = n + r
@@ -285,7 +279,7 @@ def _pivot(t: Tableau, n: int, r: int, row: int, q: int, bound: float) -> None:
     t.basis[row] = q
 
 
-@jit
+@numpy_jit
 def dual_simplex(t: Tableau, D: Data, r: int, need: int) -> float:
     """Upper bound on the photos that can stay beside the first `r` rows; it stops once that is proved below `need`.
 
@@ -316,7 +310,7 @@ def dual_simplex(t: Tableau, D: Data, r: int, need: int) -> float:
     return _lagrangian(t, D, r, ray, 0.0)
 
 
-@jit
+@numpy_jit
 def _along(t: Tableau, D: Data, r: int, ray: Floats, need: int) -> float:
     """Bound of a set that no photos satisfy: the Lagrangian falls along `ray` until it proves so."""
     best = _lagrangian(t, D, r, ray, 0.0)

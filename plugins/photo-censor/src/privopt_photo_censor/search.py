@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt_photo_censor.lagrange import Data, Tableau, above, append_row, clear, dual_simplex, jit, set_upper
+from privopt_photo_censor.lagrange import Data, Tableau, above, append_row, clear, dual_simplex, numpy_jit, set_upper
 
 __all__ = ["Goal", "Stack", "extend", "finish", "open_bound", "open_most", "run", "start"]
 
@@ -45,14 +45,14 @@ class Stack(NamedTuple):
     depth: Any  # [current level]
 
 
-@jit
+@numpy_jit
 def _level(S: Stack, v: int) -> Tableau:
     """The tableau of one level."""
     t = S.tableau
     return Tableau(t.T[v], t.basis[v], t.basic[v], t.x[v], t.cost[v], t.low[v], t.high[v], t.rows[v])
 
 
-@jit
+@numpy_jit
 def _copy(S: Stack, a: int, b: int, r: int) -> None:
     """Copy the tableau of level a with its r rows to level b (loops: slices compile to ten times the code)."""
     if a == b:
@@ -72,7 +72,7 @@ def _copy(S: Stack, a: int, b: int, r: int) -> None:
         t.high[b, i] = t.high[a, i]
 
 
-@jit
+@numpy_jit
 def _join(D: Data, S: Stack, v: int, r: int, j: int, need: int) -> float:
     """Add alternate `j` as row r of level v, and bound."""
     t = _level(S, v)
@@ -87,7 +87,7 @@ def _join(D: Data, S: Stack, v: int, r: int, j: int, need: int) -> float:
     return dual_simplex(t, D, r + 1, need)
 
 
-@jit
+@numpy_jit
 def _accept(D: Data, G: Goal, kept: Any) -> bool:
     """Take `kept` if it is better than the best, by its exact rank."""
     total = 0
@@ -111,7 +111,7 @@ def _accept(D: Data, G: Goal, kept: Any) -> bool:
     return True
 
 
-@jit
+@numpy_jit
 def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
     """Solve the 0/1 program of the r alternates of level v: branch on photos until the bound is below the need."""
     n = D.diff.shape[1]
@@ -171,7 +171,7 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
             chosen[top] = -2
 
 
-@jit
+@numpy_jit
 def _sort(cand: Any, bound: Any, count: int) -> None:
     """Ascending by bound (insertion sort of what is nearly sorted)."""
     for a in range(1, count):
@@ -185,7 +185,7 @@ def _sort(cand: Any, bound: Any, count: int) -> None:
         bound[e + 1] = b
 
 
-@jit
+@numpy_jit
 def start(D: Data, G: Goal, S: Stack, reach: NDArray[Any]) -> None:
     """Open the root: candidates are the locations that alone let enough photos stay (`reach` = K_j of P3)."""
     root = _level(S, 0)
@@ -206,7 +206,7 @@ def start(D: Data, G: Goal, S: Stack, reach: NDArray[Any]) -> None:
     S.depth[0] = 0
 
 
-@jit
+@numpy_jit
 def _expand(D: Data, G: Goal, S: Stack, r: int, source: int, begin: int, scratch: int) -> None:
     """Candidates of level r: those of level `source` from `begin` on whose bound beside the set of level r will do."""
     count = 0
@@ -232,7 +232,7 @@ def _expand(D: Data, G: Goal, S: Stack, r: int, source: int, begin: int, scratch
     S.place[r] = 0
 
 
-@jit
+@numpy_jit
 def run(D: Data, G: Goal, S: Stack, programs: int) -> int:
     """Go on with the search for about `programs` bounds.
 
@@ -272,7 +272,7 @@ def run(D: Data, G: Goal, S: Stack, programs: int) -> int:
     return SOLVED
 
 
-@jit
+@numpy_jit
 def open_bound(G: Goal, S: Stack) -> float:
     """The most photos that any open node could still keep (top-k task)."""
     best = float(G.state[2])
@@ -283,7 +283,7 @@ def open_bound(G: Goal, S: Stack) -> float:
     return best
 
 
-@jit
+@numpy_jit
 def open_most(S: Stack) -> int:
     """The most alternates that any open node could still gather (budget task)."""
     most = 0
@@ -292,7 +292,7 @@ def open_most(S: Stack) -> int:
     return most
 
 
-@jit
+@numpy_jit
 def _build(D: Data, S: Stack, chosen: Any, v: int) -> float:
     """Put the set `chosen` on level v, from the root."""
     _copy(S, v * 0, v, v * 0)
@@ -302,7 +302,7 @@ def _build(D: Data, S: Stack, chosen: Any, v: int) -> float:
     return bound
 
 
-@jit
+@numpy_jit
 def extend(D: Data, G: Goal, S: Stack, chosen: NDArray[Any], top: NDArray[Any], out: NDArray[Any]) -> None:
     """Bounds of `chosen` with each of the root's candidates added, where among the best; -1 elsewhere.
 
@@ -338,7 +338,7 @@ def extend(D: Data, G: Goal, S: Stack, chosen: NDArray[Any], top: NDArray[Any], 
         top[f] = bound
 
 
-@jit
+@numpy_jit
 def finish(D: Data, G: Goal, S: Stack, chosen: NDArray[Any]) -> None:
     """Solve the 0/1 program of a full set of alternates."""
     v = S.depth[0] + 1

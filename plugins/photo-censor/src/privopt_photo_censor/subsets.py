@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt_photo_censor.lagrange import Data, jit
+from privopt_photo_censor.lagrange import Data, numpy_jit
 from privopt_photo_censor.search import KEPT, SOLVED, Goal, _accept
 
 __all__ = ["Walk", "gains", "open_most", "open_walk", "walk"]
@@ -36,7 +36,7 @@ class Walk(NamedTuple):
     depth: Any  # [level]
 
 
-@jit
+@numpy_jit
 def gains(diff: Floats, keep: Bools, order: Ints, most: int) -> Floats:
     """The table `gain` of :class:`Walk` for at most `most` deletions."""
     m, n = diff.shape
@@ -60,7 +60,7 @@ def gains(diff: Floats, keep: Bools, order: Ints, most: int) -> Floats:
     return table
 
 
-@jit
+@numpy_jit
 def open_walk(D: Data, W: Walk) -> None:
     """Put the search at its root."""
     for a in range(W.active.shape[0]):
@@ -74,7 +74,7 @@ def open_walk(D: Data, W: Walk) -> None:
     W.depth[0] = 0
 
 
-@jit
+@numpy_jit
 def _alive(W: Walk, p: int, q: int, wanted: int) -> bool:
     count = 0
     table = W.gain[p, q]
@@ -86,7 +86,7 @@ def _alive(W: Walk, p: int, q: int, wanted: int) -> bool:
     return count >= wanted
 
 
-@jit
+@numpy_jit
 def _level(D: Data, G: Goal, W: Walk, p: int, kept: Any) -> bool:
     """Try the set that keeps every undecided photo of level p."""
     count = 0
@@ -103,7 +103,7 @@ def _level(D: Data, G: Goal, W: Walk, p: int, kept: Any) -> bool:
     return _accept(D, G, kept)
 
 
-@jit
+@numpy_jit
 def walk(D: Data, G: Goal, W: Walk, nodes: int) -> int:
     """Go on for about `nodes` nodes. Returns SOLVED when nothing is open, else KEPT (call again)."""
     n = D.diff.shape[1]
@@ -147,7 +147,7 @@ def walk(D: Data, G: Goal, W: Walk, nodes: int) -> int:
     return SOLVED
 
 
-@jit
+@numpy_jit
 def open_most(D: Data, G: Goal, W: Walk) -> int:
     """The most locations alive at any open node: no set that is left can leave more at or above the true one."""
     n = D.diff.shape[1]

@@ -1,0 +1,100 @@
+"""Functions compiled to machine code by numba, which is loaded where the first of them is called.
+
+Code is kept beside the module, else in the user's cache folder, so that later processes only read it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+__all__ = ["Compiled", "jit", "when_compiling"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LOCK = threading.RLock()
+_listeners: list[Callable[[str], object]] = []
+_listening = False
+
+
+class Compiled(Generic[P, R]):
+    """A function that is compiled when it is first called.
+
+    Attributes:
+        py_func: the function as it stands.
+    """
+
+    def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
+        self.py_func = function
+        self._options = options
+        self._made: Callable[P, R] | None = None
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it, compiled."""
+        return (self._made or self.dispatcher())(*args, **kwargs)
+
+    def dispatcher(self) -> Callable[P, R]:
+        """numba's own object; those that the function calls take their place in its module first."""
+        with _LOCK:
+            if self._made is None:
+                made = _dispatcher(self.py_func, self._options)
+                self._made = made  # before those that it calls: they may call it
+                names = self.py_func.__globals__
+                for name, value in list(names.items()):
+                    if isinstance(value, Compiled):
+                        names[name] = value.dispatcher()
+        return self._made
+
+
+def _dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
+    import numba
+
+    _listen()
+    try:
+        made: Callable[P, R] = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder can be written: compiled anew in each process
+        made = numba.njit(**options)(function)
+    return made
+
+
+def jit(**options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:
+    """Compile to machine code, kept between runs, without the interpreter's lock; numba's options beside.
+
+    >>> @jit()
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice.py_func(4)
+    8
+    """
+
+    def decorate(function: Callable[P, R]) -> Compiled[P, R]:
+        return Compiled(function, {"nogil": True, **options})
+
+    return decorate
+
+
+def when_compiling(tell: Callable[[str], object]) -> None:
+    """Have ``tell`` called once, with a sentence, where a function is compiled that no earlier run has kept."""
+    _listeners[:] = [tell]
+
+
+def _listen() -> None:
+    global _listening
+    if _listening:
+        return
+    _listening = True
+    from numba.core import event
+
+    class First(event.Listener):  # type: ignore[misc, name-defined, unused-ignore]
+        def on_start(self, happened: event.Event) -> None:
+            while _listeners:
+                _listeners.pop()("compiling for this machine; later runs find it done")
+
+        def on_end(self, happened: event.Event) -> None:
+            pass
+
+    event.register("numba:compile", First())

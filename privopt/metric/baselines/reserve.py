@@ -1,0 +1,134 @@
+"""What is at hand before a long method begins: a release that is certified already, so that a stop finds it whole.
+
+The exponential mechanism at the largest share of epsilon that certifies; then at greater ones, whose rows differ too
+much in their sums and are repaired, for as long as the loss falls (street maps bear .7 of epsilon where .5 certifies).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from attrs import define, evolve, field
+
+from privopt.arrays import Floats
+from privopt.errors import CertificationError, InputError, PrivoptError, StoppedError
+from privopt.interfaces import SolveContext
+from privopt.metric.baselines.exponential import exponential, largest_share
+from privopt.metric.losses import ExpectedLoss
+from privopt.metric.matrix import MatrixRelease
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+    from privopt.metric.mechanism import Matrix
+
+__all__ = ["Reserve"]
+
+PATIENCE: Final = 10.0
+"""Seconds for steeper ones where there is no limit; with one at most the share below of what is left."""
+SHARE_OF_TIME: Final = 0.15
+STEPS: Final = (0.2, 0.4, 0.6, 0.8)
+"""How far from the share that certifies towards all of epsilon."""
+SMALL: Final = 100_000
+"""Pairs times outputs below which every method takes moments, and steeper ones are not worth theirs."""
+CLOSING: Final = 4.0
+"""Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took."""
+CALIBRATED: Final = 4e9
+"""Pairs times outputs up to which the share is looked for here: beyond it half of epsilon has to do."""
+
+
+@define(eq=False)
+class Reserve:
+    """The best certified release of those that take moments.
+
+    Attributes:
+        data: the problem's.
+        context: as it is solved.
+        release: the release; None before :meth:`make`, and where nothing could be made.
+        path: what was made, in words.
+        seconds: what its repair and certificate took.
+    """
+
+    data: MetricData
+    context: SolveContext
+    release: MatrixRelease | None = None
+    loss: float = np.inf
+    path: str = ""
+    seconds: float = 0.0
+    _made: bool = field(default=False, init=False)
+
+    def alone(self, tried: str, error: PrivoptError) -> Matrix:
+        """The reserve as the answer, where a method gave nothing.
+
+        Args:
+            tried: what was, for ``solver.path``.
+            error: what came of it; raised where there is no reserve.
+        """
+        from privopt.metric.mechanism import Matrix
+
+        self.make()
+        if self.release is None:
+            raise error
+        return Matrix(
+            z=self.release.probabilities,
+            reserve=self,
+            solver={"name": "exponential", "path": tried},
+            stopped=isinstance(error, StoppedError),
+        )
+
+    def make(self) -> float | None:
+        """Make it, once.
+
+        Returns:
+            The deadline from now on, which leaves time to certify and write what comes of the rest; None for none.
+        """
+        if not self._made:
+            self._made = True
+            self._make()
+            if self.context.end is not None and self.context.deadline is not None:
+                self.context.deadline = min(self.context.deadline, self.context.end - CLOSING * self.seconds)
+        return self.context.deadline
+
+    def _make(self) -> None:
+        data, epsilon = self.data, float(self.data.epsilon)
+        if not data.crossed:
+            return
+        self.context.report("exponential mechanism")
+        share = 0.5
+        pairs, lengths = data.standing
+        try:
+            if len(pairs) * len(data.outputs) <= CALIBRATED:
+                share = largest_share(data.to_outputs, epsilon, pairs, lengths)
+            started = time.monotonic()
+            self._take(exponential(data.to_outputs, epsilon, share=share), f"exponential ({share:.3g} of epsilon)")
+            self.seconds = time.monotonic() - started
+        except (InputError, CertificationError, StoppedError):  # outputs out of reach: there is no such mechanism
+            return
+        self._steeper(share)
+
+    def _take(self, z: Floats, name: str, deadline: float | None = None) -> bool:
+        """Repair and certify a matrix; whether it is better than what was at hand."""
+        release = MatrixRelease.from_matrix(z, self.data, evolve(self.context, end=deadline or self.context.end))
+        loss = ExpectedLoss.of(self.data).evaluate(release)
+        if loss >= self.loss:
+            return False
+        self.release, self.loss, self.path = release, loss, name
+        return True
+
+    def _steeper(self, share: float) -> None:
+        if len(self.data.standing[0]) * len(self.data.outputs) < SMALL:
+            return
+        now = time.monotonic()
+        left = self.context.remaining
+        until = now + (PATIENCE if left is None else SHARE_OF_TIME * left)
+        for step in STEPS:
+            steep = share + step * (1.0 - share)
+            if steep <= share or time.monotonic() + self.seconds >= until:
+                return
+            z = exponential(self.data.to_outputs, float(self.data.epsilon), share=steep)
+            try:
+                if not self._take(z, f"exponential ({steep:.3g} of epsilon, repaired)", until):
+                    return
+            except (CertificationError, StoppedError):
+                return

@@ -1,0 +1,101 @@
+"""What a method says it takes is what it takes, and a limit on memory is kept by taking a cheaper method."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from privopt.errors import StoppedError
+from privopt.execution import memory
+from privopt.metric.matrix import matrix_bytes
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from privopt.run.solve import Options, solve
+from privopt.execution.memory import resident
+small, large, method, out = sys.argv[1:]
+name, method = method.split(":")
+solve(name, Path(small), Path(out + "-small"), Options(method=method))  # what is imported and compiled is held by now
+before = resident()
+solve(name, Path(large), Path(out + "-large"), Options(method=method))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+def grid(folder, rows, cols, epsilon, within=1.5):
+    folder.mkdir(parents=True)
+    (folder / "problem.toml").write_text(
+        f"[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = 1.0 }}\n[distance]\nkind = 'euclidean'\n"
+        f"[privacy]\nepsilon = {epsilon}\nneighbours_within = {within}\n[utility]\nkind = 'distance'\n"
+    )
+    return folder / "problem.toml"
+
+
+@pytest.mark.parametrize("method", ["exponential", "calibrated"])
+def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
+    small, large = grid(tmp_path / "small", 3, 3, 0.5), grid(tmp_path / "large", 25, 40, 0.5)
+    command = [sys.executable, "-c", MEASURE, small, large, f"exponential:{method}", tmp_path / "out"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    taken = float(done.stdout)
+    stated = matrix_bytes(1000, 1000, within=True)
+    assert 0.4 * stated <= taken <= 1.1 * stated
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "method"),
+    [("optimal-lp", "interior-point"), ("optimal-lp", "full"), ("optimal-lp", "auto"), ("const-opt", "full")],
+)
+def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method):
+    problem = grid(tmp_path / "map", 12, 12, 0.2)
+    if mechanism == "const-opt":
+        problem.write_text(problem.read_text() + "[const-opt]\nradius = 12.0\n")
+    if method != "full":
+        for name in ("interior_point_bytes", "column_generation_bytes"):
+            monkeypatch.setattr(f"privopt.metric.optimal.auto.{name}", lambda instance: 1e12)
+    limit = (max(memory.resident(), memory.PROGRAM) + 40e6) / memory.GB
+    solved = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))
+    assert not solved.stopped
+    assert solved.result.method == method
+    assert solved.result.asked.memory == limit
+    assert "GB" in solved.result.solver["path"]
+    plain = solve("exponential", problem, tmp_path / "plain").result.objective.value
+    assert solved.result.objective.value <= plain
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_where_nothing_fits_the_need_is_said(tmp_path):
+    problem = grid(tmp_path / "map", 20, 20, 0.2)
+    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory 0\.\d+ would do") as stopped:
+        solve("exponential", problem, tmp_path / "out", Options(memory=0.01))
+    assert stopped.value.exit_code == 5
+    assert not (tmp_path / "out").exists()
+
+
+def group(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_limits_of_control_groups_are_seen_and_caches_are_free(tmp_path):
+    group(tmp_path / "job", memory__max="1000\n", memory__current="700\n", memory__stat="inactive_file 100\nanon 5\n")
+    group(tmp_path / "job" / "part", memory__max="max\n", memory__current="600\n", memory__stat="inactive_file 0\n")
+    assert memory._under_cgroups("0::/job/part\n", tmp_path) == 400
+    old = tmp_path / "memory" / "old"
+    stat = "inactive_file 7\ntotal_inactive_file 30\n"
+    group(old, memory__limit_in_bytes="900", memory__usage_in_bytes="850", memory__stat=stat)
+    assert memory._under_cgroups("4:memory:/old\n0::/job/part\n", tmp_path) == 80
+    assert memory._under_cgroups("4:cpu:/old\n", tmp_path) == memory.UNLIMITED
+
+
+def test_a_limit_on_the_address_space_is_seen(monkeypatch):
+    limits = {resource.RLIMIT_AS: 10**15, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda name: (limits[name], limits[name]))
+    assert 0 < 10**15 - memory._under_rlimits() < 10**13
+    assert 0 < memory.available() < 10**15
