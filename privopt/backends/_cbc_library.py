@@ -1,7 +1,7 @@
 """CBC's own functions, reached through python-mip's cffi handle: the bulk load, and arrays out.
 
 python-mip has no public bulk load (operators need 16 s for 1.2e6 rows), so this module names functions of the
-library that python-mip leaves out; python-mip is pinned for it. ``load_mps`` is the other way in, without cffi.
+library that python-mip leaves out; python-mip is pinned for it.
 Loaded in the worker process only.
 """
 
@@ -77,12 +77,6 @@ class CbcModel:
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check()
 
-    def load_mps(self, path: str) -> None:
-        """Read an MPS file."""
-        cbc.cbclib.Cbc_readMps(self.handle, path.encode())
-        self.rows, self.columns = cbc.cbclib.Cbc_getNumRows(self.handle), cbc.cbclib.Cbc_getNumCols(self.handle)
-        self._check()
-
     def _check(self) -> None:
         # python-mip's own lists of variables and rows stay empty: they take a second and 0.5 GB for 1.2e6 rows, and
         # nothing here goes through them
@@ -111,11 +105,6 @@ class CbcModel:
     def objective(self) -> float:
         """Costs of the vector."""
         return float(self.model.objective_value)
-
-    def drop_costs(self) -> None:
-        """Make every cost 0."""
-        for column in range(self.columns):
-            cbc.cbclib.Cbc_setObjCoeff(self.handle, column, 0.0)
 
     def _array(self, pointer: Any, size: int) -> Floats | None:
         if pointer == cbc.ffi.NULL:
@@ -147,10 +136,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a problem of arrays (see :mod:`privopt.backends.workers`); nothing is said meanwhile."""
     started = time.monotonic()
     made = CbcModel()
-    if "mps" in problem:
-        made.load_mps(str(problem["mps"]))
-    else:
-        made.load(problem)
+    made.load(problem)
     loaded = time.monotonic() - started
     if "load_only" in problem:
         return {"status": "LOADED", "loaded": loaded}
@@ -170,12 +156,8 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 def _second_opinion(problem: dict[str, Any]) -> str:
     """CBC calls unbounded models infeasible; without costs nothing is unbounded."""
-    again = CbcModel()
-    if "mps" in problem:
-        again.load_mps(str(problem["mps"]))
-        again.drop_costs()
-    elif np.any(problem["c"]):
-        again.load(problem | {"c": np.zeros_like(problem["c"])})
-    else:
+    if not np.any(problem["c"]):
         return "INFEASIBLE"
+    again = CbcModel()
+    again.load(problem | {"c": np.zeros_like(problem["c"])})
     return "UNBOUNDED" if again.optimise(problem) in ("OPTIMAL", "FEASIBLE") else "INFEASIBLE"

@@ -57,17 +57,11 @@ class Capabilities:
     Attributes:
         mip: integer columns.
         duals: multipliers and reduced costs of LPs.
-        rays: certificates of infeasible and unbounded LPs.
-        warm_start: a session that is changed and solved again.
-        isolated: a crash of the solver does not take the program with it.
         bearing: coefficients that it bears.
     """
 
     mip: bool = True
     duals: bool = True
-    rays: bool = False
-    warm_start: bool = False
-    isolated: bool = False
     bearing: Bearing = field(factory=Bearing)
 
 

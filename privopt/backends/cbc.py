@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, 
 from privopt.backends.workers import ask
 from privopt.dsl.condition import Bearing, Conditioned
 
-__all__ = ["BEARING", "Cbc", "problem_arrays", "solve_mps"]
+__all__ = ["BEARING", "Cbc", "problem_arrays"]
 
 LIBRARY = "privopt.backends._cbc_library"
 """What the worker process loads."""
@@ -60,7 +59,7 @@ class Cbc(Backend):
     """CBC. A dead worker is a ``SolverError``; a worker killed at the limit is a stopped solve."""
 
     name = "cbc"
-    capabilities = Capabilities(isolated=True, bearing=BEARING)
+    capabilities = Capabilities(bearing=BEARING)
     attempts = 3
 
     def version(self) -> str:
@@ -109,24 +108,6 @@ def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0)
 def _limit_told(seconds: float | None) -> float:
     """What CBC is told; what holds is the parent's own limit."""
     return np.inf if seconds is None else seconds
-
-
-def solve_mps(path: Path, *, time_limit: float | None = None) -> Raw:
-    """Solve an MPS file as CBC itself reads it: the way in that needs none of its internals. Nothing is checked."""
-    started = time.monotonic()
-    problem = {
-        "mps": str(path),
-        "tolerance": TOLERANCE,
-        "integer_tolerance": 1e-6,
-        "gap": 1e-6,
-        "method": "auto",
-        "threads": 1,
-        "seed": 0,
-        "time_limit": _limit_told(time_limit),
-    }
-    return read_answer(
-        ask("cbc", {**problem, "solver": LIBRARY}, time_limit).answer, time.monotonic() - started, time_limit
-    )
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:

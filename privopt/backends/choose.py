@@ -16,8 +16,8 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Backend:
     """The backend called so.
 
-    >>> get("cbc").capabilities.isolated
-    True
+    >>> get("cbc").name
+    'cbc'
 
     Raises:
         UnknownNameError: there is none.

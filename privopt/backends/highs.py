@@ -39,7 +39,7 @@ class Highs(Backend):
     """HiGHS: LPs in this process, integer programs in one that can be ended (:mod:`privopt.backends.workers`)."""
 
     name = "highs"
-    capabilities = Capabilities(rays=True, warm_start=True, bearing=BEARING)
+    capabilities = Capabilities(bearing=BEARING)
     attempts = 3
 
     def version(self) -> str:

@@ -101,13 +101,3 @@ def test_infeasible_ones_are_so(name: str, backend: str, read_mps: Reader, insta
 def test_gas11_is_unbounded(backend: str, read_mps: Reader, instances: Path) -> None:
     with pytest.raises(UnboundedError, match="improves without end as x"):
         solve_form(read_mps(instances / "gas11.mps"), backend)
-
-
-def test_cbc_reads_mps_too(instances: Path) -> None:
-    from privopt.backends.cbc import solve_mps
-
-    found = solve_mps(instances / "afiro.mps")
-    assert found.outcome.value == "optimal"
-    assert found.bound == pytest.approx(OPTIMA["afiro"], rel=1e-9)
-    assert solve_mps(instances / "gas11.mps").outcome.value == "unbounded"
-    assert solve_mps(instances / "galenet.mps").outcome.value == "infeasible"

@@ -209,7 +209,6 @@ def test_names() -> None:
         get("highs").solve(tiny(), time_limit=0)
     with pytest.raises(UsageError, match="method 'magic'"):
         get("highs").solve(tiny(), method="magic")
-    assert evolve(get("cbc").capabilities, rays=False).isolated
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:

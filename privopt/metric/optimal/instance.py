@@ -44,8 +44,12 @@ def _optional_floats(value: Any) -> Floats | None:
     return None if value is None else _floats(value)
 
 
-def _integers(value: Any) -> NDArray[np.int64]:
-    return np.asarray(_fixed(value, np.int64))
+def _distances(value: Any) -> Floats:
+    return _floats(value if np.size(value) else np.zeros(0))
+
+
+def _pairs(value: Any) -> NDArray[np.int64]:
+    return np.asarray(_fixed(value if np.size(value) else np.zeros((0, 2)), np.int64))
 
 
 @frozen(kw_only=True, eq=False)
@@ -64,8 +68,8 @@ class Instance:
     """
 
     cost: Floats = field(converter=_floats)
-    pairs: NDArray[np.int64] = field(converter=_integers)
-    distances: Floats = field(converter=_floats)
+    pairs: NDArray[np.int64] = field(converter=_pairs)
+    distances: Floats = field(converter=_distances)
     epsilon: float = field(converter=float)
     coordinates: Floats | None = field(default=None, converter=_optional_floats)
 
@@ -97,10 +101,7 @@ class Instance:
             return
         if not np.isfinite(self.cost).all():
             yield fault("cost", "NaN or infinity", "finite numbers")
-        if self.pairs.size == 0 and self.distances.size == 0:
-            object.__setattr__(self, "pairs", _integers(np.zeros((0, 2))))
-            object.__setattr__(self, "distances", _floats(np.zeros(0)))
-        elif self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.distances.shape != (len(self.pairs),):
+        if self.pairs.ndim != 2 or self.pairs.shape[1] != 2 or self.distances.shape != (len(self.pairs),):
             yield fault("pairs", f"shapes {self.pairs.shape} and {self.distances.shape}", "(P, 2) and (P,)")
             return
         if len(self.pairs):
