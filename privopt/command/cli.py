@@ -90,6 +90,17 @@ def _say_when_compiling() -> None:
     when_compiling(complain)
 
 
+def _pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """Two numbers with a comma between."""
+    if value is None:
+        return None
+    try:
+        first, second = (float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not two numbers with a comma between") from None
+    return first, second
+
+
 def _warn_of_no_privacy(folder: Path) -> None:
     """A line for whoever uses a release that holds and yet gives no privacy."""
     from privopt.run.result import read_result
@@ -248,20 +259,35 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--input", "input_id", required=True, metavar="ID", callback=_utf8, help="The secret: id of a record.")
+@click.option("--input", "input_id", metavar="ID", callback=_utf8, help="The secret: id of a record.")
+@click.option("--at", metavar="LAT,LON", callback=_pair, help="The secret: a position; its nearest record is used.")
+@click.option("--xy", metavar="X,Y", callback=_pair, help="The same in km.")
 @click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
 @guarded
-def sample(folder: Path, input_id: str, count: int) -> None:
+def sample(
+    folder: Path,
+    input_id: str | None,
+    at: tuple[float, float] | None,
+    xy: tuple[float, float] | None,
+    count: int,
+) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.interfaces import Release
-    from privopt.run.verify import open_to_sample
+    from privopt.run.verify import open_to_sample, open_verified
 
+    if sum(given is not None for given in (input_id, at, xy)) != 1:
+        raise UsageError("sample: wanted one of --input ID, --at LAT,LON and --xy X,Y")
     _say_when_compiling()
+    position = at or xy
+    if position is not None:
+        from privopt.tables.apply import record_at
+
+        input_id = record_at(open_verified(folder), position, degrees=at is not None)
     name, release = open_to_sample(folder)
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     _warn_of_no_privacy(folder)
-    drawn = release.sample(input_id, count)
+    drawn = release.sample(str(input_id), count)
     step = 100_000
     for first in range(0, len(drawn), step):
         say_ids(drawn[first : first + step])
@@ -309,6 +335,7 @@ def apply(
     from privopt.tables.secret import Secret
 
     secret = Secret.of(id=id_, **columns)
+    _say_when_compiling()
     with progress_display(quiet=quiet) as progress:
         done = run(folder, table, out, secret, max_snap=max_snap, seed=seed, force=force, progress=progress)
     _warn_of_no_privacy(folder)
@@ -401,6 +428,7 @@ def curve(
     from privopt.tables.curve_files import write_curves
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
+    _say_when_compiling()
     with progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(problem, names, epsilon, out, report, asked)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import narwhals as nw
+import polars as pl
 from attrs import frozen
 
 from privopt.errors import UsageError
@@ -18,8 +19,9 @@ from privopt.run.verify import Opened, open_verified
 from privopt.tables.files import TableFile, TableWriter, ending_of
 from privopt.tables.protect import Protector
 from privopt.tables.secret import Secret
+from privopt.tables.snap import REASONS
 
-__all__ = ["Applied", "apply", "matrix_of", "words_of"]
+__all__ = ["Applied", "apply", "matrix_of", "record_at", "words_of"]
 
 
 @frozen(kw_only=True)
@@ -58,6 +60,28 @@ def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
         name = opened.registered.spec.name
         raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
     return opened.release, opened.problem
+
+
+def record_at(opened: Opened, at: tuple[float, float], *, degrees: bool) -> str:
+    """The record that a position is reported as: the nearest that the release has a row for.
+
+    Args:
+        opened: the release.
+        at: latitude and longitude, or x and y in km.
+        degrees: which of the two.
+
+    Raises:
+        UsageError: no such position, or records that have no such coordinates.
+    """
+    release, problem = matrix_of(opened)
+    names = {"lat": "lat", "lon": "lon"} if degrees else {"x": "x", "y": "y"}
+    frame = nw.from_native(pl.DataFrame([at], schema=list(names), orient="row"), eager_only=True)
+    secret = Secret.of(**names)
+    snap = Protector.of(release, problem.data, secret).snap
+    (row,), (reason,) = (found.tolist() for found in snap.rows(frame, secret))
+    if reason >= 0:
+        raise UsageError(f"{at[0]:g},{at[1]:g}: found an {REASONS[reason]}, wanted {' and '.join(names)}")
+    return str(release.records[row])
 
 
 def apply(

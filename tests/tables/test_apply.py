@@ -20,9 +20,10 @@ from privopt.exact import TOTAL
 from privopt.metric.matrix import MatrixRelease
 from privopt.run.folder import sums_text
 from privopt.run.solve import solve
+from privopt.run.verify import open_verified
 from privopt.tables import apply as module
 from privopt.tables import files
-from privopt.tables.apply import apply
+from privopt.tables.apply import apply, record_at
 from privopt.tables.secret import Secret
 
 TOWN = """
@@ -274,3 +275,23 @@ def test_a_users_rows_are_what_positions_snap_to(example, tmp_path):
     done = apply(folder, table, tmp_path / "o.csv", POSITION)
     assert done.reported == 2
     assert set(pl.read_csv(tmp_path / "o.csv")["report"]) <= set(release.outputs.tolist())
+
+
+def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):
+    for folder, option, value, known in ((town, "--at", "41.9001,12.4099", "abcd"), (solved_toy, "--xy", "0.1,0", "p")):
+        done = privopt("sample", folder, option, value, "-n", 3)
+        assert done.returncode == 0, done.stderr
+        assert all(line[0] in known for line in done.stdout.splitlines())
+    opened = open_verified(town)
+    assert record_at(opened, (41.9001, 12.4099), degrees=True) == "b"
+    for arguments, words in (
+        (["--at", "95,12"], "impossible position"),
+        (["--at", "nan,12"], "empty position"),
+        (["--xy", "1,2"], "wanted lat and lon"),
+        (["--at", "1"], "two numbers"),
+        (["--at", "41,12", "--input", "a"], "wanted one of --input"),
+        ([], "wanted one of --input"),
+    ):
+        done = privopt("sample", town, *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert words in done.stderr
