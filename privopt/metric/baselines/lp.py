@@ -109,7 +109,7 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
         found = solve(
             Instance.of(data),
             method=context.method,
-            gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
+            gap=0.95 * context.gap,  # the rest is left to the repair and to the rigorous bound
             deadline=context.deadline,
             memory=context.room,
             before=reserve.make,

@@ -39,7 +39,7 @@ SOUND = 1e-7
 """Row sums farther than this from one mean that the numbers have broken down."""
 STRAIGHT = 1e-9
 """Row sums are brought back after a step that left them farther than this from one."""
-SMALL = 48
+SMALL = 100
 """Up to so many records plain NumPy does: compiling the kernels for the first time would take longer."""
 SHARE = 1e-8
 """Residual of the coupling's solution, as a share of its right side."""

@@ -61,7 +61,7 @@ def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveConte
     left = context.remaining
     within = evolve(
         context,
-        gap=context.gap / 2,  # the other half is left to the repair and to the rigorous bound
+        gap=0.95 * context.gap,  # the rest is left to the repair and to the rigorous bound
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )
     try:
