@@ -32,7 +32,7 @@ STEPS: Final = (0.2, 0.4, 0.6, 0.8)
 """How far from the share that certifies towards all of epsilon."""
 SMALL: Final = 100_000
 """Pairs times outputs below which every method takes moments, and steeper ones are not worth theirs."""
-CLOSING: Final = 4.0
+CLOSING: Final = 8.0
 """Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took."""
 CALIBRATED: Final = 4e9
 """Pairs times outputs up to which the share is looked for here: beyond it half of epsilon has to do."""
@@ -87,7 +87,8 @@ class Reserve:
             self._made = True
             self._make()
             if self.context.end is not None and self.context.deadline is not None:
-                self.context.deadline = min(self.context.deadline, self.context.end - CLOSING * self.seconds)
+                closing = CLOSING * self.seconds + 2.0 * self.context.times.get("build", 0.0)  # it is loaded again
+                self.context.deadline = min(self.context.deadline, self.context.end - closing)
         return self.context.deadline
 
     def _make(self) -> None:

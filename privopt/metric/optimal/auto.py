@@ -2,7 +2,8 @@
 
 A connected part first tries the star: where its weights are not negative, pricing proves its gap, and
 where that is small enough this is the answer. Next comes column generation where the star is a
-mechanism (its rays are then near the optimum's), the interior point where it is not. A method that
+mechanism (its rays are then near the optimum's), the interior point where it is not, over a spanner first where most
+pairs are required. What does not fit into memory is solved with few outputs and by parts. A method that
 fails hands over to the other one, and the best mechanism and the best bound of all are kept; where a limit may
 come, these begin with what is known within moments (`privopt.metric.optimal.calibrated`).
 """
@@ -21,15 +22,24 @@ from privopt.errors import SolverError, StoppedError, UnknownNameError
 from privopt.interfaces import Progress
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.column_generation import solve_column_generation
+from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, solve_few_outputs
 from privopt.metric.optimal.instance import Instance, Solution
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
+from privopt.metric.optimal.parts import parts_bytes, solve_by_parts
 from privopt.metric.optimal.reduce import solve_by_component
+from privopt.metric.optimal.spanner import solve_spanner, spanner_bytes
 from privopt.metric.optimal.star import Star, make_star, solution_of, solve_star
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
 __all__ = ["METHODS", "interior_point_bytes", "interior_point_fits", "solve"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
+SCATTERED = 100
+"""Records from which on a spanner of all pairs is worth its making."""
+DENSE = 12
+"""Pairs a record beyond which few of them imply the others: a spanner's program comes first."""
+PARTS = 4
+"""Parts of the records whose bounds add up, where the whole is too large."""
 MEMORY = 8e9
 """What a caller who says nothing of memory is taken to have: nothing that would take more bytes is begun."""
 
@@ -133,11 +143,32 @@ Before = Callable[[], float | None]
 """Called before a long method begins, as often as one does; gives the deadline from then on."""
 
 
-def _long_methods() -> dict[str, tuple[Callable[..., Solution], Callable[[Instance], float]]]:
+def _long_methods(memory: float) -> dict[str, tuple[Callable[..., Solution], Callable[[Instance], float]]]:
     return {
         "column-generation": (solve_column_generation, column_generation_bytes),
         "interior-point": (solve_interior_point, interior_point_bytes),
+        "spanner": (partial(solve_spanner, memory=memory), spanner_bytes),
+        "few-outputs": (partial(_few_outputs, memory=memory), lambda instance: few_outputs_bytes(instance, 8)),
+        "parts": (partial(solve_by_parts, count=PARTS), lambda instance: parts_bytes(instance, PARTS)),
     }
+
+
+def _few_outputs(
+    instance: Instance, *, memory: float, gap: float, deadline: float | None, progress: Progress | None
+) -> Solution:
+    """As many outputs as there is room for, a quarter of all at most."""
+    count = min(most_outputs(instance, memory), -(-instance.outputs // 4))
+    return solve_few_outputs(instance, count=count, gap=gap, deadline=deadline, progress=progress)
+
+
+def _order(instance: Instance, memory: float, *, star: bool) -> tuple[str, ...]:
+    """The long methods of ``auto``, best first."""
+    if star:
+        return "column-generation", "interior-point"
+    if interior_point_bytes(instance) > memory:
+        return "few-outputs", "parts", "column-generation"
+    dense = instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records
+    return ("spanner", "interior-point") if dense else ("interior-point", "column-generation")
 
 
 def _solve_connected(search: _Search, before: Before | None, names: tuple[str, ...] | None) -> Solution:
@@ -155,9 +186,8 @@ def _solve_connected(search: _Search, before: Before | None, names: tuple[str, .
             with suppress(SolverError):  # a singular kernel: the calibrated star does without its prices
                 search.star = make_star(instance, search.symmetry)
         search.take("calibrated-star", search.known, star_bytes(instance))
-    methods = _long_methods()
-    order = names or (tuple(methods) if star else tuple(methods)[::-1])
-    for name in order:
+    methods = _long_methods(search.memory)
+    for name in names or _order(instance, search.memory, star=star):
         if search.reached or search.stopped or search.late:
             break
         solver, needed = methods[name]
@@ -201,7 +231,7 @@ def solve(
         raise UnknownNameError("method", method, METHODS)
     if method == "star" and star_bytes(instance) <= memory:
         return solve_star(instance, gap=gap, deadline=deadline, progress=progress)
-    long = tuple(_long_methods())
+    long = ("column-generation", "interior-point")
     names = None if method == "auto" else (method, *(name for name in long if name != method))
     if method == "star":
         names = long

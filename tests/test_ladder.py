@@ -1,0 +1,67 @@
+"""Every metric method under little memory and a short limit: it ends in time, with a release that verifies and loses no
+more than the exponential mechanism, or says what it needs."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+
+import pytest
+
+from privopt.run.folder import read_document
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+
+METHODS = [
+    ("optimal-lp", "auto"),
+    ("optimal-lp", "column-generation"),
+    ("optimal-lp", "interior-point"),
+    ("optimal-lp", "full"),
+    ("const-opt", "full"),
+    ("bd-mdp", "benders"),
+    ("exponential", "calibrated"),
+]
+SLOW = 4.0
+"""A loaded machine gives a process a part of its time: limits are held to so many times as much."""
+
+
+def street_map(folder, rows, cols):
+    folder.mkdir(parents=True)
+    (folder / "problem.toml").write_text(
+        f"[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = 1.0 }}\n[distance]\nkind = 'euclidean'\n"
+        "[privacy]\nepsilon = 0.4\nneighbours_within = 1.5\n[utility]\nkind = 'distance'\n"
+        "[const-opt]\nradius = 3.0\n[bd-mdp]\nsubsets = 4\n"
+    )
+    return folder / "problem.toml"
+
+
+def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
+    problem, out = street_map(tmp_path / "map", rows, cols), tmp_path / "out"
+    command = [sys.executable, "-m", "privopt", "solve", mechanism, str(problem), "--out", str(out), "--quiet"]
+    command += ["--method", method, "--memory", str(memory), "--time-limit", str(seconds)]
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    taken, peak = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert done.returncode in (0, 4), done.stderr
+    assert taken <= SLOW * (1.1 * seconds + 5.0)
+    if peak > before:  # the greatest child so far was this one
+        assert peak * 1024 <= memory * 1e9
+    document = read_document(out)
+    assert document["method"] == method
+    assert verify(out).verdict == "proved"
+    plain = solve("exponential", problem, tmp_path / "plain", Options()).result.objective.value
+    assert document["objective"]["value"] <= plain * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("mechanism", "method"), METHODS)
+def test_a_small_map(tmp_path, mechanism, method):
+    within_limits(tmp_path, mechanism, method, 10, 10, 0.6, 2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "cols"), [(20, 20), (25, 40), (40, 50)])
+@pytest.mark.parametrize(("mechanism", "method"), METHODS)
+def test_a_large_map(tmp_path, mechanism, method, rows, cols):
+    within_limits(tmp_path, mechanism, method, rows, cols, 1.5, 20.0)
