@@ -165,7 +165,8 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             declared = read_problem(mechanism, source)
             copy = ProblemCopy.of(source, declared)
             problem = mechanism.load(declared, source.name)
-        context.check()
+        if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
+            context.check()
         registered.expect("privacy", mechanism.privacy(problem, method.name), PrivacyConstraint)
         try:
             outcome = mechanism.solve(problem, context)
