@@ -192,7 +192,7 @@ def describe(mechanism: str) -> None:
 @click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
 @click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
 @click.option(
-    "--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes and threads."
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
 )
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
 @click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")
@@ -404,7 +404,9 @@ def init(
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page, works offline.")
 @click.option("--gap", type=float, callback=_positive, metavar="RELATIVE", help="Relative gap asked for.")
 @click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
-@click.option("--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
+)
 @click.option("--time-limit", type=float, callback=_positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
 @click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
@@ -419,7 +421,7 @@ def curve(
     force: bool,
     gap: float | None,
     solver: str,
-    jobs: int,
+    jobs: int | None,
     time_limit: float | None,
 ) -> int:
     """Loss and proved bound over epsilon, mechanism beside mechanism."""

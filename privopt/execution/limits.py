@@ -20,11 +20,15 @@ def allowed_threads() -> int:
 
 
 @contextmanager
-def limited_to(jobs: int) -> Iterator[None]:
+def limited_to(jobs: int | None) -> Iterator[None]:
     """A block in which work of this process takes at most so many threads, linear algebra too, loaded or not yet.
 
-    It holds for the whole process: the threads of a pool would not know a variable of the thread that made it.
+    None limits nothing (:func:`allowed_threads` says what is taken then). It holds for the whole process: the threads
+    of a pool would not know a variable of the thread that made it.
     """
+    if jobs is None:
+        yield
+        return
     from threadpoolctl import threadpool_limits
 
     before = {name: os.environ.get(name) for name in VARIABLES}

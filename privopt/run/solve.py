@@ -57,7 +57,7 @@ class Options:
     Attributes:
         method: of the mechanism; its default where None.
         solver: ``"cbc"``, ``"highs"`` or another that is registered.
-        jobs: processes and threads to use.
+        jobs: processes, and threads in each; None for one process and a thread a processor, 8 at most.
         executor: URL of a cluster (``dask://host:port``), or None.
         time_limit: seconds for everything, or None.
         memory: gigabytes (10^9 bytes) that the process may hold; None for what is free and what it may take.
@@ -71,7 +71,7 @@ class Options:
 
     method: str | None = None
     solver: str = "cbc"
-    jobs: int = 1
+    jobs: int | None = None
     executor: str | None = None
     time_limit: float | None = None
     memory: float | None = None
@@ -147,7 +147,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted="a problem file in TOML")
     )
     mechanism = registered.load()
-    with from_url(options.executor, options.jobs) as executor, limited_to(options.jobs), _terminable():
+    with from_url(options.executor, options.jobs or 1) as executor, limited_to(options.jobs), _terminable():
         context = SolveContext(
             method=method.name,
             solver=options.solver,

@@ -199,7 +199,7 @@ def draw_curves(
     if not lines:
         raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
     found: dict[str, list[Point]] = {}
-    with from_url(None, options.jobs) as executor:
+    with from_url(None, options.jobs or 1) as executor:
         for line in lines:
             name = line.registered.spec.name
             ranked = _Ranked.of(line.problem)
