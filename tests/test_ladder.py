@@ -3,6 +3,7 @@ more than the exponential mechanism, or says what it needs."""
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from privopt.run.folder import read_document
+from privopt.run.report import make
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -58,6 +60,31 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
 @pytest.mark.parametrize(("mechanism", "method"), METHODS)
 def test_a_small_map(tmp_path, mechanism, method):
     within_limits(tmp_path, mechanism, method, 10, 10, 0.6, 2.0)
+
+
+def test_the_largest_share_of_epsilon_uses_nearly_all_of_it(tmp_path):
+    problem = street_map(tmp_path / "map", 4, 4)
+    half = solve("exponential", problem, tmp_path / "half").result
+    most = solve("exponential", problem, tmp_path / "most", Options(method="calibrated")).result
+    assert half.certificate.worst < 0.99 * half.certificate.allowed
+    assert 0.999 * most.certificate.allowed <= most.certificate.worst <= most.certificate.allowed
+    assert most.objective.value < half.objective.value
+    assert verify(tmp_path / "most").verdict == "proved"
+
+
+def test_a_killed_report_leaves_nothing_in_the_folder(tmp_path, monkeypatch):
+    solve("exponential", street_map(tmp_path / "map", 2, 2), tmp_path / "out")
+    there = {path.name for path in (tmp_path / "out").iterdir()}
+    child = os.fork()
+    if child == 0:
+        begin = make.tempfile.mkstemp
+        monkeypatch.setattr(make.tempfile, "mkstemp", lambda **where: (begin(**where), os._exit(9)))
+        make.write_report(tmp_path / "out")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert [path.name for path in tmp_path.glob(".out.report-*")]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == there
+    assert verify(tmp_path / "out").verdict == "proved"
 
 
 @pytest.mark.slow
