@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import polars as pl
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = ["centres_of", "check_degrees", "points_of"]
 
@@ -36,6 +38,8 @@ def points_of(values: pl.Series, file: str) -> tuple[Floats, Floats]:
         InputError: a column of another type.
     """
     values = values.to_physical()  # an extension type says what the bytes mean
+    import polars as pl
+
     if values.dtype != pl.Binary:
         found = f"values of type {values.dtype}"
         raise InputError([Fault(file, f"column {values.name}", found, "points in well-known binary (WKB)")])
