@@ -19,6 +19,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.errors import SolverError, StoppedError, UnknownNameError
+from privopt.execution.limits import allowed_threads
 from privopt.interfaces import Progress
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.column_generation import solve_column_generation
@@ -149,8 +150,12 @@ def _long_methods(memory: float) -> dict[str, tuple[Callable[..., Solution], Cal
         "interior-point": (solve_interior_point, interior_point_bytes),
         "spanner": (partial(solve_spanner, memory=memory), spanner_bytes),
         "few-outputs": (partial(_few_outputs, memory=memory), lambda instance: few_outputs_bytes(instance, 8)),
-        "parts": (partial(solve_by_parts, count=PARTS), lambda instance: parts_bytes(instance, PARTS)),
+        "parts": (partial(solve_by_parts, count=PARTS), _parts_bytes),
     }
+
+
+def _parts_bytes(instance: Instance) -> float:
+    return parts_bytes(instance, PARTS, allowed_threads())
 
 
 def _few_outputs(

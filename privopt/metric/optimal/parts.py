@@ -24,6 +24,7 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
 from privopt.exact.weights import mend
+from privopt.execution.limits import allowed_threads
 from privopt.graph import edge_matrix
 from privopt.interfaces import Progress
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound, one_output
@@ -239,7 +240,7 @@ def solve_by_parts(
     gap: float = 1e-2,
     deadline: float | None = None,
     progress: Progress | None = None,
-    threads: int = 1,
+    threads: int | None = None,
 ) -> Solution:
     """A bound from interleaved parts of the records, and the best extension of a part's mechanism to all.
 
@@ -251,6 +252,7 @@ def solve_by_parts(
         gap: relative gap to which each part's program is solved.
         deadline: `time.monotonic` value at which each part gives what it has.
         progress: called with lower bound, loss, 1 and phase.
-        threads: workers, over parts first.
+        threads: workers, over parts first; by default as many as ``--jobs`` allows.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, count, gap, deadline, progress, threads))
+    workers = threads or allowed_threads()
+    return solve_by_component(instance, lambda part: _solve_connected(part, count, gap, deadline, progress, workers))
