@@ -400,6 +400,9 @@ def init(
 @click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
 @click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
 @click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
+@click.option(
+    "--matrix", "matrices", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="An own .npz or .npy."
+)
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page, works offline.")
 @click.option("--gap", type=float, callback=_positive, metavar="RELATIVE", help="Relative gap asked for.")
@@ -415,6 +418,7 @@ def curve(
     problem: Path,
     mechanisms: str,
     epsilon: str,
+    matrices: tuple[Path, ...],
     out: Path,
     report: Path | None,
     quiet: bool,
@@ -433,7 +437,7 @@ def curve(
     _say_when_compiling()
     with progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
-        found = write_curves(problem, names, epsilon, out, report, asked)
+        found = write_curves(problem, names, epsilon, out, report, asked, matrices)
     for line in found.notes:
         complain(f"note: {line}")
     return STOPPED_FEASIBLE if found.stopped else DONE

@@ -13,61 +13,31 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Floats, Ints
 from privopt.declare.exact_text import StatedFraction, exact_text
 from privopt.declare.schema import File
 from privopt.errors import CertificationError, InfeasibleError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.interfaces import Objective, SolveContext
-from privopt.metric.attack import bayes_error
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
+from privopt.metric.privacy import MetricDP
 from privopt.metric.problem import MetricInstance
 from privopt.registry import Registered, registry
 from privopt.run.solve import Options
 from privopt.run.verify import read_problem
+from privopt.tables.curve_points import Point, Ranked, Status, own_matrix, own_points, point_of
 from privopt.tables.problems import Problem
 
 __all__ = ["Curves", "Point", "curve", "draw_curves", "epsilons_of"]
 
-Status = Literal["optimal", "feasible", "infeasible", "stopped"]
-
 MOST: Final = 10_000
 """Epsilons at most."""
-
-
-@frozen(kw_only=True)
-class Point:
-    """One mechanism at one epsilon. Figures are None where nothing was found.
-
-    Attributes:
-        mechanism: its name.
-        epsilon: exact.
-        loss: of a certified release.
-        lower_bound: proved for every release with this promise.
-        gap: relative, as in result.json.
-        bayes_error: how often the best guess from one report is wrong, under the prior.
-        error_p50, error_p95: quantiles of the distance from record to report, under the prior.
-        seconds: that it took.
-        status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped".
-    """
-
-    mechanism: str
-    epsilon: Fraction
-    loss: float | None = None
-    lower_bound: float | None = None
-    gap: float | None = None
-    bayes_error: float | None = None
-    error_p50: float | None = None
-    error_p95: float | None = None
-    seconds: float = 0.0
-    status: Status = "stopped"
 
 
 @frozen(kw_only=True)
@@ -113,6 +83,7 @@ class _Line:
         method, gap: how it is asked.
         problem: at the problem file's own epsilon.
         promise: what its bounds hold for.
+        metric: whether that is metric DP, as own matrices are measured.
     """
 
     registered: Registered
@@ -121,6 +92,7 @@ class _Line:
     gap: float
     problem: MetricInstance[Any]
     promise: tuple[object, ...] = field(default=())
+    metric: bool = False
 
     def at(self, epsilon: Fraction) -> MetricInstance[Any]:
         """The problem with another epsilon."""
@@ -161,6 +133,8 @@ def curve(
     problem: Problem | Path | str,
     mechanisms: Sequence[str],
     epsilon: str | tuple[float | str, float | str, int],
+    *,
+    matrices: Sequence[Path | str] = (),
     **options: object,
 ) -> pl.DataFrame:
     """Loss and proved bound over epsilon as a table: see :func:`draw_curves`.
@@ -169,15 +143,21 @@ def curve(
         problem: in memory, or a problem file; its own epsilon is not used.
         mechanisms: names.
         epsilon: ``"0.5:5:30"``, or lowest, highest and how many.
+        matrices: files of own matrices, see :func:`draw_curves`.
         options: those of :class:`privopt.run.solve.Options` that :func:`draw_curves` uses.
     """
     values = epsilons_of(epsilon)
     source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
-    return draw_curves(source, mechanisms, values, Options(**options)).table()  # type: ignore[arg-type]
+    own = [Path(matrix) for matrix in matrices]
+    return draw_curves(source, mechanisms, values, Options(**options), own).table()  # type: ignore[arg-type]
 
 
 def draw_curves(
-    source: File, mechanisms: Sequence[str], epsilons: Sequence[Fraction], options: Options | None = None
+    source: File,
+    mechanisms: Sequence[str],
+    epsilons: Sequence[Fraction],
+    options: Options | None = None,
+    matrices: Sequence[Path] = (),
 ) -> Curves:
     """Solve and certify every mechanism at every epsilon.
 
@@ -187,6 +167,8 @@ def draw_curves(
         epsilons: ascending.
         options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
             reached then is "stopped".
+        matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
+            ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
 
     Raises:
         InputError: a problem that a mechanism cannot take.
@@ -198,11 +180,12 @@ def draw_curves(
     lines = [_line(name, source, options.gap) for name in dict.fromkeys(mechanisms)]
     if not lines:
         raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
+    own = [own_matrix(path, lines[0].problem, {line.registered.spec.name for line in lines}) for path in matrices]
     found: dict[str, list[Point]] = {}
     with from_url(None, options.jobs or 1) as executor:
         for line in lines:
             name = line.registered.spec.name
-            ranked = _Ranked.of(line.problem)
+            ranked = Ranked.of(line.problem)
             found[name] = []
             for number, epsilon in enumerate(epsilons, start=1):
                 if options.progress is not None:
@@ -217,8 +200,15 @@ def draw_curves(
         raise StoppedError("the time limit came before anything was found; nothing written")
     notes = _joined(lines, found)
     first = lines[0].problem.data
-    points = tuple(point for line in lines for point in found[line.registered.spec.name])
-    return Curves(points=points, notes=tuple(notes), unit=first.loss_unit, distance_unit=first.unit)
+    points = [point for line in lines for point in found[line.registered.spec.name]]
+    metric = next((line for line in lines if line.metric), None)
+    known = [
+        None if metric is None else point.lower_bound for point in found[(metric or lines[0]).registered.spec.name]
+    ]
+    for matrix in own:
+        points += own_points(matrix, lines[0].problem, epsilons, known)
+        notes.append(matrix.note)
+    return Curves(points=tuple(points), notes=tuple(notes), unit=first.loss_unit, distance_unit=first.unit)
 
 
 def _line(name: str, source: File, gap: float | None) -> _Line:
@@ -228,7 +218,8 @@ def _line(name: str, source: File, gap: float | None) -> _Line:
     problem = mechanism.load(read_problem(mechanism, source), source.name)
     if not isinstance(problem, MetricInstance):
         raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
-    promised = mechanism.privacy(problem, method.name).guarantee
+    privacy = mechanism.privacy(problem, method.name)
+    promised = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
     return _Line(
@@ -238,32 +229,11 @@ def _line(name: str, source: File, gap: float | None) -> _Line:
         gap=method.gap if gap is None else gap,
         problem=problem,
         promise=(promised.kind, promised.unit, promised.scope, loss.unit, weighted),
+        metric=isinstance(privacy, MetricDP),
     )
 
 
-@frozen(kw_only=True, eq=False)
-class _Ranked:
-    """Distances from records to outputs in ascending order, for quantiles; None where they are not known."""
-
-    order: Ints
-    distances: Floats
-
-    @classmethod
-    def of(cls, problem: MetricInstance[Any]) -> _Ranked | None:
-        if not problem.data.crossed:
-            return None
-        flat = problem.data.to_outputs.ravel()
-        order = np.argsort(flat, kind="stable")
-        return cls(order=order, distances=flat[order])
-
-    def quantiles(self, mass: Floats, shares: Sequence[float]) -> list[float]:
-        """Least distances within which so much of the mass (N, K) lies."""
-        cumulated = np.cumsum(mass.ravel()[self.order])
-        places = np.searchsorted(cumulated, np.asarray(shares) * cumulated[-1])
-        return [float(self.distances[place]) for place in np.minimum(places, len(cumulated) - 1).tolist()]
-
-
-def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: _Ranked | None) -> Point:
+def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: Ranked | None) -> Point:
     start = time.perf_counter()
     name = line.registered.spec.name
     blank = Point(mechanism=name, epsilon=epsilon)
@@ -281,32 +251,13 @@ def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: _Rank
     if not certificate.holds:
         raise CertificationError(f"{name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method).evaluate(release)
-    rows, prior = release.probabilities, problem.data.prior
-    chosen = _rows_of(release, problem)
-    prior = prior[chosen] / prior[chosen].sum()
-    middle, most = None, None
-    if ranked is not None:
-        mass = np.zeros(problem.data.shape)
-        mass[chosen] = prior[:, None] * rows
-        middle, most = ranked.quantiles(mass, (0.5, 0.95))
     bound = outcome.lower_bound
-    return Point(
-        mechanism=name,
-        epsilon=epsilon,
-        loss=loss,
+    return evolve(
+        point_of(name, epsilon, release, problem, loss, ranked),
         lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, loss),
-        bayes_error=bayes_error(rows, prior),
-        error_p50=middle,
-        error_p95=most,
         seconds=time.perf_counter() - start,
         status="stopped" if outcome.stopped else "feasible",
     )
-
-
-def _rows_of(release: MatrixRelease, problem: MetricInstance[Any]) -> Ints:
-    """The record of each row: all, or the senders alone."""
-    place = {name: row for row, name in enumerate(problem.data.records.ids)}
-    return np.array([place[name] for name in release.records.tolist()], dtype=np.int64)
 
 
 def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:

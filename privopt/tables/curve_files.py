@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from privopt.declare.schema import File
@@ -14,7 +15,13 @@ __all__ = ["write_curves"]
 
 
 def write_curves(
-    problem: Path, mechanisms: list[str], epsilon: str, out: Path, report: Path | None, options: Options
+    problem: Path,
+    mechanisms: list[str],
+    epsilon: str,
+    out: Path,
+    report: Path | None,
+    options: Options,
+    matrices: Sequence[Path] = (),
 ) -> Curves:
     """Solve, and write what was found.
 
@@ -25,6 +32,7 @@ def write_curves(
         out: the table, CSV.
         report: the page, or None.
         options: those that :func:`privopt.tables.curve.draw_curves` uses; ``force`` replaces files that are there.
+        matrices: own mechanisms, as there.
 
     Raises:
         UsageError: files that are there, or options that cannot be meant so.
@@ -35,7 +43,7 @@ def write_curves(
         if path is not None:
             check_file(path.absolute(), force=options.force)
     source = File.read(problem, wanted="a problem file in TOML")
-    found = draw_curves(source, mechanisms, values, options)
+    found = draw_curves(source, mechanisms, values, options, matrices)
     with new_file(out, force=options.force) as path:
         found.table().write_csv(path)
     if report is not None:

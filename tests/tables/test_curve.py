@@ -11,7 +11,7 @@ import pytest
 
 import privopt as po
 from privopt.declare.schema import File
-from privopt.errors import StoppedError, UsageError
+from privopt.errors import InputError, StoppedError, UsageError
 from privopt.run.solve import Options
 from privopt.tables import curve as module
 from privopt.tables.curve import Point, draw_curves, epsilons_of
@@ -152,3 +152,60 @@ def test_what_has_no_curve_says_so(source):
 def test_a_limit_ends_it(source):
     with pytest.raises(StoppedError):
         draw_curves(source, ["exponential"], epsilons_of("1:2:2"), Options(time_limit=1e-9))
+
+
+def exponential_at(epsilon):
+    """Half of epsilon as a matrix of doubles: it keeps epsilon and no less than about that."""
+    places = np.array([(a, b) for a in range(4) for b in range(4)], dtype=float)
+    z = np.exp(-epsilon / 2 * np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)))
+    return z / z.sum(axis=1, keepdims=True)
+
+
+def test_an_own_matrix_has_points_from_the_epsilon_on_that_it_keeps(source, tmp_path):
+    np.save(tmp_path / "mine.npy", exponential_at(1.0))
+    found = draw_curves(source, ["optimal-lp"], epsilons_of("0.25:2:4"), Options(gap=1e-6), [tmp_path / "mine.npy"])
+    mine = [point for point in found.points if point.mechanism == "mine"]
+    assert [point.status for point in mine] == ["infeasible", "infeasible", "feasible", "feasible"]
+    assert mine[2].loss == mine[3].loss is not None
+    assert mine[0].loss is None
+    best = [point for point in found.points if point.mechanism == "optimal-lp"]
+    assert mine[2].lower_bound == best[2].lower_bound <= best[2].loss < mine[2].loss
+    assert any(note.startswith("mine keeps epsilon 0.") and "per km and more" in note for note in found.notes)
+
+
+def test_an_artefact_is_an_own_matrix(source, tmp_path, privopt):
+    assert privopt("solve", "exponential", source.path, "--out", tmp_path / "out", "--quiet").returncode == 0
+    made = privopt(
+        *("curve", source.path, "--mechanisms", "exponential", "--epsilon", "1:2:2", "--quiet"),
+        *("--matrix", tmp_path / "out" / "mechanism.npz", "--out", tmp_path / "c.csv"),
+    )
+    assert (made.returncode, "mechanism keeps epsilon" in made.stderr) == (0, True)
+    table = pl.read_csv(tmp_path / "c.csv")
+    assert table["mechanism"].to_list() == ["exponential"] * 2 + ["mechanism"] * 2
+    assert table["loss"][2] == pytest.approx(table["loss"][0], rel=1e-9)
+
+
+def test_an_own_matrix_with_zeros_keeps_nothing(source, tmp_path):
+    np.save(tmp_path / "mine.npy", np.eye(16))
+    found = draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [tmp_path / "mine.npy"])
+    assert [point.status for point in found.points[2:]] == ["infeasible"] * 2
+    assert "mine keeps no epsilon" in found.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        (np.eye(3), "shape (3, 3)"),
+        (np.full((16, 16), 0.1), "row 0 with sum 1.6"),
+        (np.eye(16) * 2 - np.full((16, 16), 1 / 16), "least entry -0.0625"),
+        (np.full((16, 16), np.nan), "row 0 with sum nan"),
+        (np.full((16, 16), "a"), "of shape"),
+    ],
+)
+def test_what_is_no_matrix_of_these_records_says_so(source, tmp_path, matrix, words):
+    np.save(tmp_path / "mine.npy", matrix)
+    with pytest.raises(InputError, match=r"mine\.npy") as caught:
+        draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [tmp_path / "mine.npy"])
+    assert words in str(caught.value)
+    with pytest.raises(InputError, match=r"gone\.npy"):
+        draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [tmp_path / "gone.npy"])
