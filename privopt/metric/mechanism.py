@@ -121,10 +121,15 @@ class Matrix:
             details: in place of the solver's own.
         """
         from privopt import __version__
+        from privopt.metric.optimal.instance import Instance, freer
 
+        multipliers = found.multipliers
+        if multipliers is not None:  # found at a smaller epsilon and at distances rounded down, evaluated without
+            lengths, solved = data.distances[data.needed], Instance.solved(data.epsilon)
+            multipliers = freer(multipliers, float(data.epsilon) * data.metric.no_less(lengths) - solved * lengths)
         return cls(
             z=found.z,
-            multipliers=found.multipliers,
+            multipliers=multipliers,
             over=data.needed,
             solver={
                 "name": name or found.method,

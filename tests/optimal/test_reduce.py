@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
-from privopt.metric.optimal import Instance, dual_bound
+from privopt.exact.bound import Multipliers
+from privopt.metric.optimal import Instance, Solution, dual_bound, solve
 from privopt.metric.optimal.interior_point import solve_interior_point
 from privopt.metric.optimal.paths import make_graph, shortest_paths
-from privopt.metric.optimal.reduce import drop_implied_pairs
+from privopt.metric.optimal.reduce import drop_implied_pairs, solve_by_component
 from privopt.metric.space import pairs as space_pairs
+from privopt.run.solve import solve as solve_problem
 
 
 def street(length: int, seed: int, epsilon: float = 1.0) -> Instance:
@@ -78,3 +81,41 @@ def test_one_way_shorter_than_a_pair_is_searched_for(monkeypatch):
     longer = instance.distances.copy()
     longer[:59] *= 3.0  # of the first record, which is in every sample
     assert not make_graph(evolve(instance, distances=longer)).direct
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 14.0])
+def test_a_bound_found_at_a_billionth_less_of_epsilon_holds_its_gap(tmp_path, epsilon):
+    (tmp_path / "problem.toml").write_text(
+        "[records]\ngrid = { rows = 5, cols = 5, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+        f"[privacy]\nepsilon = {epsilon}\n[utility]\nkind = 'distance'\n"
+    )
+    found = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out").result.objective
+    assert found.value - found.lower_bound <= 1e-6 * found.value
+
+
+def test_what_is_optimal_of_the_parts_alone_is_not_called_optimal():
+    instance = street(5, 0)
+
+    def poor(part: Instance) -> Solution:
+        z = np.full(part.cost.shape, 1.0 / part.outputs)
+        loss = part.loss(z)
+        none = Multipliers.zero(len(part.pairs), part.outputs)
+        return Solution(z=z, objective=loss, lower_bound=loss, multipliers=none, method="poor")
+
+    found = solve_by_component(instance, poor, 1e-6)
+    assert found.status == "feasible"
+    assert found.lower_bound == 0.0
+
+
+@pytest.mark.parametrize("epsilon", [300.0, 1500.0, 1e5])
+@pytest.mark.parametrize("method", ["auto", "interior-point"])
+def test_a_bound_is_a_number_whatever_epsilon(epsilon, method):
+    instance = street(6, 0, epsilon)
+    shifted = evolve(instance, cost=instance.cost + 0.25 / 6)
+    found = solve(shifted, method=method)
+    assert found.lower_bound <= found.objective
+    assert found.lower_bound >= 0.25 * (1 - 1e-12)
+    huge = np.full((len(instance.pairs), 6), 1e300)
+    assert dual_bound(shifted, Multipliers.whole(huge, huge))[0] == pytest.approx(0.25)
+    assert evolve(found, lower_bound=-np.inf).gap == np.inf
+    assert evolve(found, lower_bound=np.nan).gap == np.inf

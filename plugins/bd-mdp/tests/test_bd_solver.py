@@ -183,7 +183,7 @@ def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least(ma
         assert found.upper <= exponential
         return decompose(small, Decomposition(), make_context())
 
-    assert solve_by_component(instance, part).status == "optimal"
+    assert solve_by_component(instance, part, 1e-6).status == "optimal"
 
 
 def test_where_the_star_is_no_mechanism_the_interior_point_begins_at_once(make_context, monkeypatch):

@@ -245,4 +245,4 @@ def solve(
         found = find_symmetry(connected)
         return _solve_connected(_Search(connected, gap, deadline, progress, found, memory), before, names)
 
-    return solve_by_component(instance, part)
+    return solve_by_component(instance, part, gap)

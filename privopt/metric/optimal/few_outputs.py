@@ -154,4 +154,6 @@ def solve_few_outputs(
         progress: called with lower bound, loss, iteration and phase.
         threads: workers of the interior point.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, count, gap, deadline, progress, threads))
+    return solve_by_component(
+        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, threads), gap
+    )

@@ -9,6 +9,7 @@ one, ``z >= 0``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
-from privopt.exact.bound import Multipliers
+from privopt.exact.bound import Block, Multipliers
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
 
-__all__ = ["Floats", "Instance", "Solution", "dual_bound", "one_output"]
+__all__ = ["Floats", "Instance", "Solution", "dual_bound", "freer", "one_output"]
 
 SLACK = 1e-9
 """Share of epsilon that a solution leaves to rounding."""
@@ -83,9 +84,14 @@ class Instance:
             cost=data.weighted,
             pairs=data.pairs[data.needed],
             distances=data.distances[data.needed],
-            epsilon=float(data.epsilon) * (1.0 - SLACK),
+            epsilon=cls.solved(data.epsilon),
             coordinates=data.records.coordinates,
         )
+
+    @staticmethod
+    def solved(epsilon: Fraction) -> float:
+        """The epsilon of a program whose mechanisms are to keep one."""
+        return float(epsilon) * (1.0 - SLACK)
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._faults())
@@ -171,7 +177,9 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """Relative gap between loss and lower bound."""
+        """Relative gap between loss and lower bound; infinite where there is no bound."""
+        if not np.isfinite(self.lower_bound):
+            return float("inf")
         scale = max(abs(self.objective), 1e-300)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
@@ -194,26 +202,49 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     """Lower bound on the optimum that given multipliers prove, in floating point.
 
     With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
-    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers.
+    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. Those of rows whose
+    ``exp(eps d)`` is no double count as 0, as do those of an output where a sum is none; and what no multipliers
+    prove, every record's cheapest output, is the answer where it is more. So it is in `privopt.exact.lower_bound`.
 
     Returns:
         The bound and ``y``, shape ``(N,)``.
     """
     from scipy.sparse import csr_array
 
-    rows = np.arange(len(instance.pairs))
-    i, j = instance.pairs.T
     with np.errstate(over="ignore"):
         growth = np.exp(instance.lengths)
+    reached = np.isfinite(growth)
+    i, j = instance.pairs[reached].T
+    growth, rows = growth[reached], np.arange(len(i))
     shape = (instance.records, len(rows))
     one = np.ones(len(rows))
     up = csr_array((one, (i, rows)), shape=shape) - csr_array((growth, (j, rows)), shape=shape)
     down = csr_array((one, (j, rows)), shape=shape) - csr_array((growth, (i, rows)), shape=shape)
     y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
     for k0, k1, forward, backward in multipliers.blocks():
-        reduced = instance.cost[:, k0:k1] + up @ np.maximum(forward, 0) + down @ np.maximum(backward, 0)
+        cost = instance.cost[:, k0:k1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            reduced = cost + up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
+        reduced = np.where(np.isfinite(reduced).all(axis=0), reduced, cost)
         y = np.minimum(y, reduced.min(axis=1))
         seen[k0:k1] = True
     if not seen.all():
         y = np.minimum(y, instance.cost[:, ~seen].min(axis=1))
+    trivial = instance.cost.min(axis=1)
+    y = y if y.sum() > trivial.sum() else trivial
     return float(y.sum()), y
+
+
+def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
+    """Multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
+
+    Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
+    which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
+    """
+    less = np.exp(-gain)[:, None]
+
+    def blocks() -> Iterator[Block]:
+        for k0, k1, forward, backward in multipliers.blocks():
+            yield k0, k1, forward * less, backward * less
+
+    return Multipliers(blocks=blocks)

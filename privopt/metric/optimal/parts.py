@@ -255,4 +255,6 @@ def solve_by_parts(
         threads: workers, over parts first; by default as many as ``--jobs`` allows.
     """
     workers = threads or allowed_threads()
-    return solve_by_component(instance, lambda part: _solve_connected(part, count, gap, deadline, progress, workers))
+    return solve_by_component(
+        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, workers), gap
+    )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
 from privopt.graph import components, neighbours, shortest_rows
-from privopt.metric.optimal.instance import Instance, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer
 from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 
 __all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "scatter", "solve_by_component"]
@@ -158,12 +158,15 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept], epsilon=epsilon), kept
 
 
-def _restored(answer: Solution, few: Instance, instance: Instance, rows: Ints) -> Solution:
+def _restored(answer: Solution, few: Instance, instance: Instance, rows: Ints, gap: float) -> Solution:
     """Answer for the instance whose pairs `rows` are those of `few`, bounded at the instance's own epsilon."""
     proved = answer.multipliers or Multipliers.zero(len(few.pairs), few.outputs)
-    bound, _ = dual_bound(evolve(few, epsilon=instance.epsilon), proved)
+    proved = freer(proved, (instance.epsilon - few.epsilon) * few.distances)
+    bound = min(dual_bound(evolve(few, epsilon=instance.epsilon), proved)[0], answer.objective)
     multipliers = None if answer.multipliers is None else scatter(proved, rows, len(instance.pairs))
-    return evolve(answer, multipliers=multipliers, lower_bound=min(bound, answer.lower_bound))
+    lost = answer.status == "optimal" and not instance.reached(answer.objective, bound, gap)
+    status = "feasible" if lost else answer.status
+    return evolve(answer, multipliers=multipliers, lower_bound=bound, status=status)
 
 
 def scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
@@ -244,15 +247,16 @@ def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]
     return small, rows
 
 
-def solve_by_component(instance: Instance, solver: Solver) -> Solution:
+def solve_by_component(instance: Instance, solver: Solver, gap: float) -> Solution:
     """Reduce `instance`, give each connected part to `solver`, put together.
 
-    What `solver` sees is connected, has no implied pair, no pair at distance 0, and no output that is the
-    cheapest for every record (so at least two records and two outputs).
+    The answer is "optimal" only where the whole, too, reaches the relative gap that the parts were solved to. What
+    `solver` sees is connected, has no implied pair, no pair at distance 0, and no output that is the cheapest for
+    every record (so at least two records and two outputs).
     """
     merged = merge_records(instance)
     if merged is not None:
-        return merged.lift(solve_by_component(merged.instance, solver))
+        return merged.lift(solve_by_component(merged.instance, solver, gap))
     kept, rows = drop_implied_pairs(instance)
     label = components(kept.records, kept.pairs)
     count = int(label.max()) + 1
@@ -262,4 +266,4 @@ def solve_by_component(instance: Instance, solver: Solver) -> Solution:
         parts = [_component(kept, label, c) for c in range(count)]
         answers = [_shared_best(part) or solver(part) for part, _ in parts]
         answer = _join(kept, label, [number for _, number in parts], answers)
-    return answer if kept is instance else _restored(answer, kept, instance, rows)
+    return answer if kept is instance else _restored(answer, kept, instance, rows, gap)

@@ -118,4 +118,6 @@ def solve_spanner(
         threads: workers of the interior point.
         memory: bytes; a spanner whose program would take more is not begun.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress, threads, memory))
+    return solve_by_component(
+        instance, lambda part: _solve_connected(part, gap, deadline, progress, threads, memory), gap
+    )

@@ -330,4 +330,4 @@ def solve_star(
     Raises:
         SolverError: singular kernel or negative weights: the star is no mechanism here.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress))
+    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress), gap)
