@@ -174,3 +174,7 @@ class DoesNotHoldError(PrivoptError):
 
 class CertificationError(PrivoptError):
     """A release that could not be certified; nothing is written."""
+
+
+class RoundTripError(CertificationError):
+    """A release that was certified and does not hold as it was written; nothing is kept."""

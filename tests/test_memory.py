@@ -40,8 +40,9 @@ def grid(folder, rows, cols, epsilon, within=1.5):
 @pytest.mark.parametrize("method", ["exponential", "calibrated"])
 def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
     small, large = grid(tmp_path / "small", 3, 3, 0.5), grid(tmp_path / "large", 25, 40, 0.5)
-    command = [sys.executable, "-c", MEASURE, small, large, f"exponential:{method}", tmp_path / "out"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", MEASURE, small, large, f"exponential:{method}"]
+    for turn in ("first", "second"):  # the first may compile, which takes a gigabyte
+        done = subprocess.run([*map(str, command), str(tmp_path / turn)], capture_output=True, text=True, check=True)
     taken = float(done.stdout)
     stated = matrix_bytes(1000, 1000, within=True)
     assert 0.4 * stated <= taken <= 1.1 * stated
@@ -71,7 +72,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method
 
 def test_where_nothing_fits_the_need_is_said(tmp_path):
     problem = grid(tmp_path / "map", 20, 20, 0.2)
-    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory 0\.\d+ would do") as stopped:
+    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory \d\.\d+ would do") as stopped:
         solve("exponential", problem, tmp_path / "out", Options(memory=0.01))
     assert stopped.value.exit_code == 5
     assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from privopt.command.terminal import Report, time_left
 WORK = """
 import time
 import privopt.command.terminal as terminal
-terminal.PATIENCE, terminal.EVERY = 0.2, 0.3
+terminal.PATIENCE, terminal.SECONDS_BETWEEN_LINES = 0.2, 0.3
 with terminal.progress_display(quiet=False, limit=60.0, gap=1e-6) as tell:
     for n in range(1, 9):
         tell("rounds [x]", n, 2.0 - 0.5 ** n, 2.0)

@@ -18,7 +18,7 @@ from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt import __version__
 from privopt.declare import File, files_of
-from privopt.errors import CertificationError, PrivoptError, StoppedError, UsageError
+from privopt.errors import CertificationError, PrivoptError, RoundTripError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.execution.limits import limited_to
 from privopt.execution.memory import GB, available, resident
@@ -305,7 +305,7 @@ def _check_written(work: Path, context: SolveContext) -> None:
         found = verify(work, executor=context.executor)
     except PrivoptError as error:
         reason = str(error).replace(f"{work}/", "")
-        raise CertificationError(f"what was written cannot be read back, so it was removed: {reason}") from error
+        raise RoundTripError(f"what was written cannot be read back, so it was removed: {reason}") from error
     if not found.holds:
         lines = "; ".join(found.complaints[:5])
-        raise CertificationError(f"what was written does not hold, so it was removed: {lines}")
+        raise RoundTripError(f"what was written does not hold, so it was removed: {lines}")

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import attrs
 import numpy as np
@@ -74,7 +74,7 @@ class _Found:
     """What a table holds: the keys of [records], and what was taken for what."""
 
     records: dict[str, object]
-    kind: Literal["haversine", "euclidean"]
+    kind: str
     notes: list[str] = field(factory=list)
 
 
@@ -176,7 +176,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     lat, lon = first(LATITUDES), first(LONGITUDES)
     plane = next(((lower[x], lower[y]) for x, y in PLANES if x in lower and y in lower), None)
     columns: dict[str, object] = {}
-    kind: Literal["haversine", "euclidean"] = "haversine"
+    kind = "haversine"
     if lat is not None and lon is not None:
         notes = [f"column {lat} is taken for latitudes, {lon} for longitudes, in degrees"]
         columns |= {"lat": lat, "lon": lon}

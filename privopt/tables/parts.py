@@ -17,6 +17,7 @@ from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.data import space_of
+from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.problem import Places
 from privopt.tables.problems import NAME, Part, Problem, csv_bytes, frame_of, keep, npy_bytes, problem, text_frame
 from privopt.tables.secret import Secret, positions_of
@@ -201,7 +202,7 @@ def metric_problem(
     privacy: dict[str, object] = {"epsilon": _amount(epsilon, "epsilon", rate=True, named=named)}
     if neighbours_within is not None:
         privacy["neighbours_within"] = _amount(neighbours_within, "neighbours_within", rate=False, named=named)
-    if notion != "metric-dp":
+    if notion != MetricPrivacy.kind:
         privacy = {"kind": notion, **privacy}
     loss = Part(values={"kind": utility}) if isinstance(utility, str) else utility
     if prior is not None:

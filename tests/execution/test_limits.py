@@ -64,6 +64,7 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
     monkeypatch.setattr(star, "ThreadPoolExecutor", Watched)
     monkeypatch.setattr(interior_state, "ThreadPoolExecutor", Watched)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv(VARIABLES[0], raising=False)
     (tmp_path / "p.toml").write_text(PROBLEM)
     solve("optimal-lp", tmp_path / "p.toml", tmp_path / "out", Options(method=method, gap=0.1, jobs=jobs))
     taken = 8 if jobs is None else jobs

@@ -171,7 +171,7 @@ def _order(instance: Instance, memory: float, *, star: bool) -> tuple[str, ...]:
     if star:
         return "column-generation", "interior-point"
     if interior_point_bytes(instance) > memory:
-        return "few-outputs", "parts", "column-generation"
+        return "interior-point", "few-outputs", "parts", "column-generation"  # the first to say what it would need
     dense = instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records
     return ("spanner", "interior-point") if dense else ("interior-point", "column-generation")
 

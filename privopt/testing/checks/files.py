@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from privopt.errors import PrivoptError
+from privopt.errors import PrivoptError, RoundTripError
 from privopt.interfaces import Release
 from privopt.metric.matrix import ARTEFACT
 from privopt.run.folder import SUMS, sums_text
@@ -26,6 +26,9 @@ __all__ = ["fields_that_differ"]
 def round_trip(trial: Trial) -> None:
     """A release read back is the release that was written, and verify has nothing to complain of."""
     problem = trial.problem()
+    attempt = trial.attempt(problem)
+    if isinstance(attempt.error, RoundTripError):
+        trial.fail(f"the pipeline refused what was written: {attempt.error}", problem)
     run = trial.run(problem)
     subject = trial.subject
     with subject.registered():

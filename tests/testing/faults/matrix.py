@@ -245,14 +245,15 @@ class WorkerDependent(RightMatrix):
 
 
 class Mutates(RightMatrix):
-    """Normalises the cost in place."""
+    """Changes the prior in place."""
 
     def found(self, data: Any) -> Any:
         best = super().found(data)
-        cost = data.cost
-        cost.setflags(write=True)
-        cost *= 2.0
-        cost.setflags(write=False)
+        prior = data.prior
+        while prior.base is not None:  # what can be written to lies below the views
+            prior = prior.base
+        prior.setflags(write=True)
+        prior *= 2.0
         return best
 
 
