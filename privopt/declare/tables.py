@@ -92,8 +92,8 @@ def _frame(file: File) -> pl.DataFrame:
         raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
     try:
         return pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
-    except pl.exceptions.PolarsError as error:
-        raise InputError([_ragged(file, raw, str(error))]) from None
+    except pl.exceptions.PolarsError:
+        raise InputError([_ragged(file, raw)]) from None
 
 
 def _parquet(file: File) -> pl.DataFrame:
@@ -101,19 +101,19 @@ def _parquet(file: File) -> pl.DataFrame:
 
     try:
         return pl.read_parquet(file.contents)
-    except pl.exceptions.PolarsError as error:
-        found = f"a file that is no Parquet ({str(error).splitlines()[0]})"
-        raise InputError([Fault(file.name, "", found, "a table")]) from None
+    except pl.exceptions.PolarsError:
+        raise InputError([Fault(file.name, "", "a file that is no Parquet", "a table")]) from None
 
 
-def _ragged(file: File, raw: bytes, reason: str) -> Fault:
+def _ragged(file: File, raw: bytes) -> Fault:
+    """The first row that is no row; a cell is not quoted, as it may be a secret."""
     rows = csv.reader(io.StringIO(raw.decode("utf-8"), newline=""))
-    with suppress(csv.Error):  # a cell longer than it takes: then Polars says what is wrong
+    with suppress(csv.Error):  # a cell longer than it takes
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
             if row and len(row) != width:
                 return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
-    return Fault(file.name, "", f"text that is no table ({reason.splitlines()[0]})", "comma-separated values")
+    return Fault(file.name, "", "text that is no table", "comma-separated values")
 
 
 def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:

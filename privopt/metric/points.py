@@ -101,9 +101,8 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
     try:
         check_degrees(pl.read_parquet_metadata(io.BytesIO(points.contents)).get("geo"), geometry, points.name)
         frame = pl.read_parquet(points.contents)
-    except pl.exceptions.PolarsError as error:
-        found = f"a file that is no Parquet ({str(error).splitlines()[0]})"
-        raise InputError([Fault(points.name, "", found, "GeoParquet")]) from None
+    except pl.exceptions.PolarsError:
+        raise InputError([Fault(points.name, "", "a file that is no Parquet", "GeoParquet")]) from None
     if geometry not in frame.columns:
         wanted = f"one of {', '.join(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])

@@ -80,7 +80,9 @@ def record_at(opened: Opened, at: tuple[float, float], *, degrees: bool) -> str:
     snap = Protector.of(release, problem.data, secret).snap
     (row,), (reason,) = (found.tolist() for found in snap.rows(frame, secret))
     if reason >= 0:
-        raise UsageError(f"{at[0]:g},{at[1]:g}: found an {REASONS[reason]}, wanted {' and '.join(names)}")
+        raise UsageError(
+            f"{at[0]:g},{at[1]:g}: found {REASONS[reason]}, wanted {' and '.join(names)} of a record's row"
+        )
     return str(release.records[row])
 
 
@@ -115,9 +117,12 @@ def apply(
     """
     ending = ending_of(out, "--out")
     check_file(out.absolute(), force=force)
+    if out.absolute().resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"--out {out}: lies in {folder}, which holds the release alone; name a file elsewhere")
     source = TableFile.of(table)
     opened = open_verified(folder)
     release, problem = matrix_of(opened)
+    secret = source.whole(secret)
     protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
     protector.check(list(source.columns), table.name)
     if secret.geometry:
@@ -130,7 +135,8 @@ def apply(
             rows += len(batch)
             if progress is not None:
                 progress(f"{rows:,} rows protected", 0, None, None)
-        done = Applied(rows=rows, refused=dict(protector.refused), notes=protector.notes(problem.data), opened=opened)
+        notes = protector.notes(opened.result.guarantee)
+        done = Applied(rows=rows, refused=dict(protector.refused), notes=notes, opened=opened)
         if not done.reported:
             raise UsageError(f"{table}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")
         if progress is not None:

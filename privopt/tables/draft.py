@@ -222,9 +222,8 @@ def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
         geo = pl.read_parquet_metadata(io.BytesIO(raw)).get("geo")
         geometry = None if geo is None else str(json.loads(geo)["primary_column"])
         return pl.read_parquet(raw), geometry
-    except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError) as error:
-        found = f"a file that cannot be read ({str(error).splitlines()[0]})"
-        raise InputError([Fault(points.name, "", found, "CSV, Parquet or GeoParquet")]) from None
+    except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError):
+        raise InputError([Fault(points.name, "", "a file that cannot be read", "CSV, Parquet or GeoParquet")]) from None
 
 
 def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """Tables in files, CSV and Parquet: read in batches that fit memory, written batch by batch.
 
-Cells of a CSV file are text and stay what they are, to the letter: an id 007 is none 7, and 1.10 no 1.1.
+Cells of a CSV file are text and stay what they are, to the letter: an id 007 is none 7, and 1.10 no 1.1. A line with
+nothing in it is no row. No message quotes a cell: it may be the secret.
 """
 
 from __future__ import annotations
 
 import csv
+import io
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +19,8 @@ from attrs import define, field, frozen
 
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files import Unreadable, open_regular
-from privopt.metric.space.wkb import check_degrees
+from privopt.metric.space.wkb import check_degrees, geometries_of
+from privopt.tables.secret import Secret
 
 __all__ = ["ENDINGS", "TableFile", "TableWriter", "ending_of"]
 
@@ -30,6 +34,9 @@ BATCH_BYTES: Final = 64 * 2**20
 
 BATCH_ROWS: Final = 500_000
 """Rows of a batch, at most."""
+
+HEADER: Final = 1 << 20
+"""Bytes of the longest header."""
 
 SAMPLE: Final = 1_000
 """Rows from which the size of one is guessed."""
@@ -74,17 +81,38 @@ class TableFile:
             with open_regular(path, largest=LARGEST) as (stream, size):
                 if not size:
                     _refuse(path, "an empty file", "a header and rows" if ending == ".csv" else "a Parquet file")
-                head = stream.readline(1 << 20) if ending == ".csv" else b""
+                head = stream.read(HEADER) if ending == ".csv" else b""
         except Unreadable as error:
             raise InputError([Fault(path.name, "", error.found, "a table")]) from None
         if ending == ".csv":
             columns = _header(path, head)
         else:
             try:
-                columns = tuple(pl.scan_parquet(path).collect_schema().names())
-            except (pl.exceptions.PolarsError, OSError) as error:
-                _refuse(path, f"a file that is no Parquet ({str(error).splitlines()[0]})", "a Parquet file")
+                columns = tuple(_scan_parquet(path).collect_schema().names())
+            except (pl.exceptions.PolarsError, OSError):
+                _refuse(path, "a file that is no Parquet", "a Parquet file")
         return cls(path=path, ending=ending, columns=columns)
+
+    @property
+    def _geo(self) -> str | None:
+        """GeoParquet's metadata, where it has any."""
+        if self.ending != ".parquet":
+            return None
+        with self.path.open("rb") as stream:
+            geo: str | None = pl.read_parquet_metadata(stream).get("geo")
+        return geo
+
+    def whole(self, secret: Secret) -> Secret:
+        """The secret with all columns that tell it: the boxes around its geometries too.
+
+        Raises:
+            UsageError: other columns of geometries.
+            InputError: metadata that cannot be read.
+        """
+        try:
+            return secret.with_geometries(geometries_of(self._geo))
+        except ValueError as error:
+            _refuse(self.path, str(error), "GeoParquet, or a table without them")
 
     def check_geometry(self, column: str) -> None:
         """Refuse geometries in another reference system than longitude and latitude, where the file names one.
@@ -95,7 +123,7 @@ class TableFile:
         if self.ending != ".parquet":
             found = f"{self.ending[1:].upper()}, which holds no points in binary"
             raise InputError([Fault(self.path.name, f"column {column}", found, "GeoParquet")])
-        check_degrees(pl.read_parquet_metadata(self.path).get("geo"), column, self.path.name)
+        check_degrees(self._geo, column, self.path.name)
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Its rows, in order.
@@ -109,32 +137,50 @@ class TableFile:
             size = row.estimated_size() / max(1, len(row))
             rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
             yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)
-        except pl.exceptions.PolarsError as error:
-            reason = str(error).splitlines()[0]
+        except pl.exceptions.PolarsError:
             if self.ending == ".csv":
-                raise InputError([_csv_fault(self.path, reason)]) from None
-            _refuse(self.path, f"a file that is no Parquet ({reason})", "a Parquet file")
+                raise InputError([_csv_fault(self.path)]) from None
+            _refuse(self.path, "a file that is no Parquet", "a Parquet file")
 
     def _scan(self) -> pl.LazyFrame:
-        return pl.scan_csv(self.path, infer_schema=False) if self.ending == ".csv" else pl.scan_parquet(self.path)
+        if self.ending == ".parquet":
+            return _scan_parquet(self.path)
+        lazy = pl.scan_csv(self.path.absolute(), infer_schema=False, glob=False)
+        names = lazy.collect_schema().names()
+        if len(names) != len(self.columns):
+            _refuse(self.path, "a header that cannot be read", "names of columns, and lines that end in \\n or \\r\\n")
+        named = lazy.rename(dict(zip(names, self.columns, strict=True)))  # polars leaves doubled quotes as they are
+        return named.filter(~pl.all_horizontal(pl.all().is_null()))
+
+
+def _scan_parquet(path: Path | list[Path]) -> pl.LazyFrame:
+    """Exactly the files of these names, with the columns that they hold; polars would expand ``*``, ``[`` and ``~``."""
+    paths = path if isinstance(path, list) else path.absolute()
+    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
 
 
 def _refuse(path: Path, found: str, wanted: str) -> NoReturn:
     raise InputError([Fault(path.name, "", found, wanted)])
 
 
-def _header(path: Path, line: bytes) -> tuple[str, ...]:
+def _header(path: Path, head: bytes) -> tuple[str, ...]:
+    """Names of columns, from the first bytes of a file."""
+    text = head.decode("utf-8-sig", "surrogateescape")  # rows may be no text, which is told of them
     try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        _refuse(path, f"byte 0x{line[error.start]:02x} in the header", "text in UTF-8")
-    names = next(csv.reader([text]), [])
+        names = next(csv.reader(io.StringIO(text, newline="")), [])
+    except csv.Error:
+        _refuse(path, "a header that cannot be read", "names of columns in UTF-8, of less than 1 MiB")
     if not names:
         _refuse(path, "an empty header", "names of columns")
+    odd = next((letter for name in names for letter in name if "\udc80" <= letter <= "\udcff"), None)
+    if odd is not None:
+        _refuse(path, f"byte 0x{ord(odd) - 0xDC00:02x} in the header", "text in UTF-8")
+    if b"\r" in head and b"\n" not in head:
+        _refuse(path, "lines that end in \\r", "lines that end in \\n or \\r\\n")
     return tuple(names)
 
 
-def _csv_fault(path: Path, reason: str) -> Fault:
+def _csv_fault(path: Path) -> Fault:
     """The first row that is no row, found by reading the file again, slowly."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -142,20 +188,22 @@ def _csv_fault(path: Path, reason: str) -> Fault:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 return Fault(path.name, f"row {number}", f"byte 0x{line[error.start]:02x}", "text in UTF-8")
+    number = 1
     with path.open(encoding="utf-8-sig", newline="") as text, suppress(csv.Error):
-        rows = csv.reader(text)
+        rows = csv.reader(text, strict=True)
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
             if len(row) > width:
                 return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
-    return Fault(path.name, "", f"text that is no table ({reason})", "comma-separated values")
+        return Fault(path.name, "", "text that is no table", "comma-separated values")
+    return Fault(path.name, f"row {number + 1}", "text that is no row", "fields whose quotes are closed")
 
 
 @define
 class TableWriter:
     """Writes a table that comes in batches.
 
-    Parquet is gathered from parts beside it, so that no more than a batch is in memory.
+    Parquet is gathered from parts in a folder beside it, so that no more than a batch is in memory.
 
     Attributes:
         path: of the file; parts lie beside it until :meth:`finish`.
@@ -168,12 +216,22 @@ class TableWriter:
     _begun: bool = False
 
     def write(self, batch: pl.DataFrame) -> None:
-        """Add rows."""
+        """Add rows.
+
+        Raises:
+            UsageError: values that CSV cannot hold.
+        """
         if self.ending == ".csv":
+            for name, kind in batch.schema.items():
+                if kind.is_nested() or kind in (pl.Binary, pl.Object):
+                    found = f"column {name}: found values of type {kind}, which CSV cannot hold"
+                    raise UsageError(f"--out: {found}; wanted .parquet, or a table without the column")
             with self.path.open("ab") as stream:
                 batch.write_csv(stream, include_header=not self._begun)
         else:
-            part = self.path.with_name(f"part-{len(self._parts):06d}.parquet")
+            folder = self.path.with_name("parts")  # no table's name: it has no ending
+            folder.mkdir(exist_ok=True)
+            part = folder / f"{len(self._parts):06d}.parquet"
             batch.write_parquet(part, compression="lz4")
             self._parts.append(part)
         self._begun = True
@@ -181,6 +239,5 @@ class TableWriter:
     def finish(self) -> None:
         """Make the file whole."""
         if self._parts:
-            pl.scan_parquet(self._parts).sink_parquet(self.path)
-        for part in self._parts:
-            part.unlink()
+            _scan_parquet(self._parts).sink_parquet(self.path)
+            shutil.rmtree(self._parts[0].parent)

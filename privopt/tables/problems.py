@@ -197,7 +197,19 @@ def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
         return given
     if isinstance(given, Mapping):
         columns = [_column(str(name), list(column)) for name, column in given.items()]
+        lengths = sorted({len(column) for column in columns})
+        if len(lengths) > 1:
+            raise UsageError(
+                f"{what}: found columns of {lengths[0]} to {lengths[-1]} rows, wanted the same number of rows"
+            )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
+    if nw.dependencies.is_pandas_dataframe(given):
+        odd = next((name for name in given.columns if not isinstance(name, str)), None)
+        if odd is not None:
+            raise UsageError(f"{what}: found the column name {odd!r}, wanted text")
+        if not given.columns.is_unique:
+            again = given.columns[given.columns.duplicated()][0]
+            raise UsageError(f"{what}: found the column {again} twice, wanted columns that differ in name")
     frame = nw.from_native(given, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         hint = "; a lazy one is to be collected first" if hasattr(given, "collect") else ""

@@ -10,9 +10,11 @@ import numpy as np
 import polars as pl
 from attrs import field, frozen
 
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source, draw_each, seeded
+from privopt.interfaces import Guarantee
 from privopt.metric.space.places import Space
+from privopt.specs import NOTHING
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS, Snap
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
 
-__all__ = ["REPORT", "Protector"]
+__all__ = ["REPORT", "Protector", "limits_of"]
 
 REPORT: Final = "report"
 SEEDED: Final = "seeded"
@@ -68,9 +70,12 @@ class Protector:
             seed: for experiments: what it draws is not private, and marked so.
 
         Raises:
-            UsageError: positions that the records do not have.
+            UsageError: positions that the records do not have, or a distance or a seed that is none.
         """
-        snap = Snap(ids=release.records, places=_places(release.records.tolist(), data.records), farthest=max_snap)
+        if seed is not None and seed < 0:
+            raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
+        places = data.records if _on_a_map(data.records) else None
+        snap = Snap(ids=release.records, places=places, farthest=max_snap)
         snap.check(secret)
         return cls(
             release=release,
@@ -98,7 +103,7 @@ class Protector:
         faults = [
             Fault(table, f"column {name}", "a column of that name", "none: it is where reports go")
             for name in self.added
-            if name in names and name not in self.secret.columns
+            if name in names and name not in (*self.secret.columns, *self.secret.also)
         ]
         if faults:
             raise InputError(faults)
@@ -128,21 +133,44 @@ class Protector:
             )
             for column in columns
         ]
-        return frame.drop(*self.secret.columns).with_columns(*made)
+        return self.secret.without(frame).with_columns(*made)
 
-    def notes(self, data: MetricData) -> tuple[str, ...]:
-        """What whoever publishes such a table must know, a sentence each."""
-        if self.secret.kind == "id":
-            return ()
+    def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
+        """What whoever publishes such a table must know, a sentence each, from what the release promises."""
+        less = limits_of(guarantee)
+        if self.secret.kind == "id" or guarantee.kind == NOTHING:
+            return less
+        worth = "be told apart as their records may"
+        if guarantee.kind == "metric-dp" and guarantee.epsilon is not None and not less:
+            worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
         return (
+            *less,
             "what holds is between records: each position is reported as its nearest record, so two positions, "
-            f"however near, may differ by the factor exp({float(data.epsilon):g} d) of their records, d apart",
+            f"however near, may {worth}",
         )
+
+
+def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
+    """What a release does not promise of the rows of a table, a sentence each; none where it holds for all records."""
+    if guarantee.kind == NOTHING:
+        return ("nothing holds: reports of this release may tell what they were drawn for",)
+    lines = []
+    if guarantee.scope == "own-matrix":
+        lines.append("what holds is inside each user's own matrix: nothing is promised between rows of different users")
+    within = guarantee.extra.get("neighbours_within")
+    if within is not None:
+        unit = guarantee.unit.removeprefix("per ")
+        lines.append(f"what holds is between records up to {within:g} {unit} apart: nothing is promised beyond that")
+    return tuple(lines)
+
+
+def _on_a_map(space: Space) -> bool:
+    return space.coordinates is not None and space.kind in ("geographic", "planar")
 
 
 def _places(ids: list[str], space: Space) -> Space | None:
     """The coordinates of some of a space's ids; None where it has none on a map."""
-    if space.coordinates is None or space.kind not in ("geographic", "planar"):
+    if space.coordinates is None or not _on_a_map(space):
         return None
     if list(space.ids) == ids:
         return space

@@ -17,6 +17,8 @@ from attrs import field, frozen
 from privopt.declare.notebook import card
 from privopt.errors import UsageError
 from privopt.interfaces import Certificate, Guarantee, Release, Result
+from privopt.interfaces.result import SEEDED
+from privopt.metric.space.wkb import geometries_of
 from privopt.registry import registry
 from privopt.run import audit as auditing
 from privopt.run.publish import new_folder
@@ -26,7 +28,7 @@ from privopt.run.verify import Opened, open_verified
 from privopt.tables.apply import matrix_of, words_of
 from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
-from privopt.tables.protect import REPORT, Protector
+from privopt.tables.protect import REPORT, Protector, limits_of
 from privopt.tables.secret import Secret
 
 if TYPE_CHECKING:
@@ -107,7 +109,9 @@ class Released:
     ) -> T:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
-        Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`.
+        Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`; where the release
+        promises less than privacy between all records, another says so. A position is reported as its nearest record:
+        what holds is between records. Metadata (of Arrow schemas, ``attrs`` of pandas) are left out.
 
         Args:
             table: pandas, polars, pyarrow, a GeoDataFrame, a dict of columns; or an array: (B,) ids, for which the ids
@@ -128,23 +132,25 @@ class Released:
         own = getattr(table, "_geometry_column_name", None)
         if own is not None and not any((id, lat, lon, x, y, geometry)):
             geometry = own
-        secret = Secret.of(id=id, lat=lat, lon=lon, x=x, y=y, geometry=geometry)
-        protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
         frame = frame_of(table, "table")
-        protector.check([str(name) for name in frame.columns], "table")
+        secret = Secret.of(id=id, lat=lat, lon=lon, x=x, y=y, geometry=geometry)
+        secret = secret.with_geometries(_geometries(table), active=own)
+        _check_index(table, secret)
+        protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
+        protector.check(list(frame.columns), "table")
         made = protector.protect(frame)
-        _tell(protector, len(frame), marked=self.result.mark)
+        _tell(protector, len(frame), self.result)
         if isinstance(table, Mapping):
             return made.to_dict(as_series=False)  # type: ignore[return-value]
-        native = made.to_native()
-        if own is not None and geometry == own:
+        native = _bare(made.to_native())
+        if own is not None:
             native = _with_points(table, native, own, protector)
         return native  # type: ignore[no-any-return]
 
     def _array(self, given: NDArray[Any], max_snap: float | None, seed: int | None) -> NDArray[Any]:
         release, problem = matrix_of(self.opened)
         if given.ndim == 1:
-            ids = self.apply({"id": given.tolist()}, id="id", seed=seed)
+            ids = self.apply({"id": given.tolist()}, id="id", max_snap=max_snap, seed=seed)
             return np.array(ids[REPORT], dtype=object)
         if given.ndim != 2 or given.shape[1] != 2:
             raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
@@ -194,15 +200,55 @@ class Released:
         return card(f"Release of {self.result.mechanism}", facts, more=small_map(self.opened))
 
 
-def _tell(protector: Protector, rows: int, *, marked: str | None) -> None:
+def _geometries(table: object) -> dict[str, tuple[str, ...]]:
+    """Columns of geometries that a table in memory says it has, and those of the boxes around them.
+
+    Raises:
+        UsageError: metadata that cannot be read.
+    """
+    if nw.dependencies.is_pyarrow_table(table):
+        try:
+            return geometries_of((table.schema.metadata or {}).get(b"geo"))
+        except ValueError as error:
+            raise UsageError(f"table: found {error}, wanted GeoParquet's, or none") from None
+    if nw.dependencies.is_pandas_dataframe(table):
+        return {str(name): () for name, dtype in table.dtypes.items() if str(dtype) == "geometry"}
+    return {}
+
+
+def _check_index(table: object, secret: Secret) -> None:
+    """Refuse a table of pandas whose index says what its secret columns say: it would stay."""
+    if nw.dependencies.is_pandas_dataframe(table):
+        for name in table.index.names:
+            if name is not None and name in (*secret.columns, *secret.also):
+                found = f"table: index {name}: found an index of the secret's name, which would stay"
+                raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
+
+
+def _bare(native: Any) -> Any:
+    """A table without metadata: they may describe columns that are gone, to the box around all positions."""
+    if nw.dependencies.is_pyarrow_table(native):
+        schema = native.schema.remove_metadata()
+        for place, column in enumerate(schema):
+            schema = schema.set(place, column.remove_metadata())
+        return type(native).from_arrays(native.columns, schema=schema)
+    if nw.dependencies.is_pandas_dataframe(native):
+        native.attrs = {}
+    return native
+
+
+def _tell(protector: Protector, rows: int, result: Result) -> None:
     refused = protector.refused
     left = sum(refused.values())
     if left == rows:
         raise UsageError(f"table: no row could be reported: {words_of(refused) or 'it has no rows'}")
     if left:
         warnings.warn(f"{left:,} of {rows:,} rows without a report: {words_of(refused)}", PrivoptWarning, stacklevel=3)
-    if marked:
-        warnings.warn(f"this release: {marked}", PrivoptWarning, stacklevel=3)
+    lines = [*limits_of(result.guarantee)]
+    lines += [f"this release: {result.mark}"] if result.mark else []
+    lines += [f"this table: {SEEDED}"] if protector.marked else []
+    for line in lines:
+        warnings.warn(line, PrivoptWarning, stacklevel=3)
 
 
 def _with_points(table: Any, native: Any, column: str, protector: Protector) -> Any:
@@ -216,8 +262,7 @@ def _with_points(table: Any, native: Any, column: str, protector: Protector) -> 
     across, up = (second, first) if degrees else (first, second)
     points = type(table[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
     points[np.isnan(across)] = None
-    made = type(table)(native, geometry=points)
-    return made if column == "geometry" else made.rename_geometry(column)
+    return type(table)(native.assign(**{column: points}), geometry=column)
 
 
 def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError, UsageError
@@ -17,6 +18,8 @@ __all__ = ["Secret", "positions_of", "texts_of"]
 
 Kind = Literal["id", "geographic", "planar"]
 
+_BOX: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
+
 
 @frozen(kw_only=True)
 class Secret:
@@ -25,10 +28,12 @@ class Secret:
     Attributes:
         kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
         columns: one for ids; latitude and longitude, or x and y; one for geometries.
+        also: further columns that tell it, such as the box around each geometry.
     """
 
     kind: Kind
     columns: tuple[str, ...]
+    also: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -61,12 +66,45 @@ class Secret:
                 f"columns of the secret: found {found}, wanted one of id; lat and lon; x and y (km); geometry"
             )
         kind, columns = whole[0]
+        if len(set(columns)) < len(columns):
+            raise UsageError(f"columns of the secret: found {columns[0]} twice, wanted two columns")
         return cls(kind=kind, columns=tuple(str(column) for column in columns))
 
     @property
     def geometry(self) -> bool:
         """Whether they are one column of geometries."""
         return self.kind == "geographic" and len(self.columns) == 1
+
+    def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
+        """The secret with what tells it beside its columns: the boxes around geometries, a frame's own geometry.
+
+        Args:
+            geometries: a table's columns of geometries, and the columns with their boxes.
+            active: the one that is replaced in any case.
+
+        Raises:
+            UsageError: columns of geometries that would stay, with more about each row than its report.
+        """
+        gone = (*self.columns, *(() if active is None else (active,)))
+        left = [name for name in geometries if name not in gone]
+        if left:
+            found = f"table: column {left[0]}: found geometries that would stay"
+            raise UsageError(f"{found}, wanted none: drop the column first, or name it as the secret")
+        boxes = [box for name in gone for box in geometries.get(name, ())]
+        return evolve(self, also=tuple(dict.fromkeys([*self.also, *gone[len(self.columns) :], *boxes])))
+
+    def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+        """The table without the columns that tell the secret.
+
+        Raises:
+            UsageError: boxes around geometries remain, and no metadata say of which.
+        """
+        left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
+        for name in left.columns:
+            if _is_box(left[name]):
+                found = f"table: column {name}: found boxes (xmin, ymin, xmax, ymax) that would stay"
+                raise UsageError(f"{found}, wanted none: drop the column first, or leave it out of the table")
+        return left
 
     def check(self, names: list[str], table: str) -> None:
         """Refuse a table that lacks the columns, or has two of one name.
@@ -88,12 +126,28 @@ class Secret:
             raise InputError(faults)
 
 
+def _is_box(column: nw.Series[Any]) -> bool:
+    """Whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
+    if isinstance(column.dtype, nw.Struct):
+        return {field.name.lower() for field in column.dtype.fields} >= _BOX
+    if column.dtype != nw.Object:
+        return False
+    first = next((value for value in column if isinstance(value, Mapping)), {})
+    return {str(name).lower() for name in first} >= _BOX
+
+
 def texts_of(column: nw.Series[Any]) -> pl.Series:
     """A column as text, stripped; null where it is missing or blank. A whole number has no decimal point.
 
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']
+
+    Raises:
+        InputError: a column of lists, structures or bytes.
     """
+    if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
+        found = f"values of type {column.dtype}"
+        raise InputError([Fault("table", f"column {column.name}", found, "text or numbers")])
     if column.dtype.is_float():  # pandas has no whole numbers beside missing ones
         values = column.to_numpy().astype(np.float64).tolist()
         whole = [None if value != value else f"{value:.0f}" if value.is_integer() else repr(value) for value in values]

@@ -6,6 +6,7 @@ at the poles or where longitude jumps.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["REASONS", "Snap"]
 
-REASONS: Final = ("unknown id", "empty position", "impossible position", "too far")
-"""Why a row has no report. A row that has one has the reason -1."""
+REASONS: Final = ("unknown id", "empty position", "impossible position", "too far", "no row of its own")
+"""Why a row has no report; the last: its nearest record has no row in the release. A row that has one: -1."""
 
-_UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR = range(4)
+_UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -37,14 +38,21 @@ class Snap:
     """Finds the record of each row.
 
     Attributes:
-        ids: (N,) of the records.
-        places: their coordinates, where they have any.
+        ids: (N,) of the rows of the release.
+        places: coordinates of all records, where they have any; some may have no row.
         farthest: km beyond which a position has no record; None for any distance.
+
+    Raises:
+        UsageError: ``farthest`` is no positive number.
     """
 
     ids: NDArray[np.str_]
     places: Space | None
     farthest: float | None = field(default=None)
+
+    def __attrs_post_init__(self) -> None:
+        if self.farthest is not None and not 0 < self.farthest < math.inf:
+            raise UsageError(f"max-snap: found {self.farthest:g}, wanted a finite number of km above 0")
 
     def check(self, secret: Secret) -> None:
         """Refuse positions of a kind that the records do not have.
@@ -78,6 +86,13 @@ class Snap:
         return self._nearest(positions, wrong > 0)
 
     @cached_property
+    def _row_of(self) -> Ints:
+        """(N,) the release's row of each place, -1 where it has none."""
+        assert self.places is not None
+        row = {name: number for number, name in enumerate(self.ids.tolist())}
+        return np.array([row.get(name, -1) for name in self.places.ids], dtype=np.int64)
+
+    @cached_property
     def _tree(self) -> cKDTree:
         from scipy.spatial import cKDTree
 
@@ -98,12 +113,14 @@ class Snap:
         reason[np.isnan(positions).any(axis=1) & ~wrong] = _EMPTY
         good = np.flatnonzero(reason < 0)
         rows = np.zeros(len(positions), dtype=np.int64)
-        rows[good] = self._tree.query(_apart(positions[good], self.places.kind))[1]
+        nearest = self._tree.query(_apart(positions[good], self.places.kind))[1]
+        rows[good] = self._row_of[nearest]
+        reason[good[rows[good] < 0]] = _ALONE
         if self.farthest is not None:
-            there = self.places.coordinates[rows[good]]
+            there = self.places.coordinates[nearest]
             away = haversine(positions[good], there) if geographic else np.hypot(*(positions[good] - there).T)
             reason[good[away > self.farthest]] = _FAR
-        return rows, reason
+        return np.maximum(rows, 0), reason
 
 
 def _apart(positions: Floats, kind: str) -> Floats:

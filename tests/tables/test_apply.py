@@ -151,6 +151,57 @@ def test_geoparquet_in_any_form_of_binary(town, tmp_path):
         apply(town, tmp_path / "text.parquet", tmp_path / "o3.parquet", Secret.of(geometry="g"))
 
 
+def test_boxes_around_geometries_go_with_them(town, tmp_path):
+    """GeoParquet's covering column says exactly where each row lies."""
+    points = gpd.points_from_xy([12.401234, 12.43], [41.901234, 41.92])
+    table = gpd.GeoDataFrame({"n": [1, 2]}, geometry=points, crs=4326)
+    table.to_parquet(tmp_path / "t.parquet", write_covering_bbox=True)
+    apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(geometry="geometry"))
+    assert pl.read_parquet(tmp_path / "o.parquet").columns == ["n", "report", "report_lat", "report_lon"]
+    assert b"41.901234" not in (tmp_path / "o.parquet").read_bytes()
+    with pytest.raises(UsageError, match="column geometry: found geometries that would stay"):
+        apply(town, tmp_path / "t.parquet", tmp_path / "p.parquet", Secret.of(id="n"))
+    pl.read_parquet(tmp_path / "t.parquet").write_parquet(tmp_path / "plain.parquet")  # metadata are gone, boxes stay
+    with pytest.raises(UsageError, match="column bbox: found boxes"):
+        apply(town, tmp_path / "plain.parquet", tmp_path / "p.parquet", Secret.of(geometry="geometry"))
+
+
+def test_paths_are_names_and_no_patterns(town, tmp_path):
+    csv_of(tmp_path / "t1.csv", "n,lat,lon\nother,41.9,12.4\n")
+    table = csv_of(tmp_path / "t[1].csv", "n,lat,lon\nmine,41.9,12.4\n")
+    apply(town, table, tmp_path / "o[1].parquet", POSITION)
+    assert pl.read_parquet((tmp_path / "o[1].parquet").read_bytes())["n"].to_list() == ["mine"]
+    (tmp_path / "k=1").mkdir()
+    pl.DataFrame({"n": ["a"]}).write_parquet(tmp_path / "k=1" / "t.parquet")
+    apply(town, tmp_path / "k=1" / "t.parquet", tmp_path / "p.parquet", Secret.of(id="n"))
+    assert "k" not in pl.read_parquet(tmp_path / "p.parquet", hive_partitioning=False).columns
+
+
+def test_what_a_table_cannot_be_is_said(town, tmp_path, privopt):
+    pl.DataFrame({"id": ["a"], "many": [["a"]], "raw": [b"\xff"]}).write_parquet(tmp_path / "t.parquet")
+    for secret in ("many", "raw"):
+        with pytest.raises(InputError, match=f"column {secret}: found values of type"):
+            apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(id=secret))
+        with pytest.raises(InputError, match=f"column {secret}: found values of type"):
+            apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(lat=secret, lon="id"))
+    with pytest.raises(UsageError, match=r"column many: found values of type .*, which CSV cannot hold"):
+        apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", Secret.of(id="id"))
+    with pytest.raises(UsageError, match="found lat twice"):
+        Secret.of(lat="lat", lon="lat")
+    with pytest.raises(UsageError, match="lies in"):
+        apply(town, tmp_path / "t.parquet", town / "o.parquet", Secret.of(id="id"))
+    with pytest.raises(UsageError, match="max-snap: found nan"):
+        apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION, max_snap=float("nan"))
+
+
+def test_headers_with_quotes_and_lines_with_nothing(town, tmp_path):
+    table = csv_of(tmp_path / "t.csv", 'id,"say ""hi""","k\nk"\na,1,2\n\nb,3,4\n\n')
+    assert apply(town, table, tmp_path / "part-000000.parquet", Secret.of(id="id")).rows == 2
+    found = pl.read_parquet(tmp_path / "part-000000.parquet")
+    assert found.columns[:2] == ['say "hi"', "k\nk"]
+    assert found["k\nk"].to_list() == ["2", "4"]
+
+
 def test_a_seed_repeats_and_marks(town, tmp_path, privopt):
     table = csv_of(tmp_path / "t.csv", "lat,lon\n" + "41.9,12.4\n" * 500)
     for out in ("o.csv", "p.csv"):
@@ -172,6 +223,9 @@ def test_a_seed_repeats_and_marks(town, tmp_path, privopt):
         ("lat,lon,report\n1,2,3\n", "column report: found a column of that name"),
         ("lat,lon,lat\n1,2,3\n", "column lat: found this name twice"),
         ("lat,lon\n41.9,12.4\n41.9,12.4,3\n", "row 3: found 3 fields, wanted 2"),
+        ('lat,lon\n41.9,12.4\n"41.912345,12.4\n', "row 3: found text that is no row"),
+        ("lat,lon\r41.9,12.4\r", "found lines that end in \\r"),
+        ('"lat"x",lon\r41.9,12.4\r', "found lines that end in \\r"),
         ("lat,lon\n", "no row could be reported: it has no rows"),
         ("lat,lon\n91,0\n", "no row could be reported: 1 impossible position"),
         ("", "found an empty file"),
@@ -183,6 +237,7 @@ def test_bad_tables_end_with_2_and_write_nothing(town, tmp_path, privopt, text, 
     assert done.returncode == 2, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert "41.912345" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
@@ -268,13 +323,19 @@ def test_killed_at_any_moment_the_whole_table_or_none(town, tmp_path):
 
 
 def test_a_users_rows_are_what_positions_snap_to(example, tmp_path):
-    """lr-geo releases rows of its users alone: a position takes the nearest of them."""
+    """lr-geo releases rows of its users alone: a position whose nearest record is no user's takes nobody else's."""
     folder = example("lr-geo")
-    release = MatrixRelease.read(folder, None)
-    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.86,12.44\n41.9,12.5\n")
+    opened = open_verified(folder)
+    places = opened.problem.data.records
+    rows = [f"{lat},{lon}" for lat, lon in places.coordinates.tolist()]
+    table = csv_of(tmp_path / "t.csv", "\n".join(["lat,lon", *rows, ""]))
     done = apply(folder, table, tmp_path / "o.csv", POSITION)
-    assert done.reported == 2
-    assert set(pl.read_csv(tmp_path / "o.csv")["report"]) <= set(release.outputs.tolist())
+    users = np.isin(places.ids, opened.release.records)
+    assert done.refused == {"no row of its own": len(places) - users.sum()}
+    found = pl.read_csv(tmp_path / "o.csv")["report"]
+    assert (found.is_not_null().to_numpy() == users).all()
+    assert set(found.drop_nulls()) <= set(opened.release.outputs.tolist())
+    assert "nothing is promised between rows of different users" in done.notes[0]
 
 
 def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):

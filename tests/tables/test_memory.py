@@ -12,7 +12,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from attrs import evolve
 
 import privopt as po
 from privopt.errors import InputError, UsageError
@@ -20,6 +22,7 @@ from privopt.metric.matrix import MatrixRelease
 from privopt.registry import registry
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt.tables.protect import limits_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "in-memory.md"
@@ -73,9 +76,56 @@ def test_a_geodataframe_moves_to_where_reports_lie(release):
     assert po.solve("exponential", problem).opened.release.records.tolist() == ["u", "v"]
 
 
+def test_nothing_beside_the_table_tells_the_secret(release, tmp_path):
+    points = gpd.points_from_xy([12.4, 12.41], [41.9, 41.9])
+    frame = gpd.GeoDataFrame({"id": ["a", "b"], "geometry": ["one", "two"]}).assign(geom=points)
+    frame = frame.set_geometry("geom", crs=4326)
+    frame.attrs["corner"] = [41.9, 12.4]
+    safe = release.apply(frame, id="id")
+    assert (safe.geometry.name, safe["geometry"].tolist(), safe.attrs) == ("geom", ["one", "two"], {})
+    assert np.allclose(safe.geometry.y, safe["report_lat"])
+    with pytest.raises(UsageError, match="column second: found geometries that would stay"):
+        release.apply(frame.assign(second=frame.geometry), id="id")
+    with pytest.raises(UsageError, match="index id"):
+        release.apply(pd.DataFrame({"id": ["a"]}).set_index("id", drop=False), id="id")
+    frame.drop(columns="geometry").to_parquet(tmp_path / "t.parquet", write_covering_bbox=True)
+    arrow = pq.read_table(tmp_path / "t.parquet")
+    safe = release.apply(arrow, geometry="geom")
+    assert safe.schema.metadata is None
+    assert safe.column_names == ["id", "report", "report_lat", "report_lon"]
+    with pytest.raises(UsageError, match="column bbox: found boxes"):
+        release.apply(pl.from_arrow(arrow), geometry="geom")
+    with pytest.raises(UsageError, match="column bbox: found boxes"):
+        release.apply(arrow.to_pandas(ignore_metadata=True), geometry="geom")
+
+
+def test_a_release_that_promises_less_says_so():
+    near = po.solve("exponential", town(neighbours_within="1.2 km"))
+    with pytest.warns(po.PrivoptWarning, match="between records up to 1.2 km apart: nothing is promised beyond"):
+        near.apply({"id": ["a"]}, id="id")
+    none = evolve(near.guarantee, kind="none")
+    assert limits_of(none) == ("nothing holds: reports of this release may tell what they were drawn for",)
+
+
+def test_tables_that_are_none_are_refused(release):
+    for table, words in (
+        ({"id": ["a"], "n": [1, 2]}, "found columns of 1 to 2 rows"),
+        (pd.DataFrame([["a"]]), "found the column name 0, wanted text"),
+        (pd.DataFrame([["a", 1, 2]], columns=["id", "n", "n"]), "found the column n twice"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            release.apply(table, id="id")
+    with pytest.raises(UsageError, match="seed: found -1"):
+        release.apply({"id": ["a"]}, id="id", seed=-1)
+
+
 def test_arrays_come_back_as_arrays(release):
     positions = np.array([[41.9, 12.4], [41.91, 12.4]])
     reported = release.apply(positions)
+    with pytest.warns(po.PrivoptWarning, match="this table: seeded, not private"):
+        release.apply(np.array(["a"]), seed=1)
+    with pytest.raises(UsageError, match="max-snap"):
+        release.apply(np.array(["a"]), max_snap=1.0)
     assert reported.shape == (2, 2)
     assert {tuple(row) for row in reported.tolist()} <= {(41.9, 12.4), (41.9, 12.41), (41.91, 12.4)}
     assert set(release.apply(np.array(["a", "c"])).tolist()) <= set("abc")
@@ -184,7 +234,8 @@ def test_records_and_outputs_may_both_be_tables():
 
 
 def test_a_seeded_table_is_marked(release):
-    safe = [release.apply(pl.DataFrame(TRIPS), lat="la", lon="lo", seed=3) for _ in range(2)]
+    with pytest.warns(po.PrivoptWarning, match="this table: seeded, not private"):
+        safe = [release.apply(pl.DataFrame(TRIPS), lat="la", lon="lo", seed=3) for _ in range(2)]
     assert safe[0].equals(safe[1])
     assert safe[0]["seeded"].all()
 

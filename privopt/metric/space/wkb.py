@@ -15,7 +15,7 @@ from privopt.errors import Fault, InputError
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["centres_of", "check_degrees", "points_of"]
+__all__ = ["centres_of", "check_degrees", "geometries_of", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
 """A point, little-endian, as nearly every program writes it."""
@@ -115,7 +115,7 @@ def _polygons(raw: bytes) -> list[tuple[float, float, float]]:
 
     try:
         geometry()
-    except struct.error:
+    except (struct.error, RecursionError, MemoryError, ValueError):  # cut short, nested without end, or counts that lie
         return []
     return found
 
@@ -131,6 +131,26 @@ def _centroid(corners: Floats) -> tuple[float, float, float]:
         return 0.0, float(middle[1]), float(middle[0])
     east, north = (float(((side[:-1] + side[1:]) * twice).sum()) / (6.0 * area) for side in (x, y))
     return abs(area), float(first[1]) + north, float(first[0]) + east
+
+
+def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
+    """Columns of geometries that GeoParquet's metadata name, and the columns with the box around each of them.
+
+    Args:
+        geo: the metadata, or None where there are none.
+
+    Raises:
+        ValueError: what is none.
+    """
+    try:
+        columns = {} if geo is None else json.loads(geo)["columns"]
+        found = {}
+        for name, column in columns.items():
+            paths = column.get("covering", {}).get("bbox", {}).values()
+            found[name] = tuple(sorted({path if isinstance(path, str) else str(path[0]) for path in paths}))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        raise ValueError("metadata geo that are not GeoParquet's") from None
+    return found
 
 
 def check_degrees(geo: str | None, column: str, file: str) -> None:
@@ -150,6 +170,8 @@ def check_degrees(geo: str | None, column: str, file: str) -> None:
         system: Any = json.loads(geo)["columns"][column].get("crs", {})
     except (ValueError, KeyError, TypeError, AttributeError):
         named = "a system that its metadata do not say"
+    except RecursionError:
+        named = "a system in metadata nested too deep"
     else:
         named = _name(system)
     if named not in _DEGREES:
@@ -161,6 +183,6 @@ def _name(system: object) -> str:
     if not isinstance(system, Mapping):
         return "an unknown system"
     known = system.get("id", {})
-    if known:
+    if isinstance(known, Mapping) and known:
         return f"{known.get('authority')}:{known.get('code')}"
     return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # left out it means that
