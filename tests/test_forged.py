@@ -128,6 +128,34 @@ def test_a_bound_below_the_value_is_refused_where_more_is_better(tmp_path, forge
     assert any("contradicted" in line for line in verify(forge(folder, change)).complaints)
 
 
+def test_a_bound_or_a_program_that_the_mechanism_cannot_have_is_refused(tmp_path, forge):
+    folder = solve("exponential", write_toy(tmp_path / "toy"), tmp_path / "out").folder
+    value = json.loads((folder / "result.json").read_text())["objective"]["value"]
+
+    def proved(r, bound=value):
+        r["objective"].update(lower_bound=bound, gap=0.0 if bound == value else None)
+        r["status"] = "optimal" if bound == value else "feasible"
+
+    def program(r):
+        r["details"]["lp"] = {"value": 1.0, "lower_bound": 1.0, "gap": 0.0}
+        r["status"] = "optimal"
+
+    for change, words in (
+        (proved, "lower_bound: "),
+        (lambda r: proved(r, "-inf"), "lower_bound: -inf, which"),
+        (program, "details.lp: claims a program"),
+    ):
+        assert any(words in line for line in verify(forge(folder, change)).complaints)
+
+
+def test_a_bound_that_is_not_finite_is_refused(example, forge):
+    def change(r):
+        r["objective"].update(lower_bound="-inf", gap=None)
+        r["status"] = "feasible"
+
+    assert any("cannot prove" in line for line in verify(forge(example("optimal-lp"), change)).complaints)
+
+
 def test_optimal_at_a_gap_that_is_not_met_is_refused(example, forge):
     def change(r):
         r["objective"].update(lower_bound=0.0, gap=1.0)

@@ -54,6 +54,13 @@ class Mechanism(ABC, Generic[P, R]):
     private_folder: ClassVar[bool] = False
     """Whether all of DIR is its owner's own: then nobody else may enter it (0700)."""
 
+    bounds: ClassVar[bool] = True
+    """Whether a method may state a bound, ``objective.lower_bound``; where not, one that is stated does not hold."""
+
+    programs: ClassVar[bool] = False
+    """Whether what is solved is another program than the objective, whose value and bound are ``details.lp``: then
+    ``--gap`` and the status mean that one."""
+
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
     problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""

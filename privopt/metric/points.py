@@ -117,12 +117,11 @@ def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
     try:
         collection = json.loads(points.contents)
         features = collection["features"]
-        names = {
-            name: [
-                str(given["properties"].get(name, given.get("id", "") if name == "id" else "")) for given in features
-            ]
+        values = {
+            name: [given["properties"].get(name, given.get("id", "") if name == "id" else "") for given in features]
             for name in ids
         }
+        names = {name: ["" if one is None else str(one) for one in column] for name, column in values.items()}
         shapes = [given["geometry"] or {} for given in features]
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         flat = np.array(places, dtype=np.float64).reshape(-1, 2)

@@ -210,9 +210,12 @@ def _conclude(
     value = utility.evaluate(outcome.release)
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
-    bound = None if outcome.lower_bound is None else _bound(outcome.lower_bound, value, maximise=utility.maximise)
+    bound = outcome.lower_bound
+    bound = None if bound is None or math.isinf(bound) else _bound(bound, value, maximise=utility.maximise)
     told = dict(outcome.details)
     lp = told.pop(LP, None)
+    if (bound is not None and not mechanism.bounds) or (lp is not None and not mechanism.programs):
+        raise CertificationError(f"{registered.spec.name} states a bound that it does not declare; nothing written")
     if lp is not None:
         low = lp.get("lower_bound")  # a program whose value alone is known
         lp = Bounds.of(lp["value"], low if low is None else min(low, lp["value"]))

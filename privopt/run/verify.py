@@ -19,7 +19,7 @@ from privopt.declare import File, load_problem
 from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
 from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
-from privopt.interfaces.result import SEEDED, TOLD
+from privopt.interfaces.result import LP, SEEDED, TOLD
 from privopt.registry import Registered, registry
 from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_document, sha256
 from privopt.run.inputs import stray_files
@@ -258,6 +258,12 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
     except Exception as error:  # a release that does not fit its problem
         complaints.append(f"objective: cannot be evaluated ({type(error).__name__}: {error})")
     value = stated.value if value is None else value
+    if stated.lower_bound is not None and not (opened.mechanism.bounds and math.isfinite(stated.lower_bound)):
+        complaints.append(
+            f"{RESULT}: objective.lower_bound: {stated.lower_bound!r}, which {result.method} cannot prove"
+        )
+    if lp is not None and not opened.mechanism.programs:
+        complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
     bound, finite = stated.lower_bound, math.isfinite(stated.value) and math.isfinite(stated.lower_bound or 0.0)
     if bound is not None and finite and (stated.value > bound if utility.maximise else bound > stated.value):
         complaints.append(f"{RESULT}: objective.lower_bound: {bound!r} is contradicted by the value, {stated.value!r}")

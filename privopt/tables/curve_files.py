@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from privopt.declare.schema import File
+from privopt.errors import UsageError
 from privopt.run.publish import check_file, new_file
 from privopt.run.solve import Options
 from privopt.tables.curve import Curves, draw_curves, epsilons_of
@@ -42,11 +44,14 @@ def write_curves(
     for path in (out, report):
         if path is not None:
             check_file(path.absolute(), force=options.force)
+    if report is not None and report.absolute().resolve() == out.absolute().resolve():
+        raise UsageError(f"--report {report}: is --out too; name two files")
     source = File.read(problem, wanted="a problem file in TOML")
     found = draw_curves(source, mechanisms, values, options, matrices)
-    with new_file(out, force=options.force) as path:
-        found.table().write_csv(path)
-    if report is not None:
-        with new_file(report, force=options.force) as path:
-            path.write_text(curve_page(found, problem.name), "utf-8")
+    with ExitStack() as files:  # both are made before either gets its name
+        if report is not None:
+            files.enter_context(new_file(report, force=options.force)).write_text(
+                curve_page(found, problem.name), "utf-8"
+            )
+        found.table().write_csv(files.enter_context(new_file(out, force=options.force)))
     return found

@@ -43,6 +43,12 @@ IDS: Final = ("id", "node", "node_id", "osmid", "geoid", "fips", "stop_id", "cod
 CELLS: Final = 400
 """Cells of a grid over a table that is no list of places."""
 
+FEWEST: Final = 200
+"""Positions over which a grid is laid, at least: of fewer the extent tells too much."""
+
+LATTICE: Final = 0.05
+"""Degrees to whose multiples a grid over positions is rounded outward."""
+
 PLACES: Final = 5_000
 """Rows beyond which a table of latitudes and longitudes is taken for positions."""
 
@@ -250,17 +256,26 @@ def _names(column: pl.Series) -> bool:
 
 
 def _grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
-    """Even cells over the middle 98 % of positions, and a sentence that says so."""
+    """Even cells over the middle 98 % of positions, and a sentence that says so.
+
+    The problem file is public, the positions may be secret: its corner and cells follow from a coarse lattice alone.
+    """
     up, across = (_finite(frame[str(columns[name])]) for name in ("lat", "lon"))
     if not up.size or not across.size:
         raise InputError([Fault(file, "", "no positions that are numbers", "some")])
     (south, top), (west, right) = (np.quantile(side, [0.01, 0.99]).tolist() for side in (up, across))
+    if min(up.size, across.size) < FEWEST:
+        found = f"{min(up.size, across.size)} positions, whose extent tells where they are"
+        raise InputError([Fault(file, "", found, f"at least {FEWEST}, or a grid of your own")])
+    south, west = (math.floor(side / LATTICE) * LATTICE for side in (south, west))
+    top, right = (math.ceil(side / LATTICE) * LATTICE for side in (top, right))
     tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
     cell = _up_to(max(math.sqrt(tall * wide / CELLS), max(tall, wide) / CELLS, 1e-3))
     rows, cols = (math.ceil(side / cell) + 1 for side in (tall, wide))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
     grid["south_west"] = [round(south, 6), round(west, 6)]
-    return grid, f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
+    said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
+    return grid, f"{said}, rounded outward to {LATTICE:g} degrees: this file tells so much of the table"
 
 
 def _finite(column: pl.Series) -> Floats:

@@ -75,9 +75,15 @@ class Problem:
             The problem file.
 
         Raises:
-            UsageError: a file that would be written is there already.
+            UsageError: a file that would be written is there already, or one that the problem names lies outside the
+                folder of its file.
         """
         folder = Path(folder)
+        left = [] if self.source.path is None else [name for name in _named(self.source) if ".." in Path(name).parts]
+        if left:
+            raise UsageError(
+                f"{self.source.path}: names {', '.join(left)}, wanted files beside it, to write them with it"
+            )
         contents = {NAME: self.source.contents, **self.source.beside}
         there = [name for name in contents if (folder / name).exists()]
         if there:
@@ -101,14 +107,30 @@ def read_problem(path: Path | str) -> Problem:
     """
     path = Path(path)
     source = File.read(path, wanted="a problem file in TOML")
+    inside = [name for name in _named(source) if not Path(name).is_absolute() and ".." not in Path(name).parts]
+    beside = {name: File.read(path.parent / name, name).contents for name in inside}
+    return Problem(source=evolve(source, beside=beside))
+
+
+def _named(source: File) -> list[str]:
+    """The files that a problem file names, in order of their names.
+
+    Raises:
+        InputError: it is no TOML.
+    """
+    assert source.path is not None
     try:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
     except ValueError as error:
-        raise InputError([Fault(path.name, "", f"text that is not TOML: {error}", "TOML 1.0")]) from None
-    named = {text for text in _texts(values) if "\0" not in text and (path.parent / text).is_file()}
-    inside = {name for name in named if not Path(name).is_absolute() and ".." not in Path(name).parts}
-    beside = {name: File.read(path.parent / name, name).contents for name in sorted(inside)}
-    return Problem(source=evolve(source, beside=beside))
+        raise InputError([Fault(source.name, "", f"text that is not TOML: {error}", "TOML 1.0")]) from None
+    return sorted({text for text in _texts(values) if _is_file(source.path.parent, text)})
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except (OSError, ValueError):  # a text too long for a name, or with a zero byte
+        return False
 
 
 def _texts(value: object) -> Iterator[str]:

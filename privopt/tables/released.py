@@ -15,12 +15,13 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.declare.notebook import card
-from privopt.errors import UsageError
+from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Certificate, Guarantee, Release, Result
 from privopt.interfaces.result import SEEDED
 from privopt.metric.space.wkb import geometries_of
 from privopt.registry import registry
 from privopt.run import audit as auditing
+from privopt.run.folder import check_sums
 from privopt.run.publish import new_folder
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
@@ -179,11 +180,15 @@ class Released:
 
         Raises:
             UsageError: the folder is there already, without ``force``.
+            DoesNotHoldError: a file has changed since the release was opened.
         """
         target = Path(folder)
         private = self.opened.mechanism.private_folder
         with new_folder(target, force=force, private=private) as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
+            changed = check_sums(work)  # new_folder will write sums of whatever is there
+            if changed:
+                raise DoesNotHoldError("\n".join(f"{self.opened.folder}: {line}" for line in changed))
         return target
 
     def _repr_html_(self) -> str:

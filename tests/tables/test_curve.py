@@ -121,6 +121,8 @@ def test_the_command_writes_a_table_and_a_page(source, tmp_path, privopt):
     points = json.loads(re.search(r'id="points">(.*?)</script>', page)[1])
     assert len(points["epsilons"]) == len(points["rows"]) == 3
     assert [row[0] for row in points["rows"][0]] == ["optimal-lp", "exponential"]
+    again = privopt(*given, "--out", tmp_path / "d.csv", "--report", tmp_path / "." / "d.csv")
+    assert (again.returncode, "name two files" in again.stderr) == (2, True)
     again = privopt(*given, "--out", tmp_path / "c.csv")
     assert (again.returncode, "--force" in again.stderr) == (2, True)
 

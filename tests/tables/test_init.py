@@ -82,6 +82,23 @@ def test_trips_become_a_grid(trips, tmp_path):
     assert solves(tmp_path)
 
 
+def test_a_grid_tells_no_position(tmp_path):
+    """Its corner and its cells are those of any positions in the same squares of 0.05 degrees."""
+    grids = []
+    for seed in (0, 1):
+        rng = np.random.default_rng(seed)
+        lat, lon = 40.701 + 0.048 * rng.random(300), 7.001 + 0.048 * rng.random(300)
+        pl.DataFrame({"start_lat": lat, "start_lon": lon}).write_csv(tmp_path / "t.csv")
+        made = draft("exponential", tmp_path / "t.csv", tmp_path)
+        assert "this file tells so much of the table" in made.text
+        grids.append(made.text[made.text.index("rows =") : made.text.index("[distance]")])
+    assert grids[0] == grids[1]
+    assert "south_west = [ 40.7, 7.0, ]" in " ".join(grids[0].split())
+    pl.DataFrame({"start_lat": lat[:199], "start_lon": lon[:199]}).write_csv(tmp_path / "t.csv")
+    with pytest.raises(InputError, match=r"found 199 positions, .* wanted at least 200"):
+        draft("exponential", tmp_path / "t.csv", tmp_path)
+
+
 @pytest.mark.parametrize("mechanism", ["const-opt", "lr-geo", "bd-mdp"])
 def test_what_a_mechanism_needs_besides_is_filled_in(mechanism, tmp_path):
     (tmp_path / "t.csv").write_text("id,x,y\n" + "".join(f"p{n},{n % 4},{n // 4}\n" for n in range(12)))

@@ -17,7 +17,7 @@ import pytest
 from attrs import evolve
 
 import privopt as po
-from privopt.errors import InputError, UsageError
+from privopt.errors import DoesNotHoldError, InputError, UsageError
 from privopt.metric.matrix import MatrixRelease
 from privopt.registry import registry
 from privopt.run.solve import solve
@@ -105,6 +105,26 @@ def test_a_release_that_promises_less_says_so():
         near.apply({"id": ["a"]}, id="id")
     none = evolve(near.guarantee, kind="none")
     assert limits_of(none) == ("nothing holds: reports of this release may tell what they were drawn for",)
+
+
+def test_a_release_that_changed_on_disk_is_not_saved(release, tmp_path):
+    release.save(tmp_path / "one")
+    again = po.open(tmp_path / "one")
+    told = tmp_path / "one" / "result.json"
+    told.write_text(told.read_text().replace("exponential", "Exponential"))
+    with pytest.raises(DoesNotHoldError, match=r"result\.json"):
+        again.save(tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+
+
+def test_files_outside_a_problems_folder_are_not_left_out(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "points.csv").write_text("id,x,y\na,0,0\n")
+    text = "a" * 400
+    (tmp_path / "in" / "p.toml").write_text(f'[records]\npoints = "../points.csv"\nwhy = "{text}"\n')
+    problem = po.read_problem(tmp_path / "in" / "p.toml")
+    with pytest.raises(UsageError, match=r"names \.\./points\.csv"):
+        problem.write(tmp_path / "out")
 
 
 def test_tables_that_are_none_are_refused(release):

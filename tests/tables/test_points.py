@@ -1,6 +1,7 @@
 """Points files of every kind give the same places; names of columns are the file's own, in faults too."""
 
 import json
+import struct
 
 import geopandas as gpd
 import numpy as np
@@ -11,6 +12,7 @@ import shapely
 from privopt.declare import load_problem
 from privopt.errors import InputError
 from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.metric.space.wkb import centres_of, check_degrees, geometries_of
 
 REST = '[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
 STATES, COUNTIES = ["AL", "AL", "GA"], ["Lee", "Dale", "Lee"]
@@ -113,3 +115,25 @@ def test_other_tables_may_be_parquet_too(tmp_path):
     (tmp_path / "p.toml").write_text(f'[records]\npoints = "p.parquet"\n{text}')
     data = MetricInstance.of(load_problem(MetricProblem, tmp_path / "p.toml"), "p.toml").data
     assert (list(data.records.ids), data.prior.tolist()) == (["1", "2"], [0.75, 0.25])
+
+
+def test_a_feature_without_an_id_has_none(tmp_path):
+    shape = {"type": "Point", "coordinates": [12.5, 41.9]}
+    features = [{"type": "Feature", "properties": {"id": None}, "geometry": shape}]
+    (tmp_path / "f.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    with pytest.raises(InputError, match="row 2, column id: found nothing, wanted an id"):
+        places(tmp_path, 'points = "f.geojson"')
+
+
+def test_binary_that_is_nested_without_end_is_no_point():
+    nested = b"".join(struct.pack("<BII", 1, 6, 1) for _ in range(5_000))
+    assert np.isnan(centres_of(pl.Series("g", [nested]), "t")).all()
+
+
+def test_metadata_of_any_form_are_read_or_refused():
+    text = json.dumps({"columns": {"g": {"crs": {"id": "EPSG:4326"}}}})
+    with pytest.raises(InputError, match="points in an unnamed system"):
+        check_degrees(text, "g", "t")
+    for geo in ("[]", "x", '{"columns": 3}', '{"columns": {"g": {"covering": {"bbox": {"xmin": []}}}}}'):
+        with pytest.raises(ValueError, match="not GeoParquet's"):
+            geometries_of(geo)

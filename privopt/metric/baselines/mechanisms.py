@@ -36,6 +36,8 @@ class OptimalLP(MetricMechanism[MetricProblem]):
 class _ClosedForm(MetricMechanism[MetricProblem]):
     """One whose matrix follows from the problem alone, so that ``verify`` makes it again."""
 
+    bounds = False
+
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
         """Also: the weights are those of the formula."""
         lines = super().verify(problem, release, result)
@@ -102,6 +104,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     """LP near the record, exponential form beyond a radius (Imola et al., UAI 2022)."""
 
     problem_class = ConstOptProblem
+    bounds, programs = False, True
     kit = "privopt.testing.baselines:CONST_OPT"
 
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:

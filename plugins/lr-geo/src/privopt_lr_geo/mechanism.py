@@ -105,6 +105,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     problem_class = LRGeoProblem
     release_class = LRGeoRelease
+    programs = True
     kit = "privopt_lr_geo.kit:PROFILE"
     scope = (
         "Methods benders and full: epsilon-metric DP inside each user's own matrix (scope own-matrix); rows of "
