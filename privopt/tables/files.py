@@ -131,8 +131,8 @@ class TableFile:
         Raises:
             InputError: a row, or bytes, that are no table.
         """
-        lazy = self._scan()
         try:
+            lazy = self._scan()
             row = lazy.head(SAMPLE).collect()
             size = row.estimated_size() / max(1, len(row))
             rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))

@@ -291,7 +291,7 @@ def truth_sections(problem: FLInstance, release: FLRelease, private: Path) -> li
     path = private / "problem" / problem.declared.locations.points.name
     if not path.is_file():
         return []
-    source = pl.read_csv(path, schema_overrides={"id": pl.String})
+    source = pl.read_csv(path, schema_overrides={"id": pl.String}, glob=False)
     if "clients" not in source.columns:
         return []
     by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))

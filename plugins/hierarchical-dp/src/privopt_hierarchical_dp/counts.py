@@ -54,18 +54,16 @@ def _scan(source: Path | File, name: str) -> pl.LazyFrame:
         else:
             frame = pl.scan_csv(contents, infer_schema=False)
         frame.collect_schema()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError([Fault(name, "", f"a file that cannot be read ({reason})", "CSV or Parquet")]) from None
+    except (pl.exceptions.PolarsError, OSError):  # whose words may quote a cell
+        raise InputError([Fault(name, "", "a file that cannot be read", "CSV or Parquet")]) from None
     return frame
 
 
 def _collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
     try:
         return frame.collect(engine="streaming")
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError([Fault(name, "", f"rows that cannot be read ({reason})", "a table, UTF-8")]) from None
+    except (pl.exceptions.PolarsError, OSError):
+        raise InputError([Fault(name, "", "rows that cannot be read", "a table, UTF-8")]) from None
 
 
 def _columns(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:

@@ -220,7 +220,7 @@ def read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
     wanted = "columns region, parent, size, groups"
     schema = {"region": pl.String, "parent": pl.String, "size": pl.Int64, "groups": pl.Int64}
     try:
-        table = pl.read_csv(path, schema_overrides=schema)
+        table = pl.read_csv(path, schema_overrides=schema, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason})", wanted)]) from None
