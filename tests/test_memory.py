@@ -8,9 +8,12 @@ import sys
 
 import pytest
 
+from privopt.declare import load_problem
 from privopt.errors import StoppedError
 from privopt.execution import memory
+from privopt.metric.baselines.mechanisms import Exponential
 from privopt.metric.matrix import matrix_bytes
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -44,7 +47,7 @@ def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
     for turn in ("first", "second"):  # the first may compile, which takes a gigabyte
         done = subprocess.run([*map(str, command), str(tmp_path / turn)], capture_output=True, text=True, check=True)
     taken = float(done.stdout)
-    stated = matrix_bytes(1000, 1000, within=True)
+    stated = matrix_bytes(1000, 1000, 24 * 39 + 25 * 39 + 24 * 40 + 24 * 39)
     assert 0.4 * stated <= taken <= 1.1 * stated
 
 
@@ -100,3 +103,19 @@ def test_a_limit_on_the_address_space_is_seen(monkeypatch):
     monkeypatch.setattr(memory.resource, "getrlimit", lambda name: (limits[name], limits[name]))
     assert 0 < 10**15 - memory._under_rlimits() < 10**13
     assert 0 < memory.available() < 10**15
+
+
+def test_pairs_within_a_distance_are_counted(tmp_path):
+    near, far = grid(tmp_path / "near", 10, 10, 0.2), grid(tmp_path / "far", 10, 10, 0.2, within=50)
+    found = [MetricInstance.of(load_problem(MetricProblem, problem)) for problem in (near, far)]
+    mechanism = Exponential()
+    needed = [mechanism.bytes_needed(problem, "exponential") for problem in found]
+    assert needed[1] - needed[0] == 5 * 24.0 * (100 * 99 // 2 - 342)
+
+
+def test_where_there_is_no_proc_the_peak_is_read_in_the_units_of_the_system(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "_PROC", tmp_path)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for system, unit in (("linux", 1024), ("darwin", 1)):
+        monkeypatch.setattr(memory.sys, "platform", system)
+        assert memory.resident() == pytest.approx(peak * unit, rel=0.2)

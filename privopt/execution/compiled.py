@@ -31,11 +31,12 @@ class Compiled(Generic[P, R]):
         self.py_func = function
         self._options = options
         self._made: Callable[P, R] | None = None
+        self._ready: Callable[P, R] | None = None  # the same, once those that it calls are made
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it, compiled."""
-        return (self._made or self.dispatcher())(*args, **kwargs)
+        return (self._ready or self.dispatcher())(*args, **kwargs)
 
     def dispatcher(self) -> Callable[P, R]:
         """numba's own object; those that the function calls take their place in its module first."""
@@ -44,9 +45,10 @@ class Compiled(Generic[P, R]):
                 made = _dispatcher(self.py_func, self._options)
                 self._made = made  # before those that it calls: they may call it
                 names = self.py_func.__globals__
-                for name, value in list(names.items()):
-                    if isinstance(value, Compiled):
-                        names[name] = value.dispatcher()
+                called = {name: value for name, value in list(names.items()) if isinstance(value, Compiled)}
+                # at once: a thread that finds one by name must find all that this one calls
+                names.update({name: value.dispatcher() for name, value in called.items()})
+                self._ready = made
         return self._made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,8 @@ def resident() -> int:
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
     except OSError:  # no Linux: the most that it ever held
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
 
 
 def available() -> int:

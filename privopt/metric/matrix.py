@@ -32,13 +32,12 @@ ROWS_SHOWN: Final = 5
 """Records that a notebook shows."""
 
 
-def matrix_bytes(records: int, outputs: int, *, within: bool) -> float:
+def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """About how many bytes a problem's arrays, its release, and certifying, writing and reading it back take.
 
     Measured at 1,000 and 2,000 records (tests/test_memory.py): 15 arrays of the matrix's size, and 5 of the required
-    pairs, of which there are about 20 a record where they are limited by distance.
+    pairs.
     """
-    pairs = 20 * records if within else records * (records - 1) // 2
     return 8.0 * 15 * records * outputs + 5 * 24.0 * pairs
 
 

@@ -270,7 +270,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
         A method that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin.
         """
-        return matrix_bytes(*problem.data.shape, within=problem.data.within is not None)
+        records, outputs = problem.data.shape
+        pairs = records * (records - 1) // 2 if problem.data.within is None else len(problem.data.pairs)
+        return matrix_bytes(records, outputs, pairs)
 
     def _room_for(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Refuse what does not fit, before it is begun.

@@ -101,7 +101,7 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     for engine in (LaneEngine(instance), BlockEngine(instance, numpy_arrays())):
         state = begin(instance, symmetry, engine, 1, lambda: None)
         groups = state.groups
-        scale = np.maximum.reduce([group.factorise() for group in groups])
+        scale = np.maximum.reduce([group.factorise(lambda: None) for group in groups])
         into = engine.empty_coupling()
         for group in groups:
             group.couple(scale, into, lambda: None)
@@ -184,3 +184,16 @@ def test_memory_is_what_is_stated(grid_instance, side, pairs):
     finally:
         tracemalloc.stop()
     assert peak == pytest.approx(interior_point_bytes(instance), rel=0.2)
+
+
+def test_the_limit_is_looked_at_between_batches_of_outputs():
+    instance = scattered(8, 20, 8, 1.0, 0)
+    state = begin(instance, Symmetry.trivial(instance), LaneEngine(instance), 1, lambda: None)
+    looks = iter([None, None])
+
+    def late():
+        if next(looks, 1) is not None:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        state.each(lambda group: group.factorise(late))

@@ -6,15 +6,16 @@ import time
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.graph import edge_matrix
-from privopt.metric.optimal import Instance, dual_bound
+from privopt.metric.optimal import Instance, dual_bound, few_outputs
 from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, sample_outputs, solve_few_outputs
-from privopt.metric.optimal.interior_point import interior_point_bytes
+from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.parts import interleave, part_of, parts_bytes, solve_by_parts
-from privopt.metric.optimal.spanner import solve_spanner, spanner, spanner_bytes
+from privopt.metric.optimal.spanner import solve_spanner, spanner
 
 maps = {
     "size": st.integers(4, 12),
@@ -142,7 +143,7 @@ def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(exce
 def test_memory_is_less_than_that_of_the_whole_program():
     instance = points(80, 80, 0, 0.5, None)
     whole = interior_point_bytes(instance)
-    assert spanner_bytes(instance, 0.1) < 0.7 * whole
+    assert interior_point_bytes(spanner(instance, 0.1)[0]) < 0.7 * whole
     assert few_outputs_bytes(instance, 20) < 0.6 * whole
     assert parts_bytes(instance, 4) < 0.6 * whole
     for memory in (0.3 * whole, 0.5 * whole):
@@ -152,10 +153,44 @@ def test_memory_is_less_than_that_of_the_whole_program():
     assert most_outputs(instance, 1e3) == 0
 
 
+def test_no_output_joins_that_does_not_fit(monkeypatch):
+    instance, seen = points(30, 30, 0, 0.5, 3), []
+
+    def seen_by(part, **options):
+        seen.append(few_outputs_bytes(instance, part.outputs))
+        return solve_interior_point(part, **options)
+
+    monkeypatch.setattr(few_outputs, "solve_interior_point", seen_by)
+    room = few_outputs_bytes(instance, 8)
+    held = solve_few_outputs(instance, count=4, gap=1e-9, memory=room)
+    assert held.status == "feasible"
+    assert len(seen) > 1
+    assert max(seen) <= room
+    solve_few_outputs(instance, count=8, gap=1e-9)
+    assert max(seen) > room
+
+
+@pytest.mark.parametrize("deadline", [None, 1e6])
+def test_no_program_of_few_outputs_begins_after_an_interrupt(monkeypatch, deadline):
+    instance, begun = points(30, 30, 0, 0.5, 3), []
+
+    def interrupted(part, **options):
+        begun.append(part.outputs)
+        return evolve(solve_interior_point(part, **options), status="stopped")
+
+    monkeypatch.setattr(few_outputs, "solve_interior_point", interrupted)
+    until = None if deadline is None else time.monotonic() + deadline
+    answer = solve_few_outputs(instance, count=8, gap=1e-9, deadline=until)
+    assert begun == [8]
+    assert answer.status == "stopped"
+    assert answer.lower_bound > 0.0
+
+
 def test_a_spanner_that_does_not_fit_is_not_begun(full_optimum, excess):
     instance = points(50, 12, 0, 0.5, None)
     optimum = full_optimum(instance)
-    held = solve_spanner(instance, gap=1e-6, deadline=time.monotonic() + 1e6, memory=spanner_bytes(instance, 0.1))
+    room = interior_point_bytes(spanner(instance, 0.1)[0])
+    held = solve_spanner(instance, gap=1e-6, deadline=time.monotonic() + 1e6, memory=room)
     check(instance, held, excess, optimum)
     assert held.status == "feasible"
     assert held.lower_bound > 0

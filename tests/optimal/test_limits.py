@@ -11,14 +11,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privopt.interfaces import SolveContext
+from privopt.metric.baselines import lp, reserve
 from privopt.metric.baselines.exponential import exponential
 from privopt.metric.baselines.lp import solve_structured
-from privopt.metric.optimal import Instance, dual_bound, solve, star
+from privopt.metric.optimal import Instance, auto, dual_bound, solve, star
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.star import make_star
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.run.solve import Options
+from privopt.run.solve import solve as solve_problem
+from privopt.run.verify import verify
 
 METHODS = ("auto", "column-generation", "interior-point")
 GRID = """
@@ -139,3 +143,51 @@ def test_pricing_under_a_limit_takes_few_pivots_over_many_pairs(grid_instance, m
     assert held.pivots < free.pivots
     symmetry = Symmetry.trivial(instance)
     assert star.anchored_bound(symmetry, prices, held) <= star.anchored_bound(symmetry, prices, free) + 1e-9
+
+
+def interrupt(*_arguments, **_options):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_in_a_long_method_leaves_what_was_found_before(scattered, monkeypatch):
+    begun = []
+    for name in ("solve_interior_point", "solve_column_generation", "solve_spanner"):
+        monkeypatch.setattr(auto, name, lambda *_arguments, **_options: begun.append(1) or interrupt())
+    found = solve(scattered, gap=1e-12)
+    assert found.status == "stopped"
+    assert "(interrupted)" in found.details["path"]
+    begun.clear()
+    size = scattered.records  # twice, far from one another: the second is no longer begun
+    twice = Instance(
+        cost=np.concatenate([scattered.cost, scattered.cost]) / 2,
+        pairs=np.concatenate([scattered.pairs, scattered.pairs + size]),
+        distances=np.tile(scattered.distances, 2),
+        epsilon=scattered.epsilon,
+    )
+    assert solve(twice, gap=1e-12).status == "stopped"
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize("where", ["solve_interior_point", "make_star"])
+@pytest.mark.parametrize("method", ["auto", "full"])
+def test_an_interrupt_leaves_the_certified_release_of_before(tmp_path, monkeypatch, method, where):
+    (tmp_path / "problem.toml").write_text(GRID)
+    monkeypatch.setattr(auto, where, interrupt)
+    monkeypatch.setattr(auto, "solve_column_generation", interrupt)
+    monkeypatch.setattr(lp, "_solve_model", interrupt)
+    solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", Options(method=method, gap=1e-12))
+    assert solved.stopped
+    assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_the_share_of_the_reserve_is_looked_for_where_there_is_time(tmp_path, monkeypatch):
+    from privopt.declare import load_problem
+
+    (tmp_path / "problem.toml").write_text(GRID)
+    data, asked = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml")).data, []
+    monkeypatch.setattr(reserve, "largest_share", lambda *_arguments: asked.append(1) or 0.5)
+    for seconds in (1e-3, 1e3):
+        made = reserve.Reserve(data, SolveContext(method="auto", deadline=time.monotonic() + seconds))
+        made.make()
+        assert len(asked) == (seconds > 1.0)
+        assert made.release is not None

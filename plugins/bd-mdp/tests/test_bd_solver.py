@@ -15,6 +15,7 @@ from privopt.backends import get
 from privopt.decompose import make_partition, split_form
 from privopt.decompose.split import cut_of
 from privopt.errors import SolverError, StoppedError
+from privopt.execution import memory
 from privopt.metric.optimal.column_generation import solve_column_generation
 from privopt.metric.optimal.instance import dual_bound
 from privopt.metric.optimal.paths import make_graph
@@ -217,6 +218,13 @@ def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeyp
     monkeypatch.setattr(solver, "solve_interior_point", fails)
     failed = check(instance, Decomposition(), make_context(gap=1e-2), optimum)
     assert "broken down" in {part.get("interior_point_failed") for part in failed.details["parts"]}
+
+
+def test_an_interior_point_that_does_not_fit_is_not_begun(make_context, monkeypatch):
+    monkeypatch.setattr(solver, "interior_point_bytes", lambda _instance: 1e9)
+    room = max(memory.resident(), memory.PROGRAM) + 5e8
+    found = decompose(gaussian(60).instance(0.5), Decomposition(), make_context(gap=0.5, memory=room))
+    assert {part["interior_point_iterations"] for part in found.details["parts"]} == {0}
 
 
 def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context, monkeypatch):

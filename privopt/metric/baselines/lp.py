@@ -11,7 +11,7 @@ from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt.metric.baselines.reserve import Reserve
 from privopt.metric.mechanism import Matrix, multipliers_of
-from privopt.metric.privacy import MatrixConstraint, both_ways
+from privopt.metric.privacy import MatrixConstraint, MetricDP, both_ways
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
@@ -67,7 +67,7 @@ def solve_full(
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
-    if not privacy.along_paths:  # the reserve and the structured methods keep metric DP alone
+    if not isinstance(privacy, MetricDP):  # the reserve and the structured methods keep metric DP alone
         return _solve_model(data, privacy, utility, context)
     if not context.fits(full_bytes(data)):
         found = solve_structured(data, evolve(context, method="auto"))
@@ -79,6 +79,8 @@ def solve_full(
         found = _solve_model(data, privacy, utility, context)
     except StoppedError as error:
         return reserve.alone(f"full ({error})", error)
+    except KeyboardInterrupt:
+        return reserve.alone("full (interrupted)", StoppedError("interrupted before anything was found"))
     except SolverError as error:
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
     return evolve(found, reserve=reserve)
@@ -120,6 +122,8 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
             raise  # asked for by name, and it is none here: the message says what to take instead
         reserve.make()
         return reserve.alone(f"{context.method} ({error})", error)
+    except KeyboardInterrupt:
+        return reserve.alone(f"{context.method} (interrupted)", StoppedError("interrupted before anything was found"))
     if found.status != "optimal":
         reserve.make()
     return evolve(Matrix.found(found, data), reserve=reserve)

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats
-from privopt.errors import CertificationError, InputError, PrivoptError, StoppedError
+from privopt.errors import CertificationError, InputError, PrivoptError, SolverError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt.metric.baselines.exponential import exponential, largest_share
 from privopt.metric.losses import ExpectedLoss
@@ -36,6 +36,8 @@ CLOSING: Final = 8.0
 """Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took."""
 CALIBRATED: Final = 4e9
 """Pairs times outputs up to which the share is looked for here: beyond it half of epsilon has to do."""
+A_SECOND: Final = 8e7
+"""Pairs times outputs that the search for the share looks at in a second; under a limit it has `SHARE_OF_TIME`."""
 
 
 @define(eq=False)
@@ -96,16 +98,17 @@ class Reserve:
         if not data.crossed:
             return
         self.context.report("exponential mechanism")
-        share = 0.5
+        share, left = 0.5, self.context.remaining
         pairs, lengths = data.standing
+        most = CALIBRATED if left is None else min(CALIBRATED, A_SECOND * SHARE_OF_TIME * left)
         try:
-            if len(pairs) * len(data.outputs) <= CALIBRATED:
+            if len(pairs) * len(data.outputs) <= most:
                 share = largest_share(data.to_outputs, epsilon, pairs, lengths)
             started = time.monotonic()
             self._take(exponential(data.to_outputs, epsilon, share=share), f"exponential ({share:.3g} of epsilon)")
             self.seconds = time.monotonic() - started
-        except (InputError, CertificationError, StoppedError):  # outputs out of reach: there is no such mechanism
-            return
+        except (InputError, CertificationError, StoppedError, SolverError, MemoryError):
+            return  # outputs out of reach, no room, no time: there is no such mechanism, or none is to be had here
         self._steeper(share)
 
     def _take(self, z: Floats, name: str, deadline: float | None = None) -> bool:
@@ -131,5 +134,5 @@ class Reserve:
             try:
                 if not self._take(z, f"exponential ({steep:.3g} of epsilon, repaired)", until):
                     return
-            except (CertificationError, StoppedError):
+            except (CertificationError, StoppedError, SolverError, MemoryError):
                 return

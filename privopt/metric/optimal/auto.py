@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from attrs import define, evolve, field
@@ -28,11 +28,11 @@ from privopt.metric.optimal.instance import Instance, Solution
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.parts import parts_bytes, solve_by_parts
 from privopt.metric.optimal.reduce import solve_by_component
-from privopt.metric.optimal.spanner import solve_spanner, spanner_bytes
+from privopt.metric.optimal.spanner import solve_spanner
 from privopt.metric.optimal.star import Star, make_star, solution_of, solve_star
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
-__all__ = ["METHODS", "interior_point_bytes", "interior_point_fits", "solve"]
+__all__ = ["METHODS", "solve"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 SCATTERED = 100
@@ -53,11 +53,6 @@ def star_bytes(instance: Instance) -> float:
 def column_generation_bytes(instance: Instance) -> float:
     """About how much memory column generation takes: the star's kernel and trees, and several rays a record."""
     return star_bytes(instance) + 8.0 * 6 * instance.records**2
-
-
-def interior_point_fits(instance: Instance) -> bool:
-    """Whether the interior point's arrays are small enough to begin it."""
-    return interior_point_bytes(instance) <= MEMORY
 
 
 def _better(first: Solution | None, second: Solution) -> Solution:
@@ -114,6 +109,11 @@ class _Search:
         except (SolverError, StoppedError, np.linalg.LinAlgError) as fault:
             self.tried[-1] += f" ({fault})"
             return False
+        except KeyboardInterrupt:
+            self.tried[-1] += " (interrupted)"
+            self.stopped = True
+            self.deadline = None if self.deadline is None else time.monotonic()  # what still comes takes moments
+            return False
         self.stopped = self.stopped or found.status == "stopped"
         self.best = _better(self.best, found)
         return True
@@ -131,8 +131,11 @@ class _Search:
         """The best of all.
 
         Raises:
+            KeyboardInterrupt: nothing gave a mechanism before an interrupt came.
             SolverError: nothing gave a mechanism.
         """
+        if self.best is None and self.stopped:
+            raise KeyboardInterrupt
         if self.best is None:
             raise SolverError(f"no method gave a mechanism: {'; '.join(self.tried)}")
         stopped = self.stopped or self.late
@@ -144,11 +147,15 @@ Before = Callable[[], float | None]
 """Called before a long method begins, as often as one does; gives the deadline from then on."""
 
 
-def _long_methods(memory: float) -> dict[str, tuple[Callable[..., Solution], Callable[[Instance], float]]]:
+Needed = Callable[[Instance], float]
+
+
+def _long_methods(memory: float, whole: Needed) -> dict[str, tuple[Callable[..., Solution], Needed]]:
+    """By name: the method, and the bytes that it takes; `whole` are those of the interior point."""
     return {
         "column-generation": (solve_column_generation, column_generation_bytes),
-        "interior-point": (solve_interior_point, interior_point_bytes),
-        "spanner": (partial(solve_spanner, memory=memory), spanner_bytes),
+        "interior-point": (solve_interior_point, whole),
+        "spanner": (partial(solve_spanner, memory=memory), whole),  # its programs take less
         "few-outputs": (partial(_few_outputs, memory=memory), lambda instance: few_outputs_bytes(instance, 8)),
         "parts": (partial(solve_by_parts, count=PARTS), _parts_bytes),
     }
@@ -163,14 +170,14 @@ def _few_outputs(
 ) -> Solution:
     """As many outputs as there is room for, a quarter of all at most."""
     count = min(most_outputs(instance, memory), -(-instance.outputs // 4))
-    return solve_few_outputs(instance, count=count, gap=gap, deadline=deadline, progress=progress)
+    return solve_few_outputs(instance, count=count, gap=gap, deadline=deadline, progress=progress, memory=memory)
 
 
-def _order(instance: Instance, memory: float, *, star: bool) -> tuple[str, ...]:
+def _order(instance: Instance, memory: float, whole: Needed, *, star: bool) -> tuple[str, ...]:
     """The long methods of ``auto``, best first."""
     if star:
         return "column-generation", "interior-point"
-    if interior_point_bytes(instance) > memory:
+    if whole(instance) > memory:
         return "interior-point", "few-outputs", "parts", "column-generation"  # the first to say what it would need
     dense = instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records
     return ("spanner", "interior-point") if dense else ("interior-point", "column-generation")
@@ -191,15 +198,17 @@ def _solve_connected(search: _Search, before: Before | None, names: tuple[str, .
             with suppress(SolverError):  # a singular kernel: the calibrated star does without its prices
                 search.star = make_star(instance, search.symmetry)
         search.take("calibrated-star", search.known, star_bytes(instance))
-    methods = _long_methods(search.memory)
-    for name in names or _order(instance, search.memory, star=star):
+    whole = cache(interior_point_bytes)
+    methods = _long_methods(search.memory, whole)
+    for name in names or _order(instance, search.memory, whole, star=star):
         if search.reached or search.stopped or search.late:
             break
         solver, needed = methods[name]
-        if before is not None and needed(instance) <= search.memory:
+        takes = needed(instance)
+        if before is not None and takes <= search.memory:
             search.deadline = before()
         options = {"gap": search.gap, "deadline": search.deadline, "progress": search.progress}
-        search.take(name, partial(solver, instance, **options), needed(instance))
+        search.take(name, partial(solver, instance, **options), takes)
         if names is not None and search.best is not None and search.best.method == name:
             break  # asked for by name: the others only where it could not be had
     if search.deadline is None and not search.reached and (names is None or search.best is None):
@@ -241,8 +250,14 @@ def solve(
     if method == "star":
         names = long
 
+    interrupted = False
+
     def part(connected: Instance) -> Solution:
-        found = find_symmetry(connected)
-        return _solve_connected(_Search(connected, gap, deadline, progress, found, memory), before, names)
+        nonlocal interrupted
+        until = time.monotonic() if interrupted else deadline  # an interrupt holds for the parts after it
+        search = _Search(connected, gap, until, progress, find_symmetry(connected), memory)
+        found = _solve_connected(search, before, names)
+        interrupted = interrupted or search.stopped
+        return found
 
     return solve_by_component(instance, part, gap)

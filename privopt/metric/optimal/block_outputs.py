@@ -107,8 +107,9 @@ class BlockOutputs:
         self.best_z = self.z if mechanism else self.best_z
         self.best_f = self.f if proof else self.best_f
 
-    def factorise(self) -> Floats:
+    def factorise(self, late: Callable[[], None]) -> Floats:
         """See `Outputs`: doubles need no scale."""
+        late()
         engine = self.engine
         self.w = self.f / self.s
         off = -(self.w[: engine.pairs] + self.w[engine.pairs :])

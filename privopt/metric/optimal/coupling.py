@@ -92,7 +92,7 @@ def couple(state: State) -> Coupling:
     """
     from scipy.linalg import cholesky
 
-    scale = np.maximum.reduce(state.each(lambda group: group.factorise()))
+    scale = np.maximum.reduce(state.each(lambda group: group.factorise(state.late)))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     matrix: Singles | Floats = _form(state, scale)

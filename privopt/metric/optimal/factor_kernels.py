@@ -7,9 +7,9 @@ Arrays are those of `privopt.metric.optimal.row_kernels`; an output's factor has
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from privopt.arrays import Floats, Indices, Singles
+from privopt.execution.compiled import jit
 from privopt.metric.optimal.lanes import SINGLES, load, lowest, spread, store, total
 
 __all__ = ["PANEL", "couple", "factorise", "solve"]
@@ -17,10 +17,10 @@ __all__ = ["PANEL", "couple", "factorise", "solve"]
 PANEL = SINGLES
 """Columns of the coupling that are formed together."""
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = jit(error_model="numpy")
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def factorise(
     start: Indices,
     row: Indices,
@@ -83,7 +83,7 @@ def factorise(
     return True
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def solve(
     start: Indices,
     row: Indices,
@@ -122,7 +122,7 @@ def solve(
     return sums
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def _panel(
     first: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, share: Singles, z: Singles, t: Singles
 ) -> None:
@@ -194,7 +194,7 @@ def _panel(
         store(t, j, load(t, j) + ((a + c) + (p + s)))
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def couple(
     start: Indices,
     row: Indices,

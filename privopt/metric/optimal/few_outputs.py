@@ -53,13 +53,15 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 def few_outputs_bytes(instance: Instance, count: int) -> float:
-    """About how much memory the first round takes: its program, and the trees and rays of all outputs."""
+    """About how much memory a round takes: its program, and the trees and rays of all outputs."""
     part = evolve(instance, cost=instance.cost[:, : min(count, instance.outputs)])
     return interior_point_bytes(part) + 8.0 * 7 * instance.cost.size
 
 
 def most_outputs(instance: Instance, memory: float) -> int:
-    """How many outputs a first round may have that takes no more bytes than `memory`; 0 where not even 8 fit."""
+    """How many outputs a round may have that takes no more bytes than `memory`; 0 where not even 8 fit."""
+    if memory == np.inf:
+        return instance.outputs
     few, many = (few_outputs_bytes(instance, count) for count in (8, 16))
     if few > memory:
         return 0
@@ -73,8 +75,9 @@ def _solve_connected(
     deadline: float | None,
     progress: Progress | None,
     threads: int | None,
+    memory: float,
 ) -> Solution:
-    began, best = time.monotonic(), one_output(instance, "few-outputs")
+    began, best, most = time.monotonic(), one_output(instance, "few-outputs"), most_outputs(instance, memory)
     trajectory: list[tuple[float, float, float]] = []
     chosen = sample_outputs(instance, count or max(2, int(np.ceil(SHARE * instance.outputs))))
     status, rounds = "feasible", 0
@@ -90,6 +93,7 @@ def _solve_connected(
 
         found = solve_interior_point(part, gap=gap / 4, deadline=until, progress=tell, threads=threads)
         rounds += 1
+        interrupted = found.status == "stopped" and (until is None or time.monotonic() < until)
         if found.objective < best.objective:
             z = np.zeros(instance.cost.shape)
             z[:, chosen] = found.z
@@ -99,11 +103,11 @@ def _solve_connected(
         if instance.reached(best.objective, best.lower_bound, gap):
             status = "optimal"
             break
-        if deadline is not None and time.monotonic() >= deadline:
+        if interrupted or (deadline is not None and time.monotonic() >= deadline):
             status = "stopped"
             break
         values[chosen] = 0.0
-        new = np.argsort(values)[: max(1, int(JOIN * len(chosen)))]
+        new = np.argsort(values)[: max(0, min(max(1, int(JOIN * len(chosen))), most - len(chosen)))]
         new = new[values[new] < 0]
         if not len(new):
             break
@@ -143,6 +147,7 @@ def solve_few_outputs(
     deadline: float | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
+    memory: float = np.inf,
 ) -> Solution:
     """Solve with few outputs by the interior point, price all, and go on with those that are missed.
 
@@ -153,7 +158,8 @@ def solve_few_outputs(
         deadline: `time.monotonic` value at which the best so far is returned.
         progress: called with lower bound, loss, iteration and phase.
         threads: workers of the interior point.
+        memory: bytes; no outputs join that would make a round take more.
     """
     return solve_by_component(
-        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, threads), gap
+        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, threads, memory), gap
     )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from privopt.arrays import Floats
 from privopt.exact.bound import Multipliers
+from privopt.execution.compiled import jit
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.paths import Graph
 from privopt.metric.optimal.pricing import Trees, flow
@@ -17,7 +17,7 @@ from privopt.metric.optimal.pricing import Trees, flow
 __all__ = ["tree_multipliers"]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _flows(cost: Any, y: Any, true: Any, low: Any, pair: Any, parents: Any, entries: Any, sides: Any,
            forward: Any, backward: Any) -> None:  # fmt: skip
     """Multipliers of the tight rows at the true log-ratios, of the tree of each output that proves most."""

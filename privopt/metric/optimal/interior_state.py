@@ -46,8 +46,10 @@ class Outputs(Protocol):
     def keep(self, mechanism: bool, proof: bool) -> None:
         """Keep the iterate's mechanism, its multipliers, or both, as the best so far."""
 
-    def factorise(self) -> Floats:
-        """Factor ``H = A' diag(f / s) A`` of each output. Returns scales ``(N,)`` for `couple`, above 0.
+    def factorise(self, late: Callable[[], None]) -> Floats:
+        """Factor ``H = A' diag(f / s) A`` of each output; between batches ``late`` may raise.
+
+        Returns scales ``(N,)`` for `couple`, above 0.
 
         Raises:
             numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.

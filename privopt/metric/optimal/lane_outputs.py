@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 from attrs import define, field
@@ -145,34 +146,25 @@ class LaneOutputs:
         if proof:
             self.best_f = self.f
 
-    def factorise(self) -> Floats:
+    def factorise(self, late: Callable[[], None]) -> Floats:
         """See `Outputs`."""
         p = self.pattern
-        if not factor_kernels.factorise(
-            p.start,
-            p.row,
-            p.across,
-            p.entry,
-            p.column,
-            self.ends,
-            p.pair,
-            self.root**2,
-            self.s,
-            self.f,
-            self.factor,
-            self.inverse,
-            self.unit,
-        ):
-            raise np.linalg.LinAlgError("a matrix is not positive definite")
+        rows, pattern = (self.ends, p.pair, self.root**2), (p.start, p.row, p.across, p.entry, p.column)
+        for g in range(len(self.z)):
+            late()
+            one = slice(g, g + 1)
+            lanes = self.s[one], self.f[one], self.factor[one], self.inverse[one], self.unit[one]
+            if not factor_kernels.factorise(*pattern, *rows, *lanes):
+                raise np.linalg.LinAlgError("a matrix is not positive definite")
         return np.asarray(self.unit.reshape(len(self.unit), -1, DOUBLES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
         """See `Outputs`."""
-        p = self.pattern
+        p, room = self.pattern, cast(Singles, into)  # as its engine made it
         for g in range(len(self.z)):
             late()
             factor_kernels.couple(
-                p.start, p.row, p.column, self.factor[g], self.inverse[g], self.unit[g], scale, self.mask[g], into
+                p.start, p.row, p.column, self.factor[g], self.inverse[g], self.unit[g], scale, self.mask[g], room
             )
 
     def _solve(self, prices: Floats, weight: float, right: Floats, out: Floats) -> Floats:

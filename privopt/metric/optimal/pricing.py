@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numba import njit
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
+from privopt.execution.compiled import jit
 from privopt.metric.optimal.paths import Graph
 
 __all__ = ["Priced", "Trees", "flow", "price"]
@@ -59,7 +59,7 @@ class Priced:
     pivots: int
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _preorder(root: int, first: Any, following: Any, order: Any) -> int:
     """Nodes of a subtree, parents first."""
     order[0] = root
@@ -74,7 +74,7 @@ def _preorder(root: int, first: Any, following: Any, order: Any) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _unlink(node: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
     before, after = previous[node], following[node]
     if before >= 0:
@@ -85,7 +85,7 @@ def _unlink(node: int, parent: Any, first: Any, following: Any, previous: Any) -
         previous[after] = before
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
     """Hang a node up under another."""
     parent[node] = above
@@ -96,7 +96,7 @@ def _link(node: int, above: int, parent: Any, first: Any, following: Any, previo
     first[above] = node
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
              order: Any, u: Any, g: Any) -> None:  # fmt: skip
     """Log-heights and accumulated reduced costs of the whole tree."""
@@ -111,7 +111,7 @@ def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any,
         g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first: Any, following: Any,
               order: Any, mark: Any, u: Any) -> Any:  # fmt: skip
     """How far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
@@ -134,7 +134,7 @@ def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first
     return inside, found
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
             previous: Any, path: Any, g: Any) -> None:  # fmt: skip
     """Turn the path from `new` up to `top`, already cut off, round, so that `new` heads the subtree."""
@@ -155,7 +155,7 @@ def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any,
         g[above] += np.exp(side[node] * length[entry[node]]) * g[node]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any,
            following: Any, previous: Any, order: Any, mark: Any, u: Any, g: Any) -> None:  # fmt: skip
     """Move the subtree of `top` until a row outside stops it, and hang it up there."""
@@ -180,7 +180,7 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
         g[node] += share
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
              side: Any, u: Any, g: Any) -> Any:  # fmt: skip
     """Optimise one tree in place; returns the pivots and whether it is optimal to `tolerance`."""
@@ -215,7 +215,7 @@ def _simplex(a: Any, tolerance: float, most: int, start: Any, other: Any, length
         fresh = False
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _root_of(parent: Any) -> int:
     """The node without a parent."""
     root = 0
@@ -225,7 +225,7 @@ def _root_of(parent: Any) -> int:
     return root
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     """Let high records bear what a tree lacks at its root, where flows towards the root can shrink for it.
 
@@ -258,7 +258,7 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
             g[root] = 0.0
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def flow(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
     """What a tree proves, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
 
@@ -290,7 +290,7 @@ def flow(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u:
     return count
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
     """Make `new` the root of a tree."""
     node, above, e, s = new, parent[new], entry[new], side[new]
@@ -301,7 +301,7 @@ def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
         node, above, e, s = above, next_above, next_entry, next_side
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@jit()
 def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any,
            entry: Any, side: Any, value: Any, ray: Any, good: Any, deficit: Any) -> int:  # fmt: skip
     n, columns = cost.shape

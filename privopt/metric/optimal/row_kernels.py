@@ -10,17 +10,17 @@ return sums and smallest ratios over the outputs that ``mask`` (ones and zeros, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from privopt.arrays import Floats, Indices
+from privopt.execution.compiled import jit
 from privopt.metric.optimal.lanes import greatest, least, load, lowest, spread, store, total
 
 __all__ = ["advance", "aim", "extend", "measure", "move", "predict"]
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy")
+_compiled = jit(error_model="numpy")
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def predict(ends: Indices, root: Floats, mask: Floats, s: Floats, f: Floats, dz: Floats, df: Floats) -> Floats:
     """Set ``df = -f - (f / s) ds``.
 
@@ -53,7 +53,7 @@ def predict(ends: Indices, root: Floats, mask: Floats, s: Floats, f: Floats, dz:
     return sums
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def aim(
     ends: Indices,
     root: Floats,
@@ -104,7 +104,7 @@ def aim(
                 store(to, far, load(to, far) - down * miss)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def extend(
     ends: Indices,
     root: Floats,
@@ -146,7 +146,7 @@ def extend(
     return ratios
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def move(
     ends: Indices,
     root: Floats,
@@ -183,7 +183,7 @@ def move(
                 store(new_f[g], q, load(f[g], q) + td * change)
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def measure(
     ends: Indices, root: Floats, mask: Floats, cost: Floats, z: Floats, s: Floats, f: Floats
 ) -> tuple[float, float, Floats, Floats]:
@@ -212,7 +212,7 @@ def measure(
     return loss, products, sums, bottom
 
 
-@_compiled  # type: ignore[untyped-decorator]
+@_compiled
 def advance(ends: Indices, root: Floats, z: Floats, s: Floats, dz: Floats, step: float) -> float:
     """Go ``step`` along ``dz`` in the mechanism alone; a step of 0 looks only. Returns the smallest ``ds / s``."""
     bottom, far = spread(0.0), spread(step)

@@ -26,7 +26,7 @@ from privopt.metric.optimal.interior_point import interior_point_bytes, solve_in
 from privopt.metric.optimal.reduce import scatter, solve_by_component
 from privopt.metric.space.pairs import reduce_pairs
 
-__all__ = ["solve_spanner", "spanner", "spanner_bytes"]
+__all__ = ["solve_spanner", "spanner"]
 
 COARSE: Final = 0.1
 """Stretch above 1 of the spanner that comes first where there is a limit."""
@@ -42,12 +42,6 @@ def spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
     """The instance over the pairs of a spanner of stretch ``1 + slack``, and which pairs those are, ``(P,)``."""
     kept = reduce_pairs(instance.pairs, instance.distances, slack=slack)
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept]), kept
-
-
-def spanner_bytes(instance: Instance, slack: float = COARSE) -> float:
-    """About how much memory the program of one spanner takes, and the mending of its answer."""
-    few, _ = spanner(instance, slack)
-    return interior_point_bytes(few) + 8.0 * (4 * instance.cost.size + 6 * len(instance.pairs))
 
 
 def _solve_connected(

@@ -14,9 +14,8 @@ from privopt.arrays import Floats
 from privopt.decompose import Benders, Improvement, Partition, Start, make_partition
 from privopt.errors import RegistryError, SolverError, StoppedError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
-from privopt.metric.optimal.auto import interior_point_fits
 from privopt.metric.optimal.instance import Instance, Solution
-from privopt.metric.optimal.interior_point import solve_interior_point
+from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.registry import registry
 from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
@@ -132,7 +131,7 @@ class _Part:
         Where the star is none its rays mix badly and slowly (112 of 114 s for 1,000 road nodes): no step is tried.
         """
         wanted = self.options.lagrangian_steps
-        inner = wanted > 0 and self.options.interior_point and interior_point_fits(self.instance)
+        inner = wanted > 0 and self.options.interior_point and self.context.fits(interior_point_bytes(self.instance))
         if not inner:
             found.pivots = PIVOTS
             self.steps(found)
