@@ -182,7 +182,7 @@ CASES = (
 )  # fmt: skip
 
 
-def _run(command: Sequence[str | Path]) -> tuple[int, float, float, str]:
+def run_command(command: Sequence[str | Path]) -> tuple[int, float, float, str]:
     """Exit code, seconds, peak memory in GB of the largest process, standard output."""
     timer = shutil.which("time") or "/usr/bin/time"
     began = time.monotonic()
@@ -203,9 +203,9 @@ def line(case: Case) -> str:
         folder = Path(place)
         case.make(folder)
         solve = [*PRIVOPT, "solve", case.mechanism, folder / "problem.toml", "--out", folder / "out", "--force"]
-        runs = [_run([*solve, "--json", "--quiet", *case.options])]
+        runs = [run_command([*solve, "--json", "--quiet", *case.options])]
         while len(runs) < 3 and runs[0][1] < 30:
-            runs.append(_run([*solve, "--json", "--quiet", *case.options]))
+            runs.append(run_command([*solve, "--json", "--quiet", *case.options]))
         code, seconds, peak, said = sorted(runs, key=lambda run: run[1])[len(runs) // 2]
         name = f"| {case.name} | {case.mechanism} {' '.join(case.options)} | {case.asked}"
         if code:
@@ -213,7 +213,7 @@ def line(case: Case) -> str:
         result = json.loads(said)
         objective = result["objective"]
         loss, bound, gap = objective["value"], objective["lower_bound"], objective["gap"]
-        checked, took, _, _ = _run([*PRIVOPT, "verify", folder / "out"])
+        checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"])
         verdict = f"exit {checked} in {took:.1f} s"
         way = result.get("solver", {}).get("path", "-")
         shown = "- | -" if bound is None else f"{bound:.7g} | {gap:.2e}"
