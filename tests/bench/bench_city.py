@@ -208,13 +208,13 @@ def line(case: Case) -> str:
             runs.append(run_command([*solve, "--json", "--quiet", *case.options]))
         code, seconds, peak, said = sorted(runs, key=lambda run: run[1])[len(runs) // 2]
         name = f"| {case.name} | {case.mechanism} {' '.join(case.options)} | {case.asked}"
-        if code:
+        if not said:
             return f"{name} | {seconds:.1f} | {peak:.2f} | - | - | - | exit {code} | - |"
         result = json.loads(said)
         objective = result["objective"]
         loss, bound, gap = objective["value"], objective["lower_bound"], objective["gap"]
         checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"])
-        verdict = f"exit {checked} in {took:.1f} s"
+        verdict = f"exit {checked} in {took:.1f} s" + (f", solve exit {code}" if code else "")
         way = result.get("solver", {}).get("path", "-")
         shown = "- | -" if bound is None else f"{bound:.7g} | {gap:.2e}"
         return f"{name} | {seconds:.1f} | {peak:.2f} | {loss:.7g} | {shown} | {way} | {verdict} |"
