@@ -44,7 +44,7 @@ CELLS: Final = 400
 """Cells of a grid over a table that is no list of places."""
 
 FEWEST: Final = 200
-"""Positions over which a grid is laid, at least: of fewer the extent tells too much."""
+"""Positions; of fewer the extent tells more, and the draft says so."""
 
 LATTICE: Final = 0.05
 """Degrees to whose multiples a grid over positions is rounded outward."""
@@ -264,9 +264,6 @@ def _grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[d
     if not up.size or not across.size:
         raise InputError([Fault(file, "", "no positions that are numbers", "some")])
     (south, top), (west, right) = (np.quantile(side, [0.01, 0.99]).tolist() for side in (up, across))
-    if min(up.size, across.size) < FEWEST:
-        found = f"{min(up.size, across.size)} positions, whose extent tells where they are"
-        raise InputError([Fault(file, "", found, f"at least {FEWEST}, or a grid of your own")])
     south, west = (math.floor(side / LATTICE) * LATTICE for side in (south, west))
     top, right = (math.ceil(side / LATTICE) * LATTICE for side in (top, right))
     tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
@@ -275,7 +272,10 @@ def _grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[d
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
     grid["south_west"] = [round(south, 6), round(west, 6)]
     said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
-    return grid, f"{said}, rounded outward to {LATTICE:g} degrees: this file tells so much of the table"
+    said += f", rounded outward to {LATTICE:g} degrees: this file tells so much of the table"
+    if (few := min(up.size, across.size)) < FEWEST:
+        said += f"; of {few} positions that may be too much: state a grid of your own"
+    return grid, said
 
 
 def _finite(column: pl.Series) -> Floats:

@@ -227,7 +227,7 @@ def main() -> None:
     """Run, print and, asked to, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="only problems whose name contains this")
-    parser.add_argument("--write", type=Path, default=Path("docs/benchmarks-city.md"))
+    parser.add_argument("--write", type=Path, help="file for the table")
     options = parser.parse_args()
     lines = [HEAD, "| --- " * 10 + "|"]
     print("\n".join(lines), flush=True)
@@ -238,7 +238,7 @@ def main() -> None:
                 continue
             lines.append(line(case))
             print(lines[-1], flush=True)
-    if not options.only:
+    if options.write is not None:
         options.write.write_text("\n".join([f"Load {os.getloadavg()[0]:.1f} at the end.", "", *lines]) + "\n")
 
 

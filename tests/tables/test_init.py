@@ -95,8 +95,9 @@ def test_a_grid_tells_no_position(tmp_path):
     assert grids[0] == grids[1]
     assert "south_west = [ 40.7, 7.0, ]" in " ".join(grids[0].split())
     pl.DataFrame({"start_lat": lat[:199], "start_lon": lon[:199]}).write_csv(tmp_path / "t.csv")
-    with pytest.raises(InputError, match=r"found 199 positions, .* wanted at least 200"):
-        draft("exponential", tmp_path / "t.csv", tmp_path)
+    assert "of 199 positions that may be too much" in " ".join(
+        draft("exponential", tmp_path / "t.csv", tmp_path).text.split()
+    )
 
 
 @pytest.mark.parametrize("mechanism", ["const-opt", "lr-geo", "bd-mdp"])
