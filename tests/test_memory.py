@@ -18,7 +18,7 @@ from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
 MEASURE = """
-import resource, sys
+import sys
 from pathlib import Path
 from privopt.run.solve import Options, solve
 from privopt.execution.memory import resident
@@ -27,7 +27,8 @@ name, method = method.split(":")
 solve(name, Path(small), Path(out + "-small"), Options(method=method))  # what is imported and compiled is held by now
 before = resident()
 solve(name, Path(large), Path(out + "-large"), Options(method=method))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+status = Path("/proc/self/status").read_text().splitlines()  # ru_maxrss would be that of whoever started this
+print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before)
 """
 
 

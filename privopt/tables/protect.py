@@ -13,6 +13,7 @@ from attrs import field, frozen
 from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
+from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.places import Space
 from privopt.specs import NOTHING
 from privopt.tables.secret import Secret
@@ -141,7 +142,7 @@ class Protector:
         if self.secret.kind == "id" or guarantee.kind == NOTHING:
             return less
         worth = "be told apart as their records may"
-        if guarantee.kind == "metric-dp" and guarantee.epsilon is not None and not less:
+        if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not less:
             worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
         return (
             *less,
