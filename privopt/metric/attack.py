@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import frozen
@@ -14,10 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
+from privopt.exact.sample import draw
+
+if TYPE_CHECKING:
+    from privopt.interfaces import UtilityLoss
+    from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
 
 __all__ = [
     "Violations",
     "achieved_epsilon",
+    "audit_matrix",
     "bayes_error",
     "entropy_bits",
     "epsilon_lower",
@@ -31,6 +39,13 @@ PairBlock = tuple[Ints, Floats]
 
 _PAIRS = 1 << 16
 _CELLS = 1 << 22
+
+CONFIDENCE: Final = 0.999
+DRAWS: Final = 100_000
+"""Draws for each of the two records that the statistical attack compares."""
+
+SEARCHED: Final = 20_000
+"""Required pairs that the attack chooses from, at most."""
 
 
 @frozen(kw_only=True)
@@ -284,3 +299,43 @@ def _event(kind: str, values: NDArray[np.generic], chosen: Ints) -> Event:
     if kind == "above":
         return lambda draws: np.asarray(draws >= picked[0])
     return lambda draws: np.isin(draws, picked)
+
+
+def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
+    """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
+
+    ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
+    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs.
+    """
+    z, prior = release.probabilities, data.prior
+    every = pair_blocks(len(release.records), data.metric.between)
+    achieved = achieved_epsilon(z, every)
+    found = violations(z, [(release.pairs, release.distances)], float(data.epsilon))
+    return {
+        "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
+        "gv": {"ratio": found.ratio, "error": found.error},
+        "bayes_error": bayes_error(z, prior),
+        "expected_loss": loss.evaluate(release),
+        "entropy_bits": entropy_bits(z, prior),
+        "statistical": _sampled(release),
+    }
+
+
+def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
+    """A lower bound on epsilon from draws alone, for the required pair whose rows differ most for their distance."""
+    apart = np.flatnonzero(release.distances > 0)
+    if not apart.size:
+        return None
+    z = release.probabilities
+    chosen = apart[:: max(1, apart.size // SEARCHED)]
+    i, j = release.pairs[chosen].T
+    spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
+    worst = chosen[int(spread.argmax())]
+    i, j = release.pairs[worst].tolist()
+    bound = epsilon_lower(draw(release.weights[i], DRAWS), draw(release.weights[j], DRAWS), CONFIDENCE)
+    return {
+        "epsilon_lower": bound / float(release.distances[worst]),
+        "confidence": CONFIDENCE,
+        "draws": 2 * DRAWS,
+        "records": [str(release.records[i]), str(release.records[j])],
+    }

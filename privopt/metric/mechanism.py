@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
 from privopt.exact.bound import Multipliers, lower_bound
-from privopt.exact.sample import draw
 from privopt.execution.memory import GB, PROGRAM, resident
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
@@ -44,14 +43,7 @@ if TYPE_CHECKING:
     from privopt.run.report.geo import Layer
     from privopt.run.report.page import Section
 
-__all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism", "audit_matrix", "multipliers_of", "proved_bound"]
-
-CONFIDENCE: Final = 0.999
-DRAWS: Final = 100_000
-"""Draws for each of the two records that the statistical attack compares."""
-
-SEARCHED: Final = 20_000
-"""Required pairs that the attack chooses from, at most."""
+__all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism", "multipliers_of", "proved_bound"]
 
 SAME_WITHIN: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
@@ -340,6 +332,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
         """Achieved epsilon over all pairs, GV ratio and error, Bayes error, entropy, and an attack on samples."""
+        from privopt.metric.attack import audit_matrix
+
         return audit_matrix(release, problem.data, self.utility(problem, result.method))
 
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
@@ -372,50 +366,6 @@ def _for_exact_costs(bound: float, weighted: NDArray[np.float64]) -> float:
         return bound
     size = abs(bound) if weighted.min() >= 0.0 else math.fsum(np.abs(weighted).max(axis=1).tolist())
     return math.nextafter(bound - size * 2.0**-50, -math.inf)
-
-
-def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
-
-    ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
-    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs.
-    """
-    from privopt.metric import attack
-
-    z, prior = release.probabilities, data.prior
-    every = attack.pair_blocks(len(release.records), data.metric.between)
-    achieved = attack.achieved_epsilon(z, every)
-    found = attack.violations(z, [(release.pairs, release.distances)], float(data.epsilon))
-    return {
-        "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
-        "gv": {"ratio": found.ratio, "error": found.error},
-        "bayes_error": attack.bayes_error(z, prior),
-        "expected_loss": loss.evaluate(release),
-        "entropy_bits": attack.entropy_bits(z, prior),
-        "statistical": _sampled(release),
-    }
-
-
-def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
-    """A lower bound on epsilon from draws alone, for the required pair whose rows differ most for their distance."""
-    from privopt.metric.attack import epsilon_lower
-
-    apart = np.flatnonzero(release.distances > 0)
-    if not apart.size:
-        return None
-    z = release.probabilities
-    chosen = apart[:: max(1, apart.size // SEARCHED)]
-    i, j = release.pairs[chosen].T
-    spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
-    worst = chosen[int(spread.argmax())]
-    i, j = release.pairs[worst].tolist()
-    bound = epsilon_lower(draw(release.weights[i], DRAWS), draw(release.weights[j], DRAWS), CONFIDENCE)
-    return {
-        "epsilon_lower": bound / float(release.distances[worst]),
-        "confidence": CONFIDENCE,
-        "draws": 2 * DRAWS,
-        "records": [str(release.records[i]), str(release.records[j])],
-    }
 
 
 def _repair_details(release: MatrixRelease) -> dict[str, Any]:

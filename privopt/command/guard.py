@@ -1,0 +1,105 @@
+"""What all commands share: errors become lines and exit codes, options are read and checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Final, ParamSpec
+
+import click
+
+from privopt.command.terminal import complain
+from privopt.errors import PrivoptError
+
+__all__ = ["guarded", "pair", "positive", "say_when_compiling", "utf8", "warn_of_no_privacy"]
+
+P = ParamSpec("P")
+
+DONE: Final = 0
+DOES_NOT_HOLD: Final = 1
+BAD_USAGE: Final = 2
+STOPPED_FEASIBLE: Final = 4
+STOPPED_EMPTY: Final = 5
+NO_PRIVACY: Final = 6
+
+
+def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
+    """Turn privopt's errors into their lines and exit codes, and interrupts into 5."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            code = command(*args, **kwargs)
+        except PrivoptError as error:
+            complain(error)
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            complain("interrupted")
+            sys.exit(STOPPED_EMPTY)
+        except BrokenPipeError:
+            sys.stderr.close()
+            sys.exit(DONE)
+        except OSError as error:
+            complain(f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}")
+            sys.exit(STOPPED_EMPTY)
+        except MemoryError:
+            complain("out of memory")
+            sys.exit(STOPPED_EMPTY)
+        except Exception as error:  # code 1 would say that a claim does not hold, which nobody has found
+            if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
+                raise
+            complain(traceback.format_exc().rstrip())
+            complain("a fault of privopt or of a plugin, not of your input: please report what stands above")
+            sys.exit(STOPPED_EMPTY)
+        sys.exit(code or DONE)
+
+    return run
+
+
+def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """A finite number above 0."""
+    if value is not None and not (0 < value < float("inf")):
+        raise click.BadParameter(f"{value:g} is not a finite number above 0")
+    return value
+
+
+def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Ids and names of columns are UTF-8, whatever the locale takes an argument's bytes for."""
+    if value is None:
+        return None
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that an ASCII locale could not read
+        return os.fsencode(value).decode("utf-8", "replace")
+    return value
+
+
+def say_when_compiling() -> None:
+    """A line where this run compiles what later ones find done: it takes seconds that they do not."""
+    from privopt.execution.compiled import when_compiling
+
+    when_compiling(complain)
+
+
+def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """Two numbers with a comma between."""
+    if value is None:
+        return None
+    try:
+        first, second = (float(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not two numbers with a comma between") from None
+    return first, second
+
+
+def warn_of_no_privacy(folder: Path) -> None:
+    """A line for whoever uses a release that holds and yet gives no privacy."""
+    from privopt.run.result import read_result
+
+    words = read_result(folder).mark
+    if words:
+        complain(f"warning: {folder}: {words}")

@@ -1,0 +1,216 @@
+"""The commands that use a release, or prepare one: sample, apply, audit, init, curve.
+
+As in :mod:`privopt.command.cli`, each imports what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import click
+
+from privopt.command.guard import (
+    DONE,
+    STOPPED_FEASIBLE,
+    guarded,
+    pair,
+    positive,
+    say_when_compiling,
+    utf8,
+    warn_of_no_privacy,
+)
+from privopt.command.terminal import complain, say, say_ids, say_json
+from privopt.errors import UsageError
+
+__all__ = ["USING"]
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--input", "input_id", metavar="ID", callback=utf8, help="The secret: id of a record.")
+@click.option("--at", metavar="LAT,LON", callback=pair, help="The secret: a position; its nearest record is used.")
+@click.option("--xy", metavar="X,Y", callback=pair, help="The same in km.")
+@click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
+@guarded
+def sample(
+    folder: Path,
+    input_id: str | None,
+    at: tuple[float, float] | None,
+    xy: tuple[float, float] | None,
+    count: int,
+) -> None:
+    """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    from privopt.interfaces import Release
+    from privopt.run.verify import open_to_sample, open_verified
+
+    if sum(given is not None for given in (input_id, at, xy)) != 1:
+        raise UsageError("sample: wanted one of --input ID, --at LAT,LON and --xy X,Y")
+    say_when_compiling()
+    position = at or xy
+    if position is not None:
+        from privopt.tables.apply import record_at
+
+        input_id = record_at(open_verified(folder), position, degrees=at is not None)
+    name, release = open_to_sample(folder)
+    if type(release).sample is Release.sample:
+        raise UsageError(f"{name} has no distribution to sample: its release is one published result")
+    warn_of_no_privacy(folder)
+    drawn = release.sample(str(input_id), count)
+    step = 100_000
+    for first in range(0, len(drawn), step):
+        say_ids(drawn[first : first + step])
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("table", metavar="TABLE", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="TABLE2", help=".csv or .parquet.")
+@click.option("--id", "id_", metavar="COLUMN", callback=utf8, help="The secret: ids of records.")
+@click.option("--lat", metavar="COLUMN", callback=utf8, help="The secret: latitudes, in degrees; with --lon.")
+@click.option("--lon", metavar="COLUMN", callback=utf8, help="The secret: longitudes, in degrees; with --lat.")
+@click.option("--x", metavar="COLUMN", callback=utf8, help="The secret: x, in km; with --y.")
+@click.option("--y", metavar="COLUMN", callback=utf8, help="The secret: y, in km; with --x.")
+@click.option("--geometry", metavar="COLUMN", callback=utf8, help="The secret: points of a GeoParquet file.")
+@click.option(
+    "--max-snap",
+    type=float,
+    callback=positive,
+    metavar="KM",
+    help="No report for rows farther from every record. For errors in the data: a refusal tells where a row is not.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace TABLE2.")
+@guarded
+def apply(
+    folder: Path,
+    table: Path,
+    out: Path,
+    id_: str | None,
+    max_snap: float | None,
+    seed: int | None,
+    as_json: bool,
+    quiet: bool,
+    force: bool,
+    **columns: str | None,
+) -> None:
+    """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns."""
+    from privopt.command.terminal import progress_display
+    from privopt.interfaces.result import SEEDED
+    from privopt.tables.apply import apply as run
+    from privopt.tables.apply import words_of
+    from privopt.tables.secret import Secret
+
+    secret = Secret.of(id=id_, **columns)
+    say_when_compiling()
+    with progress_display(quiet=quiet) as progress:
+        done = run(folder, table, out, secret, max_snap=max_snap, seed=seed, force=force, progress=progress)
+    warn_of_no_privacy(folder)
+    for line in done.notes:
+        complain(f"note: {line}")
+    if seed is not None:
+        complain(f"warning: {out}: {SEEDED}")
+    if done.refused:
+        left = done.rows - done.reported
+        complain(f"{table}: {left:,} of {done.rows:,} rows without a report: {words_of(done.refused)}")
+    if as_json:
+        say_json(json.dumps(done.to_json(), indent=2))
+    if not quiet:
+        complain(f"{out}: {done.reported:,} reports in {done.rows:,} rows")
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@guarded
+def audit(folder: Path, as_json: bool) -> None:
+    """What an attacker gets from a release."""
+    from privopt.command.terminal import progress_display
+    from privopt.run.audit import audit as run
+    from privopt.run.audit import table
+    from privopt.run.folder import dump_json
+
+    say_when_compiling()
+    with progress_display(quiet=False) as progress:
+        if progress is not None:
+            progress("attacking the release", 0, None, None)
+        found = run(folder)
+    warn_of_no_privacy(folder)
+    if as_json:
+        say_json(dump_json(found))
+    else:
+        say(table(found).rstrip("\n"))
+
+
+@click.command()
+@click.argument("mechanism")
+@click.option("--points", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Places, or positions.")
+@click.option("--roads", type=click.Path(path_type=Path), metavar="FILE", help="Table from,to,km between the places.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="PROBLEM.toml", help="File to write.")
+@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide whoever is so near to one another.")
+@click.option(
+    "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
+)
+@click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
+@guarded
+def init(
+    mechanism: str, points: Path, roads: Path | None, out: Path, within: float | None, factor: float, force: bool
+) -> None:
+    """A commented problem file from a table of places or positions."""
+    from privopt.tables.draft import init as run
+
+    for line in run(mechanism, points, out, roads=roads, within=within, factor=factor, force=force).notes:
+        complain(f"{out}: {line}")
+
+
+@click.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
+@click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
+@click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
+@click.option(
+    "--matrix", "matrices", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="An own .npz or .npy."
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page, works offline.")
+@click.option("--gap", type=float, callback=positive, metavar="RELATIVE", help="Relative gap asked for.")
+@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
+)
+@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@guarded
+def curve(
+    problem: Path,
+    mechanisms: str,
+    epsilon: str,
+    matrices: tuple[Path, ...],
+    out: Path,
+    report: Path | None,
+    quiet: bool,
+    force: bool,
+    gap: float | None,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+) -> int:
+    """Loss and proved bound over epsilon, mechanism beside mechanism."""
+    from privopt.command.terminal import progress_display
+    from privopt.run.solve import Options
+    from privopt.tables.curve_files import write_curves
+
+    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
+    say_when_compiling()
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
+        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        found = write_curves(problem, names, epsilon, out, report, asked, matrices)
+    for line in found.notes:
+        complain(f"note: {line}")
+    return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+USING: Final = (sample, apply, audit, init, curve)
