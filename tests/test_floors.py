@@ -12,13 +12,13 @@ import privopt
 PACKAGE = Path(privopt.__file__).parent
 FLOORS = [
     "errors",
+    "checker",
     "arrays",
     "files",
     "specs",
     "registry",
     "builtin",
     "declare",
-    "graph",
     "execution",
     "dsl",
     "backends",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
-from privopt.graph import edge_matrix, shortest_rows
+from privopt.exact.graph import edge_matrix, shortest_rows
 from privopt.metric.space.roads import Roads
 
 LENGTHS = st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0])

@@ -12,9 +12,9 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
+from privopt.exact.graph import components, neighbours
 from privopt.execution import Executor
 from privopt.execution.compiled import jit
-from privopt.graph import components, neighbours
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
 

@@ -34,9 +34,9 @@ from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, StoppedError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
 from privopt.exact.certify import Measured, certify, check_pairs, keeps_in_doubles
+from privopt.exact.graph import components, edge_matrix, ranked, shortest_rows
 from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
-from privopt.graph import components, edge_matrix, ranked, shortest_rows
 
 __all__ = ["Repaired", "mend", "repair"]
 

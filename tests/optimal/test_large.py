@@ -10,7 +10,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.graph import edge_matrix
+from privopt.exact.graph import edge_matrix
 from privopt.metric.optimal import Instance, dual_bound, few_outputs
 from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, sample_outputs, solve_few_outputs
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.graph import components
+from privopt.exact.graph import components
 from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric
 from privopt.metric.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
 from privopt.metric.space.places import Space, grid_points

@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Ints
-from privopt.graph import edge_matrix
+from privopt.exact.graph import edge_matrix
 from privopt.metric.optimal.arrays import Array, Arrays
 from privopt.metric.optimal.instance import Instance
 

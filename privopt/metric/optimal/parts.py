@@ -23,9 +23,9 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
+from privopt.exact.graph import edge_matrix
 from privopt.exact.weights import mend
 from privopt.execution.limits import allowed_threads
-from privopt.graph import edge_matrix
 from privopt.interfaces import Progress
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound, one_output
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point

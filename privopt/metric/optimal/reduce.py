@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
-from privopt.graph import components, neighbours, shortest_rows
+from privopt.exact.graph import components, neighbours, shortest_rows
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer
 from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.graph import components, edge_matrix, shortest_rows
+from privopt.exact.graph import components, edge_matrix, shortest_rows
 from privopt.metric.space.geometry import Metric
 
 __all__ = ["check_neighbours", "consistent", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]

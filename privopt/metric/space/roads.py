@@ -18,7 +18,7 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
-from privopt.graph import edge_matrix
+from privopt.exact.graph import edge_matrix
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import Space, limited
 

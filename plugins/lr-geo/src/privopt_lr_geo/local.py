@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.graph import edge_matrix
+from privopt.exact.graph import edge_matrix
 from privopt.metric.space.pairs import consistent
 from privopt_lr_geo.problem import CLOSE
 

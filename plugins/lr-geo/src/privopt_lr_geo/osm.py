@@ -20,7 +20,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.errors import Fault, InputError, PrivoptError, UsageError
-from privopt.graph import components
+from privopt.exact.graph import components
 from privopt.metric.space.formulas import haversine
 
 __all__ = ["Network", "largest_part", "main", "read_network", "through", "write"]

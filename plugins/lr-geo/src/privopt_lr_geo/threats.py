@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privopt.arrays import Floats, Ints
-from privopt.graph import edge_matrix
+from privopt.exact.graph import edge_matrix
 from privopt_lr_geo.package import Package
 
 if TYPE_CHECKING:
