@@ -171,7 +171,7 @@ def make_star(instance: Instance, symmetry: Symmetry) -> Star:
                 break
             weights = weights + solve(residual)
         if not (np.abs(one - weights @ kernel).max() < 1e-11):
-            raise SolverError("the star's kernel is singular here; take interior-point or column-generation")
+            raise SolverError("its kernel is singular")
         best, serves, anchors = _serve(instance, symmetry, kernel)
         prices = solve(best)
         prices = prices + solve(best - kernel @ prices)
@@ -280,10 +280,8 @@ def solution_of(
     """
     began = time.monotonic()
     if not star.feasible:
-        raise SolverError(
-            f"the star has {int((star.weights < 0).sum())} negative weights here: it is no mechanism; "
-            "take interior-point or column-generation"
-        )
+        negative = int((star.weights < 0).sum())
+        raise SolverError(f"{negative} of its {len(star.weights)} weights are negative")
     z = star.mechanism(instance.outputs)
     objective = instance.loss(z)
     few = symmetry.reduced(instance)
@@ -330,4 +328,7 @@ def solve_star(
     Raises:
         SolverError: singular kernel or negative weights: the star is no mechanism here.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress), gap)
+    try:
+        return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress), gap)
+    except SolverError as error:
+        raise SolverError(f"no star here: {error}; take interior-point or column-generation") from error
