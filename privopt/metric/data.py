@@ -52,6 +52,7 @@ class MetricData:
             it is first asked for (it may raise an InputError then).
         file: name of the problem file, for faults.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
+        remap: whether what is released is remapped to best guesses under the prior.
     """
 
     records: Space
@@ -65,6 +66,7 @@ class MetricData:
     _cost: Floats | Callable[[], Floats]
     file: str = "problem"
     crossed: bool = True
+    remap: bool = False
 
     @cached_property
     def cost(self) -> Floats:
@@ -199,6 +201,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         cost=lambda: _cost(utility, spaces),
         file=file,
         crossed=crossed,
+        remap=utility.remap,
     )
     if data.within is not None:
         check_neighbours(metric, data.distances, data.within, file=file, unit=unit)

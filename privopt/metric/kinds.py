@@ -98,17 +98,19 @@ class DistanceKind(ABC):
 
 @frozen(kw_only=True)
 class LossKind(ABC):
-    """What a release costs its user: ``[utility]`` of one kind. Every kind has the key ``prior``.
+    """What a release costs its user: ``[utility]`` of one kind. Every kind has the keys ``prior`` and ``remap``.
 
     Attributes:
         kind: its name in problem files.
         prior: of the records, by which the loss is weighed.
+        remap: whether each output is replaced by its best guess under the prior (:mod:`privopt.metric.remap`).
         kit: strategy of problems that name it, as of a distance; left out: other problems, with its name alone.
     """
 
     kind: ClassVar[str]
     kit: ClassVar[str] = ""
     prior: File | None = key(None, help="CSV: id,p; left out: uniform")
+    remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
 
     @classmethod
     def keys(cls) -> type:

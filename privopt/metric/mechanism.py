@@ -29,6 +29,7 @@ from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import MatrixConstraint, MetricDP
 from privopt.metric.problem import D, MetricInstance, MetricProblem
+from privopt.metric.remap import remapped, worse_outputs
 from privopt.metric.space.pairs import not_implied
 from privopt.metric.worth import Worth, worth_of
 
@@ -242,6 +243,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             found = self.matrix(problem, context)
         context.report("repair")
         release, solver = self._released(found, constraint, loss, data, context)
+        details = {**found.details, **_repair_details(release)}
+        if data.remap:
+            before, release = release, remapped(release, loss, data)
+            details["remap"] = {"loss_before": loss.evaluate(before), "loss_after": loss.evaluate(release)}
         bound = None
         if found.multipliers is not None:
             if not isinstance(loss, ExpectedLoss):
@@ -253,7 +258,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             release=release,
             lower_bound=bound,
             solver=solver,
-            details={**found.details, **_repair_details(release)},
+            details=details,
             stopped=found.stopped,
         )
 
@@ -315,6 +320,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         ):
             if stored.tolist() != list(wanted):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
+        if data.remap and not lines:
+            lines += worse_outputs(release, self.utility(problem, result.method), data)
         along = self.privacy(problem, result.method).along_paths
         return lines or _pairs_cover(release, data, along_paths=along)
 

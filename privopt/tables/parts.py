@@ -171,6 +171,7 @@ def metric_problem(
     epsilon: str | float | Decimal | Fraction,
     utility: str | Part = "distance",
     prior: object = None,
+    remap: bool = False,
     outputs: Part | None = None,
     neighbours_within: str | float | None = None,
     notion: str = "metric-dp",
@@ -186,6 +187,7 @@ def metric_problem(
         utility: name of a kind, :func:`travel_cost` or :func:`cost`.
         prior: how likely each record is: a mapping from ids to weights, a table with columns id and p, weight
             or count, or an array in the records' order; weights are divided by their sum. Uniform where left out.
+        remap: whether each output is replaced by the best guess under the prior, which costs no privacy.
         outputs: what may be released; the records where left out.
         neighbours_within: greatest distance of a pair that is promised anything: ``"2 km"``, ``"500 m"``; every pair
             where left out.
@@ -208,6 +210,8 @@ def metric_problem(
     if prior is not None:
         files = dict(loss.files)
         loss = Part(values={**loss.values, "prior": keep("prior.csv", _prior(prior, places), files)}, files=files)
+    if remap:
+        loss = Part(values={**loss.values, "remap": True}, files=loss.files)
     if outputs is not None:
         outputs = _moved(outputs, "outputs")
     return problem(

@@ -14,6 +14,7 @@ from privopt.interfaces import Result, SolveContext
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import SAME_WITHIN, Matrix, MetricMechanism
 from privopt.metric.problem import ConstOpt, MetricInstance, MetricProblem
+from privopt.metric.remap import remapped
 from privopt.metric.space.kinds import Euclidean, Haversine
 
 __all__ = ["ConstOptProblem", "ConstOptimal", "Exponential", "OptimalLP", "PlanarLaplace"]
@@ -45,6 +46,8 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
             return lines
         context = SolveContext(method=result.method, gap=float(result.asked.gap))
         again = MatrixRelease.from_matrix(self.matrix(problem, context).z, problem.data, context)
+        if problem.data.remap:
+            again = remapped(again, self.utility(problem, result.method), problem.data)
         near = np.allclose(again.probabilities, release.probabilities, rtol=SAME_WITHIN, atol=SAME_WITHIN)
         return [] if near else [f"mechanism.npz: other weights than those of {result.mechanism}"]
 

@@ -89,6 +89,11 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         data = load(declared, file)
         users, faults = _users(declared.lr_geo.users, data, file)
         faults += _radii(declared, data, file)
+        if data.remap:
+            wanted = (
+                "false: users compute their own rows from what the server publishes, which no remapping has gone over"
+            )
+            faults.append(Fault(file, "utility.remap", "true", wanted))
         absent = users[data.prior[users] == 0] if len(users) else users
         if declared.lr_geo.users == "all" and absent.size:
             absent = absent[:1]
