@@ -21,7 +21,7 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.execution.compiled import jit
 
-__all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "two_product", "two_sum"]
+__all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "log_bounds", "two_product", "two_sum"]
 
 
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
@@ -210,3 +210,26 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     if low is None or high is None:
         return exp_fixed(exponent, 2 * bits)
     return int(low), int(high)
+
+
+def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
+    """Doubles with ``low <= ln(ratio) / divisor <= high``, by ball arithmetic.
+
+    Args:
+        ratio: at least 1.
+        divisor: above 0.
+    """
+    import flint
+
+    if ratio == 1:
+        return 0.0, 0.0
+    before = flint.ctx.prec
+    flint.ctx.prec = 192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
+    try:
+        exact = flint.arb(flint.fmpq(ratio.numerator, ratio.denominator))
+        ball = exact.log() / flint.arb(flint.fmpq(divisor.numerator, divisor.denominator))
+        low, high = (end.man_exp() for end in (ball.lower(), ball.upper()))
+    finally:
+        flint.ctx.prec = before
+    down, up = (Fraction(int(mantissa)) * Fraction(2) ** int(power) for mantissa, power in (low, high))
+    return float_down(down), float_up(up)

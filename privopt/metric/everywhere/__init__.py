@@ -1,0 +1,1 @@
+"""Guarantees between any two points of a region, not only between records."""

@@ -1,0 +1,120 @@
+"""How much the rows of a triangle's corners may differ: ratios along its sides that bound the gradient inside.
+
+On a triangle with corner values z_A <= z_B, z_C of one output the gradient is greatest for its least value where
+p = z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. Rows held to z_b <= (1 + a) z_a along all three sides leave (p, q)
+in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q), and
+
+    (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
+
+is convex, so it is greatest at a corner of that polygon: rationals, where the a are. Where no corner of the polygon,
+for none of A, B and C in turn, passes (2 area epsilon)^2, the ratios suffice. a = s epsilon l does for s = the sine of
+the smallest angle (mathematics: C3), exactly so for equilateral and right isosceles triangles; the largest common s
+lies between that and the cosine of half the largest angle, and is searched for.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+
+__all__ = ["common_factors", "proved", "sufficient"]
+
+_SEARCHED = 50
+_ROOM = 1e-11
+"""Relative distance kept from the largest factor, many times what the doubles of the search lose."""
+
+
+def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
+    """Ratios a of the sides opposite each corner that suffice, proved in rationals.
+
+    Args:
+        corners: (S, 3, 2) millimetres, counter-clockwise.
+        epsilon: per km.
+
+    Returns:
+        (S, 3) doubles, each meant as the rational that it is.
+    """
+    sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # from B to C, C to A, A to B
+    shapes, which = np.unique(sides.reshape(-1, 6), axis=0, return_inverse=True)
+    unique = shapes.reshape(-1, 3, 2)
+    per_mm = epsilon / 10**6
+    factors = common_factors(unique, float(per_mm))
+    lengths = np.hypot(unique[:, :, 0], unique[:, :, 1])
+    found = factors[:, None] * (1.0 - _ROOM) * float(per_mm) * lengths
+    for row, shape in enumerate(unique.tolist()):
+        while not proved(shape, found[row], per_mm):
+            found[row] *= 1.0 - 1e-6
+    every: Floats = found[which.reshape(-1)]
+    return every
+
+
+def common_factors(sides: Ints, per_mm: float) -> Floats:
+    """(S,) largest s for which a = s epsilon l suffices on all three sides (S, 3, 2), to double precision."""
+    vectors = sides.astype(np.float64)
+    lengths = np.hypot(vectors[:, :, 0], vectors[:, :, 1])
+    twice = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
+    low, high = np.zeros(len(sides)), np.ones(len(sides))
+    for _ in range(_SEARCHED):
+        middle = (low + high) / 2
+        worst = np.zeros(len(sides))
+        for a in range(3):  # the corner with the least value; b and c follow it
+            b, c = (a + 1) % 3, (a + 2) % 3
+            along_b, along_c, across = (middle * per_mm * lengths[:, side] for side in (c, b, a))
+            square_b, square_c = (lengths[:, side] ** 2 for side in (c, b))
+            dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
+            for p, q in _corners(along_b, along_c, across):
+                worst = np.maximum(worst, p**2 * square_c + q**2 * square_b - 2 * p * q * dot)
+        fits = np.sqrt(worst) <= per_mm * twice
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return low
+
+
+def _corners(along_b: Floats, along_c: Floats, across: Floats) -> list[tuple[Floats, Floats]]:
+    """Corners of the polygon of (p, q), clipped to the box: every one of them lies in it."""
+    none = np.zeros_like(along_b)
+    top_b = np.minimum(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
+    top_c = np.minimum(along_c, along_b + across * (1 + along_b))
+    return [
+        (top_b, np.maximum(none, (top_b - across) / (1 + across))),
+        (top_b, np.minimum(along_c, top_b + across * (1 + top_b))),
+        (np.maximum(none, (top_c - across) / (1 + across)), top_c),
+        (np.minimum(along_b, top_c + across * (1 + top_c)), top_c),
+        (none, np.minimum(along_c, across)),
+        (np.minimum(along_b, across), none),
+    ]
+
+
+def proved(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
+    """Whether ratios along a triangle's sides keep its gradient, in rationals.
+
+    Args:
+        sides: from B to C, C to A, A to B, in millimetres.
+        ratios: (3,) a of those sides.
+        per_mm: epsilon.
+    """
+    square = [x * x + y * y for x, y in sides]
+    twice = sides[0][0] * sides[1][1] - sides[0][1] * sides[1][0]
+    exact = [Fraction(float(a)) for a in ratios]
+    if twice <= 0 or min(exact) <= 0:
+        return twice > 0
+    most = (per_mm * twice) ** 2
+    for a in range(3):
+        b, c = (a + 1) % 3, (a + 2) % 3
+        along_b, along_c, across = exact[c], exact[b], exact[a]
+        dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
+        top_b = min(along_b, along_c + across * (1 + along_c))
+        top_c = min(along_c, along_b + across * (1 + along_b))
+        for p, q in (
+            (top_b, max(Fraction(0), (top_b - across) / (1 + across))),
+            (top_b, min(along_c, top_b + across * (1 + top_b))),
+            (max(Fraction(0), (top_c - across) / (1 + across)), top_c),
+            (min(along_b, top_c + across * (1 + top_c)), top_c),
+            (Fraction(0), min(along_c, across)),
+            (min(along_b, across), Fraction(0)),
+        ):
+            if p * p * square[b] + q * q * square[c] - 2 * p * q * dot > most:
+                return False
+    return True
