@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 
-__all__ = ["TOTAL", "Source", "draw", "draw_each", "seeded"]
+__all__ = ["NEAR_CUT", "TOTAL", "Source", "choose", "draw", "draw_each", "seeded"]
 
 #: Gives that many random bytes; :func:`os.urandom` unless a test or ``--seed`` brings another.
 Source = Callable[[int], bytes]
 
 #: What every row of weights sums to.
 TOTAL = 1 << 63
+
+#: How far a cut that is given to :func:`choose` as a double may be from the rational that it stands for.
+NEAR_CUT: Final = 2.0**-36
 _CHUNK = 1 << 20
 
 
@@ -83,6 +88,50 @@ def draw_each(
     for name, places in zip(names.tolist(), np.split(order, starts[1:]), strict=False):
         drawn[places] = draw(weights[name], len(places), source=source)
     return drawn
+
+
+def choose(
+    cuts: NDArray[np.float64], exact: Callable[[int], Sequence[Fraction]], *, source: Source | None = None
+) -> NDArray[np.int64]:
+    """One draw for each row among m + 1 alternatives with rational probabilities, exactly.
+
+    A uniform number of endlessly many bits is compared with the cumulated probabilities. Its first 64 bits decide
+    almost always; where they lie close to a cut, the rationals do, with as many further bits as it takes.
+
+    Args:
+        cuts: (B, m) probabilities of the first 1, ..., m alternatives together, each off by less than
+            :data:`NEAR_CUT`.
+        exact: gives a row's cuts as rationals.
+        source: random bytes; the operating system's where left out.
+
+    Returns:
+        (B,) numbers from 0 to m. Cost: 8 bytes of entropy each.
+
+    >>> choose(np.array([[0.0, 1.0], [1.0, 1.0]]), lambda row: [Fraction(row), Fraction(1)])
+    array([1, 0])
+    """
+    entropy = source or os.urandom
+    drawn = np.empty(len(cuts), dtype=np.int64)
+    for start in range(0, len(cuts), _CHUNK):
+        part = cuts[start : start + _CHUNK]
+        bits = np.frombuffer(entropy(8 * len(part)), dtype="<u8")
+        uniform = (bits * 2.0**-64)[:, None]
+        drawn[start : start + len(part)] = (uniform >= part).sum(axis=1)
+        close = (np.abs(uniform - part) <= 2.0 * NEAR_CUT).any(axis=1)
+        for row in np.flatnonzero(close).tolist():
+            drawn[start + row] = _settle(int(bits[row]), exact(start + row), entropy)
+    return drawn
+
+
+def _settle(number: int, cuts: Sequence[Fraction], entropy: Source) -> int:
+    """How many cuts the uniform number is not below, which begins with these 64 bits."""
+    length = 64
+    while True:
+        scaled = [cut * (1 << length) for cut in cuts]
+        least, most = (sum(cut <= number for cut in scaled), sum(cut < number + 1 for cut in scaled))
+        if least == most:
+            return least
+        number, length = number << 64 | int.from_bytes(entropy(8), "little"), length + 64
 
 
 def seeded(seed: int | None) -> Source:

@@ -1,0 +1,272 @@
+"""Which simplex a position lies in, and the nearest point of those where it lies in none: whole numbers decide.
+
+Positions, vertices and their products are integers of 64 bits where triangles and ways stay below 2^31 mm (2,147 km),
+Python's integers beyond. Simplices are sorted into the cells of an even grid. Doubles choose among the sides that are
+nearest to a position; where rounding could decide, rationals do.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Bools, Floats, Ints, read_only
+from privopt.execution.compiled import jit
+
+__all__ = ["FARTHEST", "Cells", "Sides", "Triangles"]
+
+FARTHEST: Final = 1 << 50
+"""Millimetres: no coordinate is larger, so that doubles hold each difference of two."""
+
+_SMALL: Final = 1 << 31
+_SLOTS: Final = 4  # sides as near as the nearest, up to rounding, that are handed over one by one
+
+
+@frozen(kw_only=True, eq=False)
+class Cells:
+    """An even grid of cells, with the boxes that meet each.
+
+    Attributes:
+        origin: (2,) mm of the lower left corner.
+        side: of a cell, mm.
+        shape: (2,) cells along x and y.
+        start: (cells + 1,) where each cell's items begin.
+        items: numbers of boxes, cell by cell.
+    """
+
+    origin: Ints
+    side: int
+    shape: Ints
+    start: Ints
+    items: Ints
+
+    @classmethod
+    def of(cls, low: Ints, high: Ints) -> Cells:
+        """About as many cells as boxes, fewer where large boxes would stand in many of them.
+
+        Args:
+            low, high: (S, 2) corners of boxes, mm; S at least 1.
+        """
+        origin = low.min(axis=0)
+        extent = (high.max(axis=0) - origin + 1).astype(np.float64)
+        side = int(max(np.sqrt(extent.prod() / len(low)), extent.max() / 4096, 1.0))
+        while True:
+            first, last = (low - origin) // side, (high - origin) // side
+            wide, tall = (last - first + 1).T
+            entries = int((wide * tall).sum())
+            if entries <= 16 * len(low) + 4096:
+                break
+            side *= 2
+        owner = np.repeat(np.arange(len(low)), wide * tall)
+        place = np.arange(entries) - np.repeat(np.cumsum(wide * tall) - wide * tall, wide * tall)
+        shape = last.max(axis=0) + 1
+        cell = first[owner, 0] + place % wide[owner] + (first[owner, 1] + place // wide[owner]) * shape[0]
+        start = np.searchsorted(np.sort(cell), np.arange(int(shape.prod()) + 1))
+        return cls(origin=origin, side=side, shape=shape, start=start, items=owner[np.argsort(cell, kind="stable")])
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """As compiled functions take it."""
+        return self.origin, self.side, self.shape, self.start, self.items
+
+
+def _boxes(corners: Ints) -> tuple[Ints, Ints]:
+    return corners.min(axis=1), corners.max(axis=1)
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Triangles:
+    """Finds the triangles of positions.
+
+    Attributes:
+        vertices: (N, 2) mm.
+        simplices: (S, 3) numbers of vertices, counter-clockwise.
+    """
+
+    vertices: Ints
+    simplices: Ints
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return Cells.of(*_boxes(self.vertices[self.simplices]))
+
+    def locate(self, positions: Ints) -> tuple[Ints, Any]:
+        """The first triangle that each position lies in; borders belong to every triangle that they bound.
+
+        Args:
+            positions: (B, 2) mm.
+
+        Returns:
+            (B,) numbers of triangles, -1 where a position lies in none; and (B, 3) barycentric coordinates times twice
+            the triangle's area, integers of 64 bits or, where that is too few, Python's.
+        """
+        corners = self.vertices[self.simplices]
+        low, high = _boxes(corners)
+        found = np.full(len(positions), -1, dtype=np.int64)
+        if bool(((high - low) < _SMALL).all()):
+            shares = np.zeros((len(positions), 3), dtype=np.int64)
+            _inside(positions, corners, *self._cells.plain, found, shares)
+            return found, shares
+        large = np.zeros((len(positions), 3), dtype=object)
+        _inside.py_func(positions.astype(object), corners.astype(object), *self._cells.plain, found, large)
+        return found, large
+
+    @cached_property
+    def rim(self) -> Ints:
+        """(E, 2) sides that bound one triangle only."""
+        sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
+        kept, first, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
+        return read_only(sides[np.sort(first[count == 1])])
+
+
+@jit()
+def _inside(
+    positions: Any, corners: Any, origin: Any, side: int, shape: Any, start: Any, items: Any, found: Any, shares: Any
+) -> None:  # pragma: no cover - compiled, or on Python's integers
+    """The triangle of each position, by the signs of whole numbers; inside its box no product passes 2^62."""
+    for p in range(len(positions)):
+        x, y = positions[p, 0], positions[p, 1]
+        column, row = (x - origin[0]) // side, (y - origin[1]) // side
+        if column < 0 or row < 0 or column >= shape[0] or row >= shape[1]:
+            continue
+        cell = column + row * shape[0]
+        for place in range(start[cell], start[cell + 1]):
+            item = items[place]
+            ax, ay = corners[item, 0, 0], corners[item, 0, 1]
+            bx, by = corners[item, 1, 0], corners[item, 1, 1]
+            cx, cy = corners[item, 2, 0], corners[item, 2, 1]
+            if x < min(ax, bx, cx) or x > max(ax, bx, cx) or y < min(ay, by, cy) or y > max(ay, by, cy):
+                continue
+            u = (bx - x) * (cy - y) - (by - y) * (cx - x)
+            v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
+            w = (ax - x) * (by - y) - (ay - y) * (bx - x)
+            if u >= 0 and v >= 0 and w >= 0:
+                found[p] = item
+                shares[p, 0], shares[p, 1], shares[p, 2] = u, v, w
+                break
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Sides:
+    """Finds the nearest point of straight sides: of a region's rim, or of streets.
+
+    Attributes:
+        tails, heads: (E, 2) their ends, mm; a side may be a point.
+    """
+
+    tails: Ints = field()
+    heads: Ints = field()
+
+    @cached_property
+    def _cells(self) -> Cells:
+        return Cells.of(*_boxes(np.stack([self.tails, self.heads], axis=1)))
+
+    def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
+        """The nearest point of all sides; of several that are equally near the side of the lowest number.
+
+        Args:
+            positions: (B, 2) mm.
+
+        Returns:
+            (B,) numbers of sides; (B, 2) integers, the shares of tail and head times their sum: the nearest point
+            divides the side so; and (B,) distances in mm, doubles.
+        """
+        count = len(positions)
+        slots, many = np.full((count, _SLOTS), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        reach = float(max(np.abs(self.heads - self.tails).max(), 1))
+        _nearest(positions, self.tails, self.heads, *self._cells.plain, reach, slots, many)
+        chosen = slots[:, 0].copy()
+        for p in np.flatnonzero(many > 1).tolist():
+            near = range(len(self.tails)) if many[p] > _SLOTS else sorted(slots[p, : many[p]].tolist())
+            chosen[p] = self._exactly(positions[p].tolist(), list(near))
+        return self._divided(positions, chosen)
+
+    def _exactly(self, position: list[int], sides: list[int]) -> int:
+        def away(side: int) -> Fraction:
+            (x, y), (ax, ay), (bx, by) = position, self.tails[side].tolist(), self.heads[side].tolist()
+            length = (bx - ax) ** 2 + (by - ay) ** 2
+            gone = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), length)
+            part = Fraction(gone, length) if length else Fraction(0)
+            return (ax + part * (bx - ax) - x) ** 2 + (ay + part * (by - ay) - y) ** 2
+
+        return min(sides, key=away)
+
+    def _divided(self, positions: Ints, chosen: Ints) -> tuple[Ints, Any, Floats]:
+        way = self.heads[chosen] - self.tails[chosen]
+        there = positions - self.tails[chosen]
+        large = max(np.abs(way).max(initial=0), np.abs(there).max(initial=0)) >= _SMALL // 2
+        exact_way, exact_there = (way.astype(object), there.astype(object)) if large else (way, there)
+        length = (exact_way * exact_way).sum(axis=1)
+        gone = np.clip((exact_there * exact_way).sum(axis=1), 0, length)
+        length = length + (length == 0)
+        part = gone.astype(np.float64) / length.astype(np.float64)
+        away = np.hypot(*(there - part[:, None] * way).T)
+        return chosen, np.stack([length - gone, gone], axis=1), away
+
+
+@jit()
+def _nearest(
+    positions: Any,
+    tails: Any,
+    heads: Any,
+    origin: Any,
+    side: int,
+    shape: Any,
+    start: Any,
+    items: Any,
+    reach: float,
+    slots: Any,
+    many: Any,
+) -> None:  # pragma: no cover - compiled
+    """Sides whose distance in doubles may be the least, and how many; the same corner of several sides counts once.
+
+    Rings of cells around a position's own, or around the nearest cell to it, until no farther cell can hold a nearer
+    side. Distances are off by less than (distance + reach) 2^-46.
+    """
+    corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
+    for p in range(len(positions)):
+        x, y = positions[p, 0], positions[p, 1]
+        column = min(max((x - origin[0]) // side, 0), shape[0] - 1)
+        row = min(max((y - origin[1]) // side, 0), shape[1] - 1)
+        best, count = np.inf, 0
+        for ring in range(max(shape[0], shape[1])):
+            if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < (ring - 1.0) * side:
+                break
+            for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
+                inner = r > row - ring and r < row + ring
+                for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
+                    if inner and c > column - ring and c < column + ring:
+                        continue
+                    for place in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
+                        item = items[place]
+                        ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
+                        wx = float(heads[item, 0] - tails[item, 0])
+                        wy = float(heads[item, 1] - tails[item, 1])
+                        length = wx * wx + wy * wy
+                        gone = 0.0 if length == 0.0 else min(max(-(ax * wx + ay * wy) / length, 0.0), 1.0)
+                        away = np.hypot(ax + gone * wx, ay + gone * wy)
+                        slack = (away + reach) * 2.0**-44
+                        if away > best + slack:
+                            continue
+                        if away < best - slack:
+                            count = 0
+                        best = min(best, away)
+                        # an end that sides share is one point, whichever of them it is taken from
+                        end_x, end_y = np.nan, np.nan
+                        if gone == 0.0:
+                            end_x, end_y = float(tails[item, 0]), float(tails[item, 1])
+                        elif gone == 1.0:
+                            end_x, end_y = float(heads[item, 0]), float(heads[item, 1])
+                        known = False
+                        for s in range(min(count, slots.shape[1])):
+                            known |= slots[p, s] == item or (corner_x[s] == end_x and corner_y[s] == end_y)
+                        if not known:
+                            if count < slots.shape[1]:
+                                slots[p, count] = item
+                                corner_x[count], corner_y[count] = end_x, end_y
+                            count += 1
+        many[p] = count

@@ -1,0 +1,188 @@
+"""Shares of vertices are the exact rationals, wherever a position lies; vertices are drawn with exactly these."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import Delaunay
+from scipy.stats import chisquare
+
+from privopt.exact.sample import choose
+from privopt.metric.everywhere.curve import far_share, far_shares, growth
+from privopt.metric.everywhere.locate import Sides, Triangles
+from privopt.metric.everywhere.snap import Snapper, millimetres
+
+SIZES = (30, 10**6, 2**31 - 5, 2**40)  # beyond 2^31 mm Python's integers decide
+
+
+@st.composite
+def meshes(draw):
+    size = draw(st.sampled_from(SIZES))
+    point = st.tuples(*[st.integers(-size, size)] * 2)
+    points = np.array(draw(st.lists(point, min_size=3, max_size=12, unique=True)), dtype=np.int64)
+    if np.linalg.matrix_rank((points - points[0]).astype(float)) < 2:
+        points = np.vstack([points, points[0] + [[0, size], [size, 0]]])
+        points = np.unique(points, axis=0)
+    simplices = Delaunay(points.astype(float)).simplices.astype(np.int64)
+    a, b, c = (points[simplices[:, k]].astype(object) for k in range(3))
+    area = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]
+    simplices[area < 0] = simplices[area < 0][:, [0, 2, 1]]
+    simplices = simplices[area != 0]
+    keep = draw(st.lists(st.booleans(), min_size=len(simplices), max_size=len(simplices)))
+    kept = simplices[np.array(keep)] if any(keep) else simplices  # holes, several parts
+    return points, kept, size
+
+
+def point_of(snapped, row, vertices):
+    shares = snapped.exact(row)
+    return tuple(sum(s * int(vertices[c, k]) for s, c in zip(shares, snapped.corners[row], strict=True)) for k in (0, 1))
+
+
+def nearest(position, tails, heads):
+    """The least squared distance to sides, as a rational."""
+    best = None
+    for (ax, ay), (bx, by) in zip(tails.tolist(), heads.tolist(), strict=True):
+        length = (bx - ax) ** 2 + (by - ay) ** 2
+        part = Fraction((position[0] - ax) * (bx - ax) + (position[1] - ay) * (by - ay), length) if length else 0
+        part = min(max(part, 0), 1)
+        away = (ax + part * (bx - ax) - position[0]) ** 2 + (ay + part * (by - ay) - position[1]) ** 2
+        best = away if best is None else min(best, away)
+    return best
+
+
+@settings(deadline=None)
+@given(meshes(), st.data())
+def test_a_position_is_the_mixture_of_its_corners(mesh, data):
+    """Inside it is that very point; outside it is a nearest one of the rim; on vertices, borders, in holes too."""
+    vertices, simplices, size = mesh
+    free = st.tuples(*[st.integers(-3 * size, 3 * size)] * 2)
+    on = st.sampled_from([tuple(v) for v in vertices.tolist()])
+    middle = st.sampled_from([tuple(((vertices[s[0]] + vertices[s[1]]) // 2).tolist()) for s in simplices])
+    positions = np.array(data.draw(st.lists(free | on | middle, min_size=1, max_size=8)), dtype=np.int64)
+    snapper = Snapper.plane(vertices, simplices)
+    snapped = snapper.snap(positions)
+    inside, _ = snapper.triangles.locate(positions)
+    for row, position in enumerate(positions.tolist()):
+        shares = snapped.exact(row)
+        assert sum(shares) == 1
+        assert min(shares) >= 0
+        x, y = point_of(snapped, row, vertices)
+        if inside[row] >= 0:
+            assert (x, y) == tuple(position)
+            assert snapped.away[row] == 0
+            continue
+        away = (x - position[0]) ** 2 + (y - position[1]) ** 2
+        assert away == nearest(position, snapper.sides.tails, snapper.sides.heads)
+        assert away > 0
+        assert np.isclose(snapped.away[row] * 1e6, float(away) ** 0.5, rtol=1e-9)
+    assert np.allclose(snapped.probabilities, [[float(s) for s in snapped.exact(r)] for r in range(len(positions))])
+
+
+@settings(deadline=None)
+@given(meshes(), st.data())
+def test_no_triangle_holds_what_is_found_in_none(mesh, data):
+    vertices, simplices, size = mesh
+    at = st.tuples(*[st.integers(-size, size)] * 2)
+    positions = np.array(data.draw(st.lists(at, min_size=1, max_size=20)), dtype=np.int64)
+    found, shares = Triangles(vertices=vertices, simplices=simplices).locate(positions)
+    for row, (x, y) in enumerate(positions.tolist()):
+        holds = []
+        for s in simplices:
+            (ax, ay), (bx, by), (cx, cy) = (vertices[k].tolist() for k in s)
+            u = (bx - x) * (cy - y) - (by - y) * (cx - x)
+            v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
+            w = (ax - x) * (by - y) - (ay - y) * (bx - x)
+            holds.append(min(u, v, w) >= 0)
+        assert (found[row] >= 0) == any(holds)
+        assert found[row] < 0 or (holds[found[row]] and sum(map(int, shares[row])) > 0)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(*[st.integers(-50, 50)] * 4), min_size=1, max_size=30),
+    st.lists(st.tuples(*[st.integers(-200, 200)] * 2), min_size=1, max_size=10),
+    st.sampled_from([1, 10**7, 10**11]),
+)
+def test_no_street_is_nearer_than_the_nearest(streets, positions, scale):
+    """Crossings, points, parallels, and positions that are equally near to many."""
+    ends = np.array(streets, dtype=np.int64) * scale
+    sides = Sides(tails=ends[:, :2], heads=ends[:, 2:])
+    asked = np.array(positions, dtype=np.int64) * scale
+    chosen, shares, away = sides.nearest(asked)
+    for row, position in enumerate(asked.tolist()):
+        (ax, ay), (bx, by) = sides.tails[chosen[row]].tolist(), sides.heads[chosen[row]].tolist()
+        part = Fraction(int(shares[row][1]), int(shares[row].sum()))
+        found = (ax + part * (bx - ax) - position[0]) ** 2 + (ay + part * (by - ay) - position[1]) ** 2
+        assert found == nearest(position, sides.tails, sides.heads)
+        assert np.isclose(away[row], float(found) ** 0.5, rtol=1e-9, atol=1e-9)
+
+
+@settings(deadline=None)
+@given(st.fractions(0, 1), st.fractions(0, 40, max_denominator=10**6), st.integers(0, 12))
+def test_the_curve_keeps_its_promise(part, reach, steps):
+    """Between two points of a street no mixture of rows that differ by 1 + a changes by more than exp(reach d)."""
+    assert far_share(Fraction(0), reach, steps) == 0
+    assert far_share(part, reach, steps) == 1 - far_share(1 - part, reach, steps)
+    if reach:
+        a = growth(reach, steps)
+        step = Fraction(1, 10**9)
+        at, beyond = (far_share(p, reach, steps) for p in (part * (1 - step), part * (1 - step) + step))
+        for low, high in ((1, 1 + a), (1 + a, 1)):
+            z = [low + s * (high - low) for s in (at, beyond)]
+            slope = (z[1] - z[0]) / step
+            assert abs(slope) <= reach * min(z) * (1 + reach * step)
+    assert abs(far_shares(np.array([float(part)]), np.array([float(reach)]), steps)[0] - far_share(part, reach, steps)) < 2**-40
+
+
+def test_vertices_are_drawn_with_their_shares():
+    vertices = np.array([[0, 0], [1000, 0], [0, 1000], [1000, 1000]])
+    snapper = Snapper.plane(vertices, np.array([[0, 1, 2], [1, 3, 2]]))
+    snapped = snapper.snap(np.tile([[250, 125]], (200_000, 1)))
+    counts = np.bincount(snapped.draw(), minlength=4)
+    assert counts[3] == 0
+    assert chisquare(counts[:3], np.array([0.625, 0.25, 0.125]) * 200_000).pvalue > 1e-6
+    streets = Snapper.streets(vertices, np.array([[0, 1]]), [Fraction(8)], 2)
+    counts = np.bincount(streets.snap(np.tile([[250, 900]], (100_000, 1))).draw(), minlength=4)
+    assert chisquare(counts[:2], np.array([7, 1]) / 8 * 100_000).pvalue > 1e-6
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.fractions(0, 1, max_denominator=1000), st.binary(min_size=0, max_size=3))
+def test_bits_at_a_cut_are_settled_by_rationals(cut, tail):
+    """Random bytes that spell the cut itself, so that doubles cannot tell; then more bits until they part."""
+    digits, rest = [], cut
+    for _ in range(3):
+        rest *= 2**64
+        whole = min(rest.numerator // rest.denominator, 2**64 - 1)
+        digits.append(whole)
+        rest -= whole
+    stream = b"".join(d.to_bytes(8, "little") for d in digits) + tail + bytes(4000)
+    place = 0
+
+    def source(count):
+        nonlocal place
+        place += count
+        return stream[place - count : place]
+
+    drawn = choose(np.array([[float(cut)]]), lambda row: [cut], source=source)[0]
+    number = sum(Fraction(int.from_bytes(stream[8 * k : 8 * k + 8], "little"), 2 ** (64 * k + 64)) for k in range(400))
+    if 0 < cut < 1:
+        assert drawn == (number >= cut)
+    else:
+        assert drawn == (cut == 0)
+
+
+def test_what_has_no_share_is_never_drawn():
+    """Even where all bits are 0 or 1."""
+    for byte in (b"\x00", b"\xff"):
+        snapped = Snapper.plane(np.array([[0, 0], [9, 0], [0, 9]]), np.array([[0, 1, 2]])).snap(
+            np.array([[0, 0], [9, 0], [0, 9]])
+        )
+        assert snapped.draw(lambda count, byte=byte: byte * count).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("km", "mm"), [(0.1234567, 123457), (-0.0000005, 0), (1e300, 2**50)])
+def test_positions_are_read_to_the_millimetre(km, mm):
+    assert millimetres(np.array([[km, 0.0]]))[0, 0] == mm
