@@ -4,15 +4,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
-from scipy.spatial import Delaunay
+from scipy.spatial import Delaunay, QhullError
 from scipy.stats import chisquare
 
 from privopt.exact.sample import choose
-from privopt.metric.everywhere.curve import far_share, far_shares, growth
+from privopt.metric.everywhere.curve import far_share, far_shares
 from privopt.metric.everywhere.locate import Sides, Triangles
-from privopt.metric.everywhere.snap import Snapper, millimetres
+from privopt.metric.everywhere.region import street_growth
+from privopt.metric.everywhere.snap import Snapper, read_positions
 
 SIZES = (30, 10**6, 2**31 - 5, 2**40)  # beyond 2^31 mm Python's integers decide
 
@@ -22,14 +23,15 @@ def meshes(draw):
     size = draw(st.sampled_from(SIZES))
     point = st.tuples(*[st.integers(-size, size)] * 2)
     points = np.array(draw(st.lists(point, min_size=3, max_size=12, unique=True)), dtype=np.int64)
-    if np.linalg.matrix_rank((points - points[0]).astype(float)) < 2:
-        points = np.vstack([points, points[0] + [[0, size], [size, 0]]])
-        points = np.unique(points, axis=0)
-    simplices = Delaunay(points.astype(float)).simplices.astype(np.int64)
+    try:
+        simplices = Delaunay(points.astype(float)).simplices.astype(np.int64)
+    except QhullError:  # all on one line
+        reject()
     a, b, c = (points[simplices[:, k]].astype(object) for k in range(3))
     area = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]
     simplices[area < 0] = simplices[area < 0][:, [0, 2, 1]]
     simplices = simplices[area != 0]
+    assume(len(simplices))
     keep = draw(st.lists(st.booleans(), min_size=len(simplices), max_size=len(simplices)))
     kept = simplices[np.array(keep)] if any(keep) else simplices  # holes, several parts
     return points, kept, size
@@ -37,7 +39,9 @@ def meshes(draw):
 
 def point_of(snapped, row, vertices):
     shares = snapped.exact(row)
-    return tuple(sum(s * int(vertices[c, k]) for s, c in zip(shares, snapped.corners[row], strict=True)) for k in (0, 1))
+    return tuple(
+        sum(s * int(vertices[c, k]) for s, c in zip(shares, snapped.corners[row], strict=True)) for k in (0, 1)
+    )
 
 
 def nearest(position, tails, heads):
@@ -61,9 +65,9 @@ def test_a_position_is_the_mixture_of_its_corners(mesh, data):
     on = st.sampled_from([tuple(v) for v in vertices.tolist()])
     middle = st.sampled_from([tuple(((vertices[s[0]] + vertices[s[1]]) // 2).tolist()) for s in simplices])
     positions = np.array(data.draw(st.lists(free | on | middle, min_size=1, max_size=8)), dtype=np.int64)
-    snapper = Snapper.plane(vertices, simplices)
-    snapped = snapper.snap(positions)
-    inside, _ = snapper.triangles.locate(positions)
+    snapper = Snapper(vertices=vertices, simplices=simplices)
+    snapped = snapper.exactly(positions)
+    inside, _ = snapper._triangles.locate(positions)
     for row, position in enumerate(positions.tolist()):
         shares = snapped.exact(row)
         assert sum(shares) == 1
@@ -74,7 +78,7 @@ def test_a_position_is_the_mixture_of_its_corners(mesh, data):
             assert snapped.away[row] == 0
             continue
         away = (x - position[0]) ** 2 + (y - position[1]) ** 2
-        assert away == nearest(position, snapper.sides.tails, snapper.sides.heads)
+        assert away == nearest(position, snapper._sides.tails, snapper._sides.heads)
         assert away > 0
         assert np.isclose(snapped.away[row] * 1e6, float(away) ** 0.5, rtol=1e-9)
     assert np.allclose(snapped.probabilities, [[float(s) for s in snapped.exact(r)] for r in range(len(positions))])
@@ -126,25 +130,28 @@ def test_the_curve_keeps_its_promise(part, reach, steps):
     assert far_share(Fraction(0), reach, steps) == 0
     assert far_share(part, reach, steps) == 1 - far_share(1 - part, reach, steps)
     if reach:
-        a = growth(reach, steps)
+        a = street_growth(reach, 1.0, steps)
         step = Fraction(1, 10**9)
         at, beyond = (far_share(p, reach, steps) for p in (part * (1 - step), part * (1 - step) + step))
         for low, high in ((1, 1 + a), (1 + a, 1)):
             z = [low + s * (high - low) for s in (at, beyond)]
             slope = (z[1] - z[0]) / step
             assert abs(slope) <= reach * min(z) * (1 + reach * step)
-    assert abs(far_shares(np.array([float(part)]), np.array([float(reach)]), steps)[0] - far_share(part, reach, steps)) < 2**-40
+    assert (
+        abs(far_shares(np.array([float(part)]), np.array([float(reach)]), steps)[0] - far_share(part, reach, steps))
+        < 2**-40
+    )
 
 
 def test_vertices_are_drawn_with_their_shares():
     vertices = np.array([[0, 0], [1000, 0], [0, 1000], [1000, 1000]])
-    snapper = Snapper.plane(vertices, np.array([[0, 1, 2], [1, 3, 2]]))
-    snapped = snapper.snap(np.tile([[250, 125]], (200_000, 1)))
+    snapper = Snapper(vertices=vertices, simplices=np.array([[0, 1, 2], [1, 3, 2]]))
+    snapped = snapper.exactly(np.tile([[250, 125]], (200_000, 1)))
     counts = np.bincount(snapped.draw(), minlength=4)
     assert counts[3] == 0
     assert chisquare(counts[:3], np.array([0.625, 0.25, 0.125]) * 200_000).pvalue > 1e-6
-    streets = Snapper.streets(vertices, np.array([[0, 1]]), [Fraction(8)], 2)
-    counts = np.bincount(streets.snap(np.tile([[250, 900]], (100_000, 1))).draw(), minlength=4)
+    streets = Snapper(vertices=vertices, simplices=np.array([[0, 1]]), reaches=[Fraction(8)], steps=2)
+    counts = np.bincount(streets.exactly(np.tile([[250, 900]], (100_000, 1))).draw(), minlength=4)
     assert chisquare(counts[:2], np.array([7, 1]) / 8 * 100_000).pvalue > 1e-6
 
 
@@ -177,12 +184,11 @@ def test_bits_at_a_cut_are_settled_by_rationals(cut, tail):
 def test_what_has_no_share_is_never_drawn():
     """Even where all bits are 0 or 1."""
     for byte in (b"\x00", b"\xff"):
-        snapped = Snapper.plane(np.array([[0, 0], [9, 0], [0, 9]]), np.array([[0, 1, 2]])).snap(
-            np.array([[0, 0], [9, 0], [0, 9]])
-        )
+        corners = np.array([[0, 0], [9, 0], [0, 9]])
+        snapped = Snapper(vertices=corners, simplices=np.array([[0, 1, 2]])).exactly(corners)
         assert snapped.draw(lambda count, byte=byte: byte * count).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("km", "mm"), [(0.1234567, 123457), (-0.0000005, 0), (1e300, 2**50)])
 def test_positions_are_read_to_the_millimetre(km, mm):
-    assert millimetres(np.array([[km, 0.0]]))[0, 0] == mm
+    assert read_positions(np.array([[km, 0.0]]), None)[0, 0] == mm

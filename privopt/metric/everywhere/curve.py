@@ -1,9 +1,9 @@
 """S-shaped snapping on a street: how likely its far end is drawn, as a rational (mathematics C2).
 
-A street of length l is cut into 2n equal pieces. With t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1) the far end's share
-at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, linear between; the other half mirrors the first. A mixture
-of two end rows z_a, z_b with z_b <= (1 + a) z_a and back then changes by at most exp(epsilon d) over any d km. n = 0 is
-linear snapping: the share is the part of the way gone, and a = epsilon l.
+A street of length l is cut into 2n equal pieces. With t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1) the far end's
+share at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, linear between; the other half mirrors the first.
+A mixture of two end rows z_a, z_b with z_b <= (1 + a) z_a and back then changes by at most exp(epsilon d) over any d
+km. n = 0 is linear snapping: the share is the part of the way gone, and a = epsilon l.
 """
 
 from __future__ import annotations
@@ -13,21 +13,9 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.metric.everywhere.region import street_growth
 
-__all__ = ["far_share", "far_shares", "growth"]
-
-
-def growth(reach: Fraction, steps: int) -> Fraction:
-    """a: a street's end rows may differ by the factor 1 + a.
-
-    Args:
-        reach: epsilon times the street's length.
-        steps: n.
-
-    >>> growth(Fraction(1, 2), 1), growth(Fraction(1, 2), 0)
-    (Fraction(1, 2), Fraction(1, 2))
-    """
-    return 2 * ((1 + reach / (2 * steps)) ** steps - 1) if steps else reach
+__all__ = ["far_share", "far_shares"]
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
@@ -48,11 +36,11 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     piece = 2 * steps * part
     gone = piece.numerator // piece.denominator
     step = reach / (2 * steps)
-    return ((1 + step) ** gone * (1 + (piece - gone) * step) - 1) / growth(reach, steps)
+    return ((1 + step) ** gone * (1 + (piece - gone) * step) - 1) / street_growth(reach, 1.0, steps)
 
 
 def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
-    """:func:`far_share` of many, in doubles: off by less than 2**-40 where the reach is at most 1e6, at reaches near 0 linear.
+    """:func:`far_share` of many, in doubles: off by less than 2**-40 where the reach is at most 1e6.
 
     Args:
         part: (B,) of the way to the far end.
@@ -66,4 +54,5 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     gone = np.minimum(np.floor(2 * steps * near), steps)
     risen = np.expm1(gone * np.log1p(step) + np.log1p((2 * steps * near - gone) * step))
     share = np.divide(risen, 2.0 * np.expm1(steps * np.log1p(step)), out=near.copy(), where=reach > 1e-15)
-    return np.where(part > 0.5, 1.0 - share, share)
+    shares: Floats = np.where(part > 0.5, 1.0 - share, share)
+    return shares

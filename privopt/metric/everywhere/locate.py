@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import field, frozen
 
-from privopt.arrays import Bools, Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, read_only
 from privopt.execution.compiled import jit
 
 __all__ = ["FARTHEST", "Cells", "Sides", "Triangles"]
@@ -69,7 +69,7 @@ class Cells:
         return cls(origin=origin, side=side, shape=shape, start=start, items=owner[np.argsort(cell, kind="stable")])
 
     @property
-    def plain(self) -> tuple[Any, ...]:
+    def plain(self) -> tuple[Ints, int, Ints, Ints, Ints]:
         """As compiled functions take it."""
         return self.origin, self.side, self.shape, self.start, self.items
 
@@ -119,7 +119,7 @@ class Triangles:
     def rim(self) -> Ints:
         """(E, 2) sides that bound one triangle only."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
-        kept, first, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
+        _, first, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first[count == 1])])
 
 
@@ -190,8 +190,9 @@ class Sides:
             (x, y), (ax, ay), (bx, by) = position, self.tails[side].tolist(), self.heads[side].tolist()
             length = (bx - ax) ** 2 + (by - ay) ** 2
             gone = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), length)
-            part = Fraction(gone, length) if length else Fraction(0)
-            return (ax + part * (bx - ax) - x) ** 2 + (ay + part * (by - ay) - y) ** 2
+            part = Fraction(gone, max(length, 1))
+            square: Fraction = (ax + part * (bx - ax) - x) ** 2 + (ay + part * (by - ay) - y) ** 2
+            return square
 
         return min(sides, key=away)
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.exact.bounds import log_bounds
-from privopt.graph import shortest_rows
+from privopt.exact.graph import shortest_rows
 from privopt.metric.everywhere.projection import Projection
 
 __all__ = ["MM_PER_KM", "STEPS", "Plane", "Region", "Streets"]

@@ -1,41 +1,45 @@
 """Random snapping: a position is a mixture of the vertices of its simplex, and one of them is drawn, exactly.
 
 In a triangle the shares are barycentric coordinates, on a street they are those of :mod:`.curve`: rationals, never
-rounded (mathematics C2, C4). A position outside the region is first taken to the nearest point of its rim, and one beside
-the streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that was drawn
-tells more than a report does and never leaves.
+rounded (mathematics C2, C4). A position outside the region is first taken to the nearest point of its rim, and one
+beside the streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that
+was drawn tells more than a report does and never leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Final
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.errors import UsageError
 from privopt.exact.sample import Source, choose
 from privopt.metric.everywhere.curve import far_share, far_shares
 from privopt.metric.everywhere.locate import FARTHEST, Sides, Triangles
+from privopt.metric.everywhere.projection import Projection, degrees_in_units
+from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets
 
-__all__ = ["KM", "Snapped", "Snapper", "millimetres"]
-
-KM: Final = 1_000_000
-"""Millimetres in a kilometre."""
+__all__ = ["Snapped", "Snapper", "read_positions"]
 
 
-def millimetres(km: Floats) -> Ints:
+def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Positions as they are read: whole millimetres of the plane.
 
-    >>> millimetres(np.array([[0.25, -1e-6]])).tolist()
+    >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
 
     Args:
-        km: (B, 2) coordinates, none beyond :data:`.locate.FARTHEST` mm.
+        positions: (B, 2) degrees (latitude first) where there is a projection, else km.
+        projection: onto the plane.
     """
-    return np.rint(np.clip(km * KM, -FARTHEST, FARTHEST)).astype(np.int64)
+    if projection is not None:
+        return projection.to_plane(degrees_in_units(positions))
+    return np.rint(np.clip(positions * MM_PER_KM, -FARTHEST, FARTHEST)).astype(np.int64)
 
 
 @frozen(kw_only=True, eq=False)
@@ -95,53 +99,83 @@ class Snapper:
     """Snaps positions to the vertices of a region.
 
     Attributes:
-        triangles: of a plane; None for streets.
-        sides: a plane's rim, or straight lines between the ends of streets.
-        ends: (E, 2) vertices at the ends of each side.
-        reaches: (E,) epsilon times the length of each street; empty where snapping is linear.
+        simplices: (S, 2) streets or (S, 3) triangles.
+        vertices: (N, 2) mm.
+        reaches: (S,) epsilon times the length of each street; empty where snapping is linear.
         steps: n of mathematics C2; 0 for linear snapping.
+        projection: how positions in degrees come onto the plane; None where they are planar.
     """
 
-    triangles: Triangles | None
-    sides: Sides
-    ends: Ints
-    reaches: Sequence[Fraction] = field(default=())
+    simplices: Ints
+    vertices: Ints
+    reaches: Sequence[Fraction] = ()
     steps: int = 0
+    projection: Projection | None = None
 
     @classmethod
-    def plane(cls, vertices: Ints, simplices: Ints) -> Snapper:
-        """For triangles: (N, 2) vertices in mm, (S, 3) simplices, counter-clockwise."""
-        triangles = Triangles(vertices=vertices, simplices=simplices)
-        ends = triangles.rim
-        sides = Sides(tails=vertices[ends[:, 0]], heads=vertices[ends[:, 1]])
-        return cls(triangles=triangles, sides=sides, ends=ends)
+    def of(cls, region: Region, epsilon: Fraction) -> Snapper:
+        """For a region and its epsilon, per km.
 
-    @classmethod
-    def streets(cls, places: Ints, simplices: Ints, reaches: Sequence[Fraction], steps: int) -> Snapper:
-        """For streets: (N, 2) places of nodes in mm, (S, 2) streets, epsilon times their lengths, and n."""
-        sides = Sides(tails=places[simplices[:, 0]], heads=places[simplices[:, 1]])
-        return cls(triangles=None, sides=sides, ends=simplices, reaches=reaches if steps else (), steps=steps)
+        Streets are straight lines between the positions of their ends; those with an end that has none are left out.
 
-    def snap(self, positions: Ints) -> Snapped:
+        Raises:
+            UsageError: streets none of which has a position.
+        """
+        if isinstance(region, Plane):
+            return cls(simplices=region.simplices, vertices=region.vertices, projection=region.projection)
+        assert isinstance(region, Streets)
+        places = np.full((region.size, 2), np.nan) if region.positions is None else region.positions
+        at = np.asarray(~np.isnan(places).any(axis=1))
+        kept = at[region.simplices].all(axis=1)
+        if not kept.any():
+            raise UsageError(
+                "columns of the secret: found positions, wanted id: no street has coordinates at both ends"
+            )
+        projection = Projection.of(places[at], "records") if region.geographic else None
+        return cls(
+            simplices=region.simplices[kept],
+            vertices=read_positions(np.where(at[:, None], places, places[at][0]), projection),
+            reaches=[epsilon * Fraction(km) for km in region.km[kept].tolist()] if region.steps else (),
+            steps=region.steps,
+            projection=projection,
+        )
+
+    @cached_property
+    def _triangles(self) -> Triangles | None:
+        return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
+
+    @cached_property
+    def _ends(self) -> Ints:
+        """(E, 2) vertices at the ends of a plane's rim, or of streets."""
+        return self.simplices if self._triangles is None else self._triangles.rim
+
+    @cached_property
+    def _sides(self) -> Sides:
+        return Sides(tails=self.vertices[self._ends[:, 0]], heads=self.vertices[self._ends[:, 1]])
+
+    def snap(self, positions: Floats) -> Snapped:
         """What each position is a mixture of.
 
         Args:
-            positions: (B, 2) mm.
+            positions: (B, 2) latitudes and longitudes in degrees where there is a projection, else x and y in km.
         """
-        if self.triangles is None:
-            side, shares, away = self.sides.nearest(positions)
+        return self.exactly(read_positions(positions, self.projection))
+
+    def exactly(self, positions: Ints) -> Snapped:
+        """The same of positions in whole mm of the plane."""
+        if self._triangles is None:
+            side, shares, away = self._sides.nearest(positions)
             reaches = [self.reaches[number] for number in side.tolist()] if self.steps else ()
-            return Snapped(
-                corners=self.ends[side], shares=shares, away=away / KM, reaches=reaches, steps=self.steps
-            )
-        found, shares = self.triangles.locate(positions)
-        corners, away = self.triangles.simplices[found], np.zeros(len(positions))
+            corners = self._ends[side]
+            return Snapped(corners=corners, shares=shares, away=away / MM_PER_KM, reaches=reaches, steps=self.steps)
+        found, shares = self._triangles.locate(positions)
+        corners, away = self.simplices[found], np.zeros(len(positions))
         out = np.flatnonzero(found < 0)
         if out.size:
-            side, divided, far = self.sides.nearest(positions[out])
+            side, divided, far = self._sides.nearest(positions[out])
             if divided.dtype == object:
                 shares = shares.astype(object)
-            corners[out, :2], corners[out, 2] = self.ends[side], self.ends[side, 0]
+            corners[out, :2], corners[out, 2] = self._ends[side], self._ends[side, 0]
             shares[out, :2], shares[out, 2] = divided, 0
-            away[out] = far / KM
+            away[out] = far / MM_PER_KM
         return Snapped(corners=corners, shares=shares, away=away)
