@@ -102,14 +102,20 @@ class LossKind(ABC):
 
     Attributes:
         kind: its name in problem files.
+        of_distances: whether it is made of the distances to the outputs alone, so that it is known between records too.
         prior: of the records, by which the loss is weighed.
+        positions: of people, by which it is weighed where the promise holds between records too.
         remap: whether each output is replaced by its best guess under the prior (:mod:`privopt.metric.remap`).
         kit: strategy of problems that name it, as of a distance; left out: other problems, with its name alone.
     """
 
     kind: ClassVar[str]
     kit: ClassVar[str] = ""
-    prior: File | None = key(None, help="CSV: id,p; left out: uniform")
+    of_distances: ClassVar[bool] = False
+    prior: File | None = key(None, help="CSV: id,p; left out: uniform (with privacy.everywhere: over the region)")
+    positions: File | None = key(
+        None, help="with privacy.everywhere, for prior: CSV of public positions, lat,lon or x,y (km), maybe weight"
+    )
     remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
 
     @classmethod

@@ -81,6 +81,7 @@ class DistanceLoss(LossKind):
     """The distance from record to output."""
 
     kind: ClassVar[str] = "distance"
+    of_distances: ClassVar[bool] = True
 
     def cost(self, spaces: Spaces) -> Floats:
         """(N, K) distances.

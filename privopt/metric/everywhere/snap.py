@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
@@ -50,13 +50,15 @@ class Snapped:
         corners: (B, m) numbers of vertices.
         shares: (B, m) whole numbers of at least 0, of 64 bits or Python's: linear shares times their sum.
         away: (B,) km from each position to the point of the region that it is taken for; 0 inside.
-        reaches: (B,) of streets: epsilon times the length of each position's street. Empty where snapping is linear.
+        streets: (B,) the street of each; empty on a plane.
+        reaches: (B,) epsilon times the length of each position's street; empty where snapping is linear.
         steps: n of mathematics C2; 0 for linear snapping.
     """
 
     corners: Ints
     shares: Any
     away: Floats
+    streets: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
     reaches: Sequence[Fraction] = ()
     steps: int = 0
 
@@ -70,11 +72,17 @@ class Snapped:
         return [1 - far, far]
 
     @property
+    def linear(self) -> Floats:
+        """(B, m) barycentric coordinates, or shares of the way, in doubles."""
+        found: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
+        return found
+
+    @property
     def probabilities(self) -> Floats:
-        """(B, m) the same in doubles, for losses."""
-        linear = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
+        """(B, m) the probability of each corner in doubles."""
+        linear = self.linear
         if not self.steps:
-            return linear  # type: ignore[no-any-return]
+            return linear
         far = far_shares(linear[:, 1], np.array([float(reach) for reach in self.reaches]), self.steps)
         return np.stack([1.0 - far, far], axis=1)
 
@@ -101,6 +109,7 @@ class Snapper:
     Attributes:
         simplices: (S, 2) streets or (S, 3) triangles.
         vertices: (N, 2) mm.
+        numbers: (S,) of the streets in their region, some of which may have no place; empty on a plane.
         reaches: (S,) epsilon times the length of each street; empty where snapping is linear.
         steps: n of mathematics C2; 0 for linear snapping.
         projection: how positions in degrees come onto the plane; None where they are planar.
@@ -108,6 +117,7 @@ class Snapper:
 
     simplices: Ints
     vertices: Ints
+    numbers: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
     reaches: Sequence[Fraction] = ()
     steps: int = 0
     projection: Projection | None = None
@@ -135,6 +145,7 @@ class Snapper:
         return cls(
             simplices=region.simplices[kept],
             vertices=read_positions(np.where(at[:, None], places, places[at][0]), projection),
+            numbers=np.flatnonzero(kept),
             reaches=[epsilon * Fraction(km) for km in region.km[kept].tolist()] if region.steps else (),
             steps=region.steps,
             projection=projection,
@@ -159,15 +170,25 @@ class Snapper:
         Args:
             positions: (B, 2) latitudes and longitudes in degrees where there is a projection, else x and y in km.
         """
-        return self.exactly(read_positions(positions, self.projection))
+        return self.exactly(self.read(positions))
+
+    def read(self, positions: Floats) -> Ints:
+        """(B, 2) positions as :meth:`snap` takes them, in whole mm of the plane."""
+        return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> Snapped:
         """The same of positions in whole mm of the plane."""
         if self._triangles is None:
             side, shares, away = self._sides.nearest(positions)
             reaches = [self.reaches[number] for number in side.tolist()] if self.steps else ()
-            corners = self._ends[side]
-            return Snapped(corners=corners, shares=shares, away=away / MM_PER_KM, reaches=reaches, steps=self.steps)
+            return Snapped(
+                corners=self._ends[side],
+                shares=shares,
+                away=away / MM_PER_KM,
+                streets=self.numbers[side] if self.numbers.size else side,
+                reaches=reaches,
+                steps=self.steps,
+            )
         found, shares = self._triangles.locate(positions)
         corners, away = self.simplices[found], np.zeros(len(positions))
         out = np.flatnonzero(found < 0)

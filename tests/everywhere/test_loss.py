@@ -1,0 +1,160 @@
+"""Losses of people who stand anywhere: the matrix against closed forms, and against people drawn at random."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+
+from privopt.declare.schema import File
+from privopt.errors import InputError
+from privopt.metric.everywhere.loss import evenly, expected_cost, listed
+from privopt.metric.everywhere.projection import Projection, degrees_in_units
+from privopt.metric.everywhere.region import Plane, Streets
+from privopt.metric.kinds import Spaces
+from privopt.metric.losses import CostMatrix, DistanceLoss
+from privopt.metric.space.geometry import MatrixMetric
+from privopt.metric.space.kinds import Euclidean, Graph, Haversine
+from privopt.metric.space.places import Space
+
+EPSILON = Fraction(3, 2)
+
+
+def table_of(**columns):
+    return File(name="people.csv", path=None, kept=pl.DataFrame(columns).write_csv().encode(), beside={})
+
+
+def square(side=1.0):
+    """Two triangles."""
+    km = np.array([[0, 0], [side, 0], [side, side], [0, side]])
+    region = Plane(size=4, simplices=[[0, 1, 2], [0, 2, 3]], vertices=np.rint(km * 1e6))
+    return region, Space(ids=tuple("abcd"), coordinates=km, kind="planar")
+
+
+def cost_of(region, records, spread, outputs=None, kind=Euclidean):
+    distance = kind()
+    spaces = Spaces(
+        records=records, outputs=outputs or records, own=outputs is None, metric=distance.metric(records, outputs)
+    )
+    return expected_cost(spread, region, DistanceLoss(), distance, spaces)
+
+
+def test_a_segment_costs_a_sixth():
+    """z = 1 - x and the cost x: 1/6, and not the 0 that weights at the ends would say."""
+    region = Streets(size=2, simplices=[[0, 1]], km=[1.0], steps=0)
+    records = Space(ids=("a", "b"))
+    spaces = Spaces(records=records, outputs=records, own=True, metric=MatrixMetric([[0.0, 1.0], [1.0, 0.0]]))
+    spread = evenly(region, EPSILON, records)
+    cost = expected_cost(spread, region, DistanceLoss(), Graph(edges=table_of(a=[1])), spaces)
+    assert np.allclose(cost, [[1 / 6, 1 / 3], [1 / 3, 1 / 6]], atol=1e-14)
+    assert np.allclose(spread.hats(2), 0.5)
+
+
+def test_a_square_costs_what_integrals_say():
+    """The mean distance to a corner is (sqrt 2 + log(1 + sqrt 2)) / 3, to the middle half of that."""
+    region, records = square()
+    spread = evenly(region, EPSILON, records)
+    mean = (math.sqrt(2) + math.asinh(1)) / 3
+    assert np.allclose(cost_of(region, records, spread).sum(axis=0), mean, rtol=1e-6)
+    middle = Space(ids=("m",), coordinates=[[0.5, 0.5]], kind="planar")
+    assert np.allclose(cost_of(region, records, spread, middle).sum(axis=0), mean / 2, rtol=1e-4)
+    assert np.allclose(spread.hats(4), [1 / 3, 1 / 6, 1 / 3, 1 / 6])
+
+
+def test_other_losses_are_linear_between_vertices(tmp_path):
+    """The matrix of masses of a triangle: area / 12, twice that on the diagonal."""
+    region = Plane(size=3, simplices=[[0, 1, 2]], vertices=[[0, 0], [3_000_000, 0], [0, 2_000_000]])
+    records = Space(ids=tuple("abc"), coordinates=[[0, 0], [3, 0], [0, 2]], kind="planar")
+    np.save(tmp_path / "c.npy", np.eye(3))
+    utility = CostMatrix(file=File(name="c.npy", path=tmp_path / "c.npy"))
+    spaces = Spaces(records=records, outputs=records, own=True, metric=Euclidean().metric(records, None))
+    cost = expected_cost(evenly(region, EPSILON, records), region, utility, Euclidean(), spaces)
+    assert np.allclose(cost, (np.ones((3, 3)) + np.eye(3)) / 12, atol=1e-14)
+
+
+def mesh(seed):
+    from scipy.spatial import Delaunay
+
+    rng = np.random.default_rng(seed)
+    vertices = rng.integers(0, 5_000_000, (12, 2))
+    simplices = Delaunay(vertices).simplices.astype(np.int64)
+    one, other = (
+        vertices[simplices[:, 1]] - vertices[simplices[:, 0]],
+        vertices[simplices[:, 2]] - vertices[simplices[:, 0]],
+    )
+    turned = one[:, 0] * other[:, 1] < one[:, 1] * other[:, 0]
+    simplices[turned] = simplices[turned][:, [0, 2, 1]]
+    return vertices, simplices, rng
+
+
+def test_people_drawn_over_a_plane_cost_the_same():
+    vertices, simplices, rng = mesh(1)
+    region = Plane(size=12, simplices=simplices, vertices=vertices)
+    records = Space(ids=tuple(map(str, range(12))), coordinates=vertices / 1e6, kind="planar")
+    even = evenly(region, EPSILON, records)
+    corners = vertices[simplices].astype(float)
+    area = twice_areas(corners)
+    chosen = rng.choice(len(simplices), 40_000, p=area / area.sum())
+    people = np.einsum("bv,bvc->bc", rng.dirichlet([1, 1, 1], 40_000), corners[chosen]) / 1e6
+    some = listed(region, EPSILON, records, table_of(x=people[:, 0], y=people[:, 1]))
+    a, b = (cost_of(region, records, spread) for spread in (even, some))
+    assert np.allclose(a, b, atol=6 * 5 / math.sqrt(40_000) * 0.1)
+    assert np.isclose(a.sum(), b.sum(), rtol=0.01)
+
+
+def test_people_drawn_along_streets_cost_the_same():
+    """S-shaped shares, ways that turn in the middle of a street, a crossing without a junction."""
+    rng = np.random.default_rng(2)
+    places = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 2]], dtype=float)
+    ends = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [2, 4], [0, 2]])
+    km = np.hypot(*(places[ends[:, 0]] - places[ends[:, 1]]).T)
+    region = Streets(size=5, simplices=ends, km=km, steps=8, positions=places)
+    records = Space(ids=tuple(map(str, range(5))), coordinates=places, kind="planar")
+    rows = [f"{a},{b},{length!r}" for (a, b), length in zip(ends.tolist(), km.tolist(), strict=True)]
+    roads = File(name="roads.csv", path=None, kept="\n".join(["from,to,km", *rows, ""]).encode(), beside={})
+    street = rng.choice(6, 40_000, p=km / km.sum())
+    part = rng.random((40_000, 1))
+    people = places[ends[street, 0]] * (1 - part) + places[ends[street, 1]] * part
+    some = listed(region, EPSILON, records, table_of(x=people[:, 0], y=people[:, 1]))
+    even = evenly(region, EPSILON, records)
+    distance = Graph(edges=roads)
+    spaces = Spaces(records=records, outputs=records, own=True, metric=distance.metric(records, None))
+    a, b = (expected_cost(spread, region, DistanceLoss(), distance, spaces) for spread in (even, some))
+    assert np.allclose(a, b, atol=0.01)
+    assert np.allclose(even.hats(5), some.hats(5), atol=0.01)
+
+
+def test_the_earths_squares_weigh_by_their_area():
+    """Two equal cells of degrees, one farther north: people are fewer there, as cos(latitude)."""
+    degrees = np.array([[50, 10], [50, 11], [54, 10], [54, 11], [58, 10], [58, 11]], dtype=float)
+    projection = Projection.of(degrees, "records")
+    region = Plane(
+        size=6,
+        simplices=[[0, 1, 3], [0, 3, 2], [2, 3, 5], [2, 5, 4]],
+        vertices=projection.to_plane(degrees_in_units(degrees)),
+        projection=projection,
+    )
+    records = Space(ids=tuple("abcdef"), coordinates=degrees, kind="geographic")
+    spread = evenly(region, EPSILON, records)
+    south = spread.mass[spread.places[:, 0] < 54].sum()
+    bands = [math.sin(math.radians(b)) - math.sin(math.radians(a)) for a, b in ((50, 54), (54, 58))]
+    assert south == pytest.approx(bands[0] / sum(bands), rel=1e-6)
+    cost = cost_of(region, records, spread, kind=Haversine)
+    assert 200 < cost.sum(axis=0).min() < cost.sum(axis=0).max() < 600
+    one = listed(region, EPSILON, records, table_of(lat=[50.0, 58.0], lon=[10.0, 371 - 360.0], weight=[3.0, 1.0]))
+    assert np.allclose(one.hats(6), [0.75, 0, 0, 0, 0, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("columns", "match"),
+    [
+        ({"lat": [1.0], "lon": [2.0]}, "columns lat,lon, wanted x and y in km"),
+        ({"x": [1.0], "y": [2.0], "weight": [0.0]}, "a sum of 0"),
+        ({"x": [1e200], "y": [2.0]}, "row 2"),
+    ],
+)
+def test_a_table_of_people_that_will_not_do_is_refused(columns, match):
+    region, records = square()
+    with pytest.raises(InputError, match=match):
+        listed(region, EPSILON, records, table_of(**columns))
