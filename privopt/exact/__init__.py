@@ -5,7 +5,7 @@ from privopt.exact.bounds import exp_bounds, exp_fixed
 from privopt.exact.certify import Failure, Measured, MeasuredBudget, certify, certify_additive
 from privopt.exact.laplace import draw_laplace
 from privopt.exact.sample import TOTAL, Source, draw
-from privopt.exact.weights import Repaired, repair
+from privopt.exact.weights import Repaired, repair, rounded
 
 __all__ = [
     "TOTAL",
@@ -23,4 +23,5 @@ __all__ = [
     "exp_fixed",
     "lower_bound",
     "repair",
+    "rounded",
 ]

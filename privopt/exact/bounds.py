@@ -20,6 +20,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.execution.compiled import jit
+from privopt.execution.limits import in_threads
 
 __all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "log_bounds", "two_product", "two_sum"]
 
@@ -167,7 +168,12 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     if not 1e-100 < epsilon < 1e100:
         return _exp_bounds_slow(d, epsilon)
     head, tail = _two_doubles(epsilon)
-    _exp_bounds(head, tail, d, _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR, lower, upper)
+    constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
+
+    def bound(a: int, b: int) -> None:
+        _exp_bounds(head, tail, d[a:b], *constants, lower[a:b], upper[a:b])
+
+    in_threads(bound, d.size, least=100_000)
     return lower, upper
 
 

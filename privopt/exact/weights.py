@@ -33,12 +33,12 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, StoppedError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
-from privopt.exact.certify import Measured, certify, check_pairs, keeps_in_doubles
+from privopt.exact.certify import Measured, certify, certify_in_doubles, check_pairs
 from privopt.exact.graph import components, edge_matrix, ranked, shortest_rows
 from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
 
-__all__ = ["Repaired", "mend", "repair"]
+__all__ = ["Repaired", "mend", "repair", "rounded"]
 
 #: Records nearer than this (eps d) get equal rows: the first where all goes well, the others where the noise of the
 #: matrix drowns what tells near records apart, so that too much mass would have to be moved.
@@ -170,24 +170,26 @@ def mend(
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, tau, executor)[0]
 
 
+def rounded(z: Floats) -> Unsigned:
+    """Rows of a matrix (N, K), none of them all 0, over their sums, in integers that sum to 2**63."""
+    weights: Unsigned = np.rint(z / z.sum(axis=1, keepdims=True) * float(TOTAL)).astype(np.uint64)
+    missing = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
+    for row, units in zip(weights, missing.view(np.int64).tolist(), strict=True):
+        _give(row, units)
+    return weights
+
+
 def _as_it_is(
     given: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None
 ) -> Repaired | None:
     """The rows over their sums, rounded, where they keep every inequality in doubles; None where one is in doubt."""
-    sums = given.sum(axis=1, keepdims=True)
-    if not (sums > 0).all():
+    if not given.any(axis=1).all():
         return None
-    weights = np.rint(given / sums * float(TOTAL)).astype(np.uint64)
-    missing = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
-    for row, units in zip(weights, missing.view(np.int64).tolist(), strict=True):
-        _give(row, units)
-    if not keeps_in_doubles(weights, pairs, distances, epsilon):
+    weights = rounded(given)
+    measured = certify_in_doubles(weights, pairs, distances, epsilon, executor)
+    if measured is None or not measured.holds:
         return None
-    measured = certify(weights, pairs, distances, epsilon, executor=executor)
-    if not measured.holds:
-        return None
-    weights.setflags(write=False)
-    return Repaired(weights=weights, tau=0.0, merged=0, measured=measured)
+    return Repaired(weights=read_only(weights), tau=0.0, merged=0, measured=measured)
 
 
 def _repair_within(

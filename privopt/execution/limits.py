@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["VARIABLES", "allowed_threads", "limited_to"]
+from privopt.execution.base import spans
+
+__all__ = ["VARIABLES", "allowed_threads", "in_threads", "limited_to"]
+
+T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What libraries of linear algebra read as they are loaded."""
@@ -42,3 +47,18 @@ def limited_to(jobs: int | None) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def in_threads(function: Callable[[int, int], T], count: int, *, least: int = 64) -> list[T]:
+    """What a function that leaves the interpreter's lock gives for spans ``a, b`` of ``range(count)``, in order.
+
+    Args:
+        function: of the two ends; spans do not depend on each other.
+        count: of all; 0 calls nothing.
+        least: fewer than this are one span, in the caller's own thread.
+    """
+    workers = allowed_threads()
+    if count < least or workers == 1:
+        return [function(0, count)] if count else []
+    with ThreadPoolExecutor(workers) as pool:  # four a thread: spans may differ in length of work
+        return list(pool.map(lambda span: function(*span), spans(count, count, 4 * workers)))

@@ -238,7 +238,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             raise InputError([Fault(data.file, "privacy.kind", named, wanted)])
         self._room_for(problem, context)
         with context.timed("build"):
-            data.standing, data.weighted  # noqa: B018  (loaded here, so that building is timed as such)
+            data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
         with context.timed("solve"):
             found = self.matrix(problem, context)
         context.report("repair")

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.exact import certify
+from privopt.exact import certify, rounded
 from privopt.interfaces import Objective
 from privopt.metric.attack import bayes_error
 from privopt.metric.losses import ExpectedLoss
@@ -153,7 +153,7 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
         read = MatrixRelease.load(path)
         weights = _in_order(read, problem, path.name)
     else:
-        weights = _rounded(_probabilities(path, problem.data.shape))
+        weights = rounded(_probabilities(path, problem.data.shape))
     pairs, distances = data.standing
     release = MatrixRelease(
         weights=weights,
@@ -212,13 +212,3 @@ def _probabilities(path: Path, shape: tuple[int, int]) -> Floats:
         found = f"row {row} with sum {z[row].sum():.9g} and least entry {z[row].min():.3g}"
         raise InputError([Fault(path.name, "", found, "rows of probabilities that sum to 1")])
     return z
-
-
-def _rounded(z: Floats) -> Any:
-    """Integers that sum to 2**63 in each row, nearest to the probabilities; what misses goes to the largest."""
-    weights = np.minimum(np.rint(z / z.sum(axis=1, keepdims=True) * 2.0**63), 2.0**63 - 1024).astype(np.uint64)
-    largest = weights.argmax(axis=1)
-    for row, at in enumerate(largest.tolist()):
-        weights[row, at] = 0
-        weights[row, at] = np.uint64(2**63 - int(weights[row].sum(dtype=np.uint64)))
-    return weights

@@ -47,7 +47,7 @@ FULL = [
 
 def _private(problem: Problem, z: np.ndarray, repaired: bool) -> str:
     """Verdict of exact arithmetic on the answer: as it is, or (ours) after the repair that every release gets."""
-    from privopt.exact import TOTAL, certify, lower_bound, repair
+    from privopt.exact import TOTAL, certify, lower_bound, repair, rounded
 
     del lower_bound
     epsilon = Fraction(problem["epsilon"])
@@ -56,10 +56,7 @@ def _private(problem: Problem, z: np.ndarray, repaired: bool) -> str:
         loss = float((problem["cost"] * done.weights).sum() / TOTAL)
         return f"yes, loss {loss:.9g}" if done.measured.holds else "no"
     z = np.maximum(z, 0)
-    weights = np.minimum(np.rint(z / z.sum(axis=1, keepdims=True) * 2.0**63), 2.0**63 - 1024).astype(np.uint64)
-    for row in weights:
-        at = int(row.argmax())
-        row[at] = TOTAL - (sum(map(int, row)) - int(row[at]))
+    weights = rounded(z)
     return "yes" if certify(weights, problem["pairs"], problem["distances"], epsilon).holds else "no"
 
 

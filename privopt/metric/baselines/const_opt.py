@@ -14,6 +14,7 @@ then, and a free entry needs two: all its tied neighbours together bound it from
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,8 @@ __all__ = ["FORMS", "TiedForm", "const_opt_model", "solve_const_opt", "tied_form
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
+STEEPEST = math.log(1e9)
+"""Exponent at which the factor of a tied weight in a row from above ends: the row is tightened, by mass of 1e-9."""
 NEGLIGIBLE = 2e-9
 """Tied mass up to this is left out of rows' sums: no solver bears it beside 1, and the repair brings rows to one."""
 
@@ -131,7 +134,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> Model:
         m.require("geo-ind", row, forall=(i, j, k), where=form.rows)
     bound = np.argwhere(np.isfinite(form.above[0]))
     if len(bound):
-        up = m.param("up", np.where(np.isfinite(form.above), np.exp(np.minimum(form.above, 600.0)), 0.0))
+        up = m.param("up", np.where(np.isfinite(form.above), np.exp(np.minimum(form.above, STEEPEST)), 0.0))
         down = m.param("down", np.exp(form.below))
         m.require("above", Le(z[i, k], total(up[f, i, k] * y[f, k], over=f)), forall=(i, k), where=bound)
         m.require("below", Le(total(down[f, i, k] * y[f, k], over=f), z[i, k]), forall=(i, k), where=bound)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
 from privopt.exact.bound import Multipliers
-from privopt.execution.limits import allowed_threads
+from privopt.execution.limits import in_threads
 from privopt.interfaces import Progress
 from privopt.metric.optimal.flows import tree_multipliers
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
@@ -96,24 +95,15 @@ class Star:
         return z
 
 
-def _parallel(function: Callable[[Ints], Any], number: int) -> list[Any]:
-    """Run a function that leaves the interpreter lock over slices of ``range(number)``."""
-    parts = np.array_split(np.arange(number), max(1, min(number, 4 * allowed_threads())))
-    if number < 64 or allowed_threads() == 1:
-        return [function(part) for part in parts]
-    with ThreadPoolExecutor(allowed_threads()) as pool:
-        return list(pool.map(function, parts))
-
-
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     """Rows ``exp(-eps D(s, .))``, each one ray of the cone."""
     rows = np.unique(symmetry.records.min(axis=0))
 
-    def rays(part: Ints) -> Floats:
-        length = shortest_paths(graph, rows[part])[0]
+    def rays(a: int, b: int) -> Floats:
+        length = shortest_paths(graph, rows[a:b])[0]
         return np.asarray(np.exp(-np.minimum(length, DEEPEST)))
 
-    few: Floats = np.concatenate(_parallel(rays, len(rows)))
+    few: Floats = np.concatenate(in_threads(rays, len(rows)))
     if symmetry.order == 1:
         return few
     kernel = np.empty((graph.records, graph.records))
@@ -207,7 +197,7 @@ def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floa
 
 def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
     """Shortest-path trees, one for each output, rooted at its anchor."""
-    parts = _parallel(lambda rows: shortest_paths(graph, anchors[rows], trees=True)[1:], len(anchors))
+    parts = in_threads(lambda a, b: shortest_paths(graph, anchors[a:b], trees=True)[1:], len(anchors))
     parent = np.concatenate([part[0] for part in parts])
     entry = np.concatenate([part[1] for part in parts])
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
@@ -222,20 +212,20 @@ def price_all(
         StoppedError: the deadline (of `time.monotonic`) came first.
     """
 
-    def one(columns: Ints) -> list[Priced]:
-        step, pivots = len(columns), most
+    def one(first: int, end: int) -> list[Priced]:
+        step, pivots = end - first, most
         if deadline is not None:
             step, pivots = BETWEEN_LOOKS, min(most, 1 + VISITS // max(1, len(graph.other)))
         found = []
-        for a in range(int(columns[0]), int(columns[-1]) + 1, step):
+        for a in range(first, end, step):
             if deadline is not None and time.monotonic() >= deadline:
                 raise StoppedError("the time limit came before all outputs were priced")
-            b = min(a + step, int(columns[-1]) + 1)
+            b = min(a + step, end)
             part = Trees(parent=trees.parent[a:b], entry=trees.entry[a:b], side=trees.side[a:b])
             found.append(price(graph, instance.cost[:, a:b], y, part, most=pivots))
         return found
 
-    parts = [part for found in _parallel(one, instance.outputs) for part in found]
+    parts = [part for found in in_threads(one, instance.outputs) for part in found]
     return Priced(
         value=np.concatenate([part.value for part in parts]),
         deficit=np.max([part.deficit for part in parts], axis=0),

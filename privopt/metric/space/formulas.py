@@ -27,6 +27,7 @@ __all__ = [
     "haversine",
     "no_less",
     "root_of_squares",
+    "roots_of_square",
 ]
 
 
@@ -79,6 +80,20 @@ def no_less(distances: Floats, *, sphere: bool = False) -> Floats:
     return np.where(distances > _QUARTER_KM, distances + 2e-3, above) if sphere else above
 
 
+@jit(inline="always")
+def _root(total: float, rest: float, size: float, room: float) -> float:  # pragma: no cover - compiled
+    """The greatest double proved to be at most the root of total + rest, whose error is below room times size."""
+    total, rest = two_sum(total, rest)
+    root = 0.0 if total < 1e-280 else math.sqrt(total)
+    for _ in range(2):  # it is off by less than two units in the last place
+        square, square_rest = two_product(root, root)
+        over, over_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
+        doubt = room * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
+        if root > 0.0 and over + (over_rest + rest) < doubt:
+            root = np.nextafter(root, 0.0)
+    return root
+
+
 @jit()
 def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> None:  # pragma: no cover - compiled
     """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
@@ -101,15 +116,40 @@ def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> No
             total, total_rest = two_sum(total, square)
             rest += square_rest + total_rest
             size += abs(square_rest) + abs(total_rest)
-        total, rest = two_sum(total, rest)
-        root = 0.0 if total < 1e-280 else math.sqrt(total)
-        for _ in range(2):  # it is off by less than two units in the last place
-            square, square_rest = two_product(root, root)
-            over, over_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
-            doubt = room * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
-            if root > 0.0 and over + (over_rest + rest) < doubt:
-                root = np.nextafter(root, 0.0)
-        found[p] = root
+        found[p] = _root(total, rest, size, room)
+
+
+@jit()
+def roots_of_square(points: Floats, across: Floats, start: int, stop: int, table: Floats) -> None:  # pragma: no cover
+    """The distances of :func:`root_of_squares` from rows start to stop - 1 to themselves and all later rows.
+
+    Bit by bit the same, with the columns of 64 rows at a time side by side.
+
+    Args:
+        points: (N, dim) coordinates.
+        across: (dim, N) the same, each column in one piece.
+        start, stop: rows.
+        table: (N, N), written to in both halves.
+    """
+    n, dim = points.shape
+    room = (6.0 * dim + 10.0) * 2.0**-53
+    total, rest, size = np.empty(64), np.empty(64), np.empty(64)
+    for i in range(start, stop):
+        for first in range(i, n, 64):
+            count = min(64, n - first)
+            total[:] = rest[:] = size[:] = 0.0
+            for axis in range(dim):
+                x = points[i, axis]
+                for lane in range(count):
+                    step, step_rest = two_sum(x, -across[axis, first + lane])
+                    square, square_rest = two_product(step, step)
+                    square_rest += 2.0 * step * step_rest + step_rest * step_rest
+                    total[lane], total_rest = two_sum(total[lane], square)
+                    rest[lane] += square_rest + total_rest
+                    size[lane] += abs(square_rest) + abs(total_rest)
+            for lane in range(count):
+                root = _root(total[lane], rest[lane], size[lane], room)
+                table[i, first + lane] = table[first + lane, i] = root
 
 
 def _series(terms: tuple[float, ...], t: Floats) -> Floats:

@@ -18,7 +18,15 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
-from privopt.metric.space.formulas import EARTH_RADIUS_KM, cosine_of_latitude, great_circle, no_less, root_of_squares
+from privopt.execution.limits import in_threads
+from privopt.metric.space.formulas import (
+    EARTH_RADIUS_KM,
+    cosine_of_latitude,
+    great_circle,
+    no_less,
+    root_of_squares,
+    roots_of_square,
+)
 from privopt.metric.space.places import LARGEST, Space, limited
 
 __all__ = ["EuclideanMetric", "HaversineMetric", "MatrixMetric", "Metric"]
@@ -158,9 +166,11 @@ class _PointMetric(Metric):
         return pairs[order], distances[order]
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j; looked up where a table of them is still in use."""
+        """Distances between records i and j; looked up in a table that is in use, or where all are asked for."""
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = self._whole() if self.own_outputs else None
+        if self.own_outputs and rows.size >= max(_CHUNK, self.size * (self.size - 1) // 2):
+            table = self.to_outputs()
         return self._chunked(rows, columns, False) if table is None else table[rows, columns]
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
@@ -205,6 +215,13 @@ class EuclideanMetric(_PointMetric):
         found = np.empty(i.shape)
         root_of_squares(self._points[0], self._points[1 if outputs else 0], i.ravel(), j.ravel(), found.reshape(-1))
         return found
+
+    def _square(self) -> Floats:
+        """(N, N) distances, each pair's computed once, by all threads."""
+        points, table = self._points[0], np.empty((self.size, self.size))
+        across = np.ascontiguousarray(points.T)
+        in_threads(lambda a, b: roots_of_square(points, across, a, b, table), self.size)
+        return table
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
