@@ -128,6 +128,17 @@ def test_tiny_and_huge_epsilons_are_certified(tmp_path, mechanism, epsilon):
     assert verify(tmp_path / "out").complaints == ()
 
 
+@pytest.mark.parametrize("epsilon", [15.0, 40.0, 1000.0])
+def test_const_opt_is_near_the_optimum_where_its_tied_weights_would_pass_a_double(tmp_path, epsilon):
+    base = "[records]\ngrid = { rows = 3, cols = 4, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+    rest = f"[privacy]\nepsilon = {epsilon}\n[utility]\nkind = 'distance'\n[const-opt]\nradius = 2.0\n"
+    (tmp_path / "p.toml").write_text(base + rest)
+    found = solve("const-opt", tmp_path / "p.toml", tmp_path / "out", Options(solver="highs"))
+    best = solve("optimal-lp", tmp_path / "p.toml", tmp_path / "best", Options()).result.objective
+    assert verify(tmp_path / "out").holds
+    assert best.lower_bound <= found.result.objective.value <= 1.01 * best.value + 1e-17
+
+
 @pytest.mark.parametrize("epsilon", ["1e-300", "1e300"])
 def test_planar_laplace_refuses_epsilons_that_doubles_cannot_integrate(tmp_path, epsilon):
     points = [(0, 0), (1, 0), (0, 1), (3, 3), (3, 3)]
