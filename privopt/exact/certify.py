@@ -30,6 +30,8 @@ __all__ = [
     "certify_additive",
     "certify_in_doubles",
     "check_pairs",
+    "greatest_ratios",
+    "wrong_rows",
 ]
 
 
@@ -103,7 +105,7 @@ class MeasuredBudget:
 
 
 @jit(fastmath={"nnan", "nsz"})
-def _greatest_ratios(values, reciprocals, first, second, greatest):  # type: ignore[no-untyped-def]
+def _raise_ratios(values, reciprocals, first, second, greatest):  # type: ignore[no-untyped-def]
     """Raise greatest[p] to max over the columns of the ratio either way. No value is NaN, hence nnan (a plain max)."""
     for p in range(first.size):
         i, j = first[p], second[p]
@@ -115,7 +117,7 @@ def _greatest_ratios(values, reciprocals, first, second, greatest):  # type: ign
         greatest[p] = max(greatest[p], top, 1.0 / low)
 
 
-def _ratios_of_block(weights: Unsigned, first: Ints, second: Ints) -> Floats:
+def greatest_ratios(weights: Unsigned, first: Ints, second: Ints) -> Floats:
     """Greatest ratio of each pair over all columns, in doubles, short of the truth by less than 2**-50 relative."""
     greatest = np.ones(first.size)
     for start in range(0, weights.shape[1], _COLUMNS):
@@ -124,7 +126,7 @@ def _ratios_of_block(weights: Unsigned, first: Ints, second: Ints) -> Floats:
         reciprocals = 1.0 / values
 
         def raised(a: int, b: int, values: Floats = values, reciprocals: Floats = reciprocals) -> None:
-            _greatest_ratios(values, reciprocals, first[a:b], second[a:b], greatest[a:b])
+            _raise_ratios(values, reciprocals, first[a:b], second[a:b], greatest[a:b])
 
         in_threads(raised, first.size, least=WORTH_SENDING // (10 * values.shape[1]))
     return greatest
@@ -149,7 +151,7 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
     return pairs, distances
 
 
-def _wrong_rows(weights: Unsigned) -> Ints:
+def wrong_rows(weights: Unsigned) -> Ints:
     """Rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
     high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
     low = (weights & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
@@ -292,7 +294,7 @@ def _judged(
     bounds: tuple[Floats, Floats],
 ) -> Measured:
     """The verdict on pairs whose greatest ratios, and bounds of exp(epsilon d), are known in doubles."""
-    wrong = _wrong_rows(weights)
+    wrong = wrong_rows(weights)
     lower, upper = bounds
     broken = ratios > upper * (ROOM * ROOM)
     failed = np.flatnonzero(broken).tolist()
@@ -335,11 +337,11 @@ def _oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
 def _measure(weights: Unsigned, pairs: Ints, executor: Executor | None, block: int) -> Floats:
     first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     if executor is None or len(pairs) * weights.shape[1] < WORTH_SENDING:
-        return _ratios_of_block(weights, first, second)
+        return greatest_ratios(weights, first, second)
     held = executor.hold(weights)
     parts = spans(len(pairs), block, executor.jobs)
     futures = [
-        executor.submit(("certify", part), _ratios_of_block, held, first[a:b], second[a:b])
+        executor.submit(("certify", part), greatest_ratios, held, first[a:b], second[a:b])
         for part, (a, b) in enumerate(parts)
     ]
     return np.concatenate([future.result() for future in futures]) if futures else np.ones(0)

@@ -15,13 +15,15 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
-from privopt.metric.kinds import LossKind, Spaces
+from privopt.metric.kinds import Ground, LossKind, Spaces
 from privopt.metric.points import read_points
+from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.pairs import check_neighbours, needed_pairs, reduce_pairs, required_pairs
 from privopt.metric.space.places import Space, grid_points
 
 if TYPE_CHECKING:
+    from privopt.metric.everywhere.region import Region
     from privopt.metric.problem import MetricProblem, Places
 
 __all__ = ["MetricData", "load", "space_of"]
@@ -42,7 +44,7 @@ class MetricData:
     Attributes:
         records: the secrets.
         outputs: what may be released; the records themselves where the file has no [outputs].
-        metric: distances; computed where asked for, never an N x N table by itself.
+        metric: distances that rows are held to; computed where asked for, never an N x N table by itself.
         epsilon: exact, per ``unit``.
         within: greatest distance of a required pair; None for every pair.
         unit: of distance.
@@ -53,6 +55,9 @@ class MetricData:
         file: name of the problem file, for faults.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
         remap: whether what is released is remapped to best guesses under the prior.
+        ground: distances of [distance], where rows are held to others.
+        region: what the guarantee speaks of where it holds between any two points; its vertices are the records then,
+            those of the problem first.
     """
 
     records: Space
@@ -67,6 +72,13 @@ class MetricData:
     file: str = "problem"
     crossed: bool = True
     remap: bool = False
+    ground: Metric | None = None
+    region: Region | None = None
+
+    @property
+    def distance(self) -> Metric:
+        """Distances of [distance], which losses and figures speak of."""
+        return self.metric if self.ground is None else self.ground
 
     @cached_property
     def cost(self) -> Floats:
@@ -85,7 +97,10 @@ class MetricData:
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """Required pairs (P, 2), i < j in order, and their distances (P,)."""
+        """Required pairs (P, 2), i < j in order, and their distances (P,); those of a region's edges are enough."""
+        if self.region is not None:
+            edges = self.region.edges
+            return edges, read_only(self.metric.between(edges[:, 0], edges[:, 1]))
         pairs, distances = required_pairs(self.metric, self.within)
         return read_only(pairs), read_only(distances)
 
@@ -165,8 +180,54 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         InputError: every fault found, those that hide behind others excepted.
     """
     gather = _Gather(file)
-    distance, utility, own = problem.distance, problem.utility, problem.outputs is None
     _check_keys(problem, gather)
+    spaces, vertices, ground = _spaces(problem, gather)
+    utility, records = problem.utility, vertices if ground is None else ground.records
+    prior = gather.attempt(lambda: _prior(utility.prior, vertices))
+    gather.stop_if_any()
+    assert prior is not None  # gather stops where it is missing
+    metric = spaces.metric
+    if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
+        gather.attempt(lambda: _connected(metric, records, file))
+    crossed = spaces.own or not metric.own_outputs
+    if not crossed and utility.measures_outputs:
+        gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
+    if len(records) > len(vertices) and not utility.measures_outputs:
+        found = (
+            f"{utility.kind}, losses of {len(vertices)} records, beside {len(records) - len(vertices)} added vertices"
+        )
+        wanted = "a loss made of distances, or a split_km and nodes that add none"
+        gather.note("utility.kind", found, wanted)
+    gather.stop_if_any()
+    unit = problem.distance.unit(records)
+    data = MetricData(
+        records=records,
+        outputs=spaces.outputs,
+        metric=metric if ground is None else _held(problem, ground, spaces),
+        epsilon=problem.privacy.epsilon,
+        within=problem.privacy.neighbours_within,
+        unit=unit,
+        loss_unit=utility.unit(unit),
+        prior=read_only(np.concatenate([prior, np.zeros(len(records) - len(vertices))])),
+        cost=lambda: _cost(utility, spaces),
+        file=file,
+        crossed=crossed,
+        remap=utility.remap,
+        ground=None if ground is None else metric,
+        region=None if ground is None else ground.region,
+    )
+    if data.within is not None:
+        check_neighbours(metric, data.distances, data.within, file=file, unit=unit)
+    return data
+
+
+def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Ground | None]:
+    """Where losses are measured, the problem's own records, and the region around them where one is asked for.
+
+    Raises:
+        InputError: every fault so far.
+    """
+    distance, own, file = problem.distance, problem.outputs is None, gather.file
     records = gather.attempt(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
     if problem.outputs is not None:
@@ -175,37 +236,28 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     gather.stop_if_any()
     assert records is not None  # gather stops where either is missing
     assert outputs is not None
-    metric = gather.attempt(lambda: distance.metric(records, None if own else outputs))
-    prior = gather.attempt(lambda: _prior(utility.prior, records))
+    privacy, ground = problem.privacy, None
+    if isinstance(privacy, MetricPrivacy) and privacy.everywhere:
+        ground = gather.attempt(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
+        gather.stop_if_any()
+    vertices = records if ground is None else ground.records
+    own = own and len(vertices) == len(records)
+    chosen_outputs = None if own else outputs
+    metric = gather.attempt(
+        lambda: distance.metric(records, chosen_outputs) if ground is None else ground.metric(chosen_outputs)
+    )
     gather.stop_if_any()
     assert metric is not None
-    assert prior is not None
-    if distance.path_metric and problem.privacy.neighbours_within is None:
-        gather.attempt(lambda: _connected(metric, records, file))
-        gather.stop_if_any()
-    crossed = own or not metric.own_outputs
-    if not crossed and utility.measures_outputs:
-        gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
-        gather.stop_if_any()
-    spaces = Spaces(records=records, outputs=outputs, own=own, metric=metric, file=file)
-    unit = distance.unit(records)
-    data = MetricData(
-        records=records,
-        outputs=outputs,
-        metric=metric,
-        epsilon=problem.privacy.epsilon,
-        within=problem.privacy.neighbours_within,
-        unit=unit,
-        loss_unit=utility.unit(unit),
-        prior=read_only(prior),
-        cost=lambda: _cost(utility, spaces),
-        file=file,
-        crossed=crossed,
-        remap=utility.remap,
-    )
-    if data.within is not None:
-        check_neighbours(metric, data.distances, data.within, file=file, unit=unit)
-    return data
+    return Spaces(records=vertices, outputs=outputs, own=own, metric=metric, file=file), records, ground
+
+
+def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:
+    """Distances that the rows of a region's vertices are held to."""
+    from privopt.metric.everywhere.metric import EdgeMetric
+
+    outputs = None if spaces.own else spaces.outputs
+    far = None if problem.outputs is None else spaces.metric
+    return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, far)
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
@@ -215,6 +267,13 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         gather.note(f"distance.{name}", found, wanted)
     for name, found, wanted in problem.utility.faults():
         gather.note(f"utility.{name}", found, wanted)
+    privacy = problem.privacy
+    if isinstance(privacy, MetricPrivacy):
+        if privacy.everywhere and privacy.neighbours_within is not None:
+            wanted = "one of the two: at every point neighbours are as near as one likes"
+            gather.note("privacy.neighbours_within", f"{privacy.neighbours_within!r} beside everywhere", wanted)
+        if privacy.split_km is not None and not privacy.everywhere:
+            gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true beside it")
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
         if places is not None and places.given not in distance.places:
             found = f"{places.given} beside distance.kind {distance.kind}"
@@ -251,6 +310,11 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         return grid_points(grid.rows, grid.cols, grid.cell_km, grid.south_west, source=file, key=f"{table}.grid")
     if places.points is not None:
         return read_points(places.points, places.columns, ids_alone=ids_alone)
+    if places.mesh is not None:
+        from privopt.metric.everywhere.geojson import mesh_over
+
+        mesh = places.mesh
+        return mesh_over(mesh.region, mesh.side_km, planar=mesh.planar, file=file, key=f"{table}.mesh.side_km")
     if places.vectors is not None:
         vectors = read_array(places.vectors, (None, None), what="vectors")
         if 0 in vectors.shape:

@@ -17,7 +17,7 @@ A kind is an attrs class whose fields are the keys of its table; register it wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
@@ -25,14 +25,16 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.declare.schema import File, key, positive
+from privopt.errors import Fault, InputError
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import Space
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
+    from privopt.metric.everywhere.region import Region
     from privopt.metric.privacy import MatrixConstraint
 
-__all__ = ["DistanceKind", "LossKind", "MetricNotion", "Spaces"]
+__all__ = ["DistanceKind", "Ground", "LossKind", "MetricNotion", "Spaces"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -52,6 +54,21 @@ class Spaces:
     own: bool
     metric: Metric
     file: str = "problem"
+
+
+@frozen(kw_only=True, eq=False)
+class Ground:
+    """A region between records, for guarantees that hold at all its points.
+
+    Attributes:
+        region: the records are its first vertices.
+        records: its vertices, added ones with ids of their own.
+        metric: distances from the vertices to outputs (None: the vertices themselves), by which losses go.
+    """
+
+    region: Region
+    records: Space
+    metric: Callable[[Space | None], Metric]
 
 
 @frozen(kw_only=True)
@@ -86,6 +103,21 @@ class DistanceKind(ABC):
         Raises:
             InputError: places that have no such distance, or files that will not do.
         """
+
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+        """The region whose points ``privacy.everywhere`` speaks of, its ways no longer than this distance.
+
+        Args:
+            records: its first vertices.
+            epsilon: per unit of distance.
+            split_km: the length up to which its simplices stay whole; None: as suits it.
+            file: name of the problem file, for faults.
+
+        Raises:
+            InputError: a kind without one, or places that span none.
+        """
+        found = f"true with distance.kind {self.kind}, which has no points between records"
+        raise InputError([Fault(file, "privacy.everywhere", found, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
         """Unit of distance, in the singular: what epsilon is per."""

@@ -20,6 +20,7 @@ from privopt.exact.sample import TOTAL, draw
 from privopt.exact.weights import Repaired, repair
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release, SolveContext
+from privopt.metric.everywhere.region import ARRAYS, Region, region_of
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -55,8 +56,10 @@ class MatrixRelease(Release):
         weights: (N, K) uint64, every row summing to 2**63.
         records: (N,) ids of the secrets.
         outputs: (K,) ids of what may be released.
-        pairs: (P, 2) int64, required pairs, i < j, by row, that imply all others: what the certificate stands on.
+        pairs: (P, 2) int64, required pairs, i < j, by row, that imply all others: what the certificate stands on; none
+            where there is a region.
         distances: (P,) float64, their distances; each double means the rational that it is.
+        region: what the certificate stands on where it holds between any two points; its vertices are the records.
         repaired: what the repair did, where this release came from one.
     """
 
@@ -65,6 +68,7 @@ class MatrixRelease(Release):
     outputs: NDArray[np.str_] = field(converter=_frozen_array)
     pairs: NDArray[np.int64] = field(converter=_frozen_array)
     distances: NDArray[np.float64] = field(converter=_frozen_array)
+    region: Region | None = None
     repaired: Repaired | None = None
 
     @classmethod
@@ -86,12 +90,15 @@ class MatrixRelease(Release):
                 executor=context.executor,
                 deadline=context.end,
             )
+        if data.region is not None:  # its edges are held to more than the simplices ask for, which is certified next
+            pairs, distances = pairs[:0], distances[:0]
         return cls(
             weights=repaired.weights,
             records=np.asarray(data.records.ids, dtype=np.str_),
             outputs=np.asarray(data.outputs.ids, dtype=np.str_),
             pairs=pairs,
             distances=distances,
+            region=data.region,
             repaired=repaired,
         )
 
@@ -102,6 +109,7 @@ class MatrixRelease(Release):
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz."""
+        arrays: dict[str, Any] = {} if self.region is None else dict(self.region.arrays())
         np.savez(
             folder / ARTEFACT,
             weights=self.weights,
@@ -109,6 +117,7 @@ class MatrixRelease(Release):
             outputs=self.outputs,
             pairs=self.pairs,
             distances=self.distances,
+            **arrays,
         )
 
     @classmethod
@@ -133,7 +142,7 @@ class MatrixRelease(Release):
             InputError: it is missing or not of its form.
         """
         wanted = ("weights", "records", "outputs", "pairs", "distances")
-        found = read_npz(path, ", ".join(wanted), only=wanted)
+        found = read_npz(path, ", ".join(wanted), only=(*wanted, *ARRAYS))
         if missing := [name for name in wanted if name not in found]:
             raise InputError([Fault(path.name, name, "no such array", ", ".join(wanted)) for name in missing])
         parts: dict[str, Any] = {name: found[name] for name in wanted}
@@ -166,7 +175,8 @@ class MatrixRelease(Release):
             faults.append(Fault(path.name, "distances", "a negative or infinite distance", "distances of at least 0"))
         if faults:
             raise InputError(faults)
-        return cls(**parts)
+        ground = {name: found[name] for name in ARRAYS if name in found}
+        return cls(**parts, region=region_of(ground, count, path.name) if ground else None)
 
     def sample(self, input_id: str, count: int) -> list[str]:
         """Draw ``count`` outputs for one record, exactly as certified.
@@ -182,11 +192,16 @@ class MatrixRelease(Release):
 
     def facts(self) -> Mapping[str, Any]:
         """Its sizes."""
+        region = self.region
         return {
             "records": len(self.records),
             "outputs": len(self.outputs),
             "outputs in use": int(self.weights.any(axis=0).sum()),
-            "pairs certified": len(self.pairs),
+            **(
+                {"pairs certified": len(self.pairs)}
+                if region is None
+                else {"simplices certified": len(region.simplices)}
+            ),
         }
 
     def _repr_html_(self) -> str:

@@ -268,7 +268,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         A method that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin.
         """
         records, outputs = problem.data.shape
-        pairs = records * (records - 1) // 2 if problem.data.within is None else len(problem.data.pairs)
+        every = problem.data.within is None and problem.data.region is None
+        pairs = records * (records - 1) // 2 if every else len(problem.data.pairs)
         return matrix_bytes(records, outputs, pairs)
 
     def _room_for(self, problem: MetricInstance[D], context: SolveContext) -> None:
@@ -322,6 +323,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         if data.remap and not lines:
             lines += worse_outputs(release, self.utility(problem, result.method), data)
+        if (one := release.region) is not None or data.region is not None:
+            unlike = "region: one without the other" if one is None or data.region is None else one.unlike(data.region)
+            pairs = [] if not len(release.pairs) else ["mechanism.npz: pairs: some, beside a region; wanted none"]
+            return [*lines, *pairs, *([f"mechanism.npz: {unlike}"] if unlike else [])]
         along = self.privacy(problem, result.method).along_paths
         return lines or _pairs_cover(release, data, along_paths=along)
 

@@ -17,6 +17,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
+from privopt.declare.schema import key, positive
 from privopt.exact.certify import Measured, certify
 from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
@@ -34,6 +35,7 @@ _SCOPES = {
     "all-pairs": "every two records, in proportion to their distance",
     "neighbours": "every two records within the given distance of each other, in proportion to it",
     "own-matrix": "the records of one user's own matrix",
+    "everywhere": "any two points of the region",
 }
 
 
@@ -58,6 +60,14 @@ class MetricPrivacy(MetricNotion):
     """``[privacy]`` of metric DP."""
 
     kind: ClassVar[str] = "metric-dp"
+    everywhere: bool = key(False, help="between any two points of the region, not only records (docs: every point)")
+    split_km: float | None = key(
+        None,
+        help="with everywhere: longer streets are divided, coarser meshes refined; left out: streets so that epsilon x "
+        "length is at most 0.5, planes as they are",
+        unit="km",
+        check=positive,
+    )
 
     def constraint(self, data: MetricData) -> MatrixConstraint:
         """Metric DP over the problem's required pairs."""
@@ -71,7 +81,7 @@ class MetricDP(MatrixConstraint):
     Attributes:
         epsilon: exact, per unit of distance.
         unit: of epsilon, e.g. ``"per km"``.
-        scope: ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
+        scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
         within: greatest distance of a required pair where the scope is neighbours.
         statement: what is promised, in words; made from the scope where left out.
         extra: further fields of the guarantee.
@@ -94,6 +104,7 @@ class MetricDP(MatrixConstraint):
     def of(cls, data: MetricData) -> MetricDP:
         """The notion that a metric problem asks for."""
         scope = "all-pairs" if data.within is None else "neighbours"
+        scope = scope if data.region is None else "everywhere"
         return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within, data=data)
 
     @classmethod
@@ -153,8 +164,15 @@ class MetricDP(MatrixConstraint):
     def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify a release over its own pairs, in exact arithmetic.
 
-        A pair's distance is the smaller of the one that the release states and the one that the problem gives.
+        A pair's distance is the smaller of the one that the release states and the one that the problem gives. With a
+        region it is certified over all points of that; the problem's own counts where it is known.
         """
+        region = release.region if self.data is None else self.data.region
+        if region is not None and region.size == len(release.records):
+            from privopt.metric.everywhere.certificate import certify_everywhere
+
+            everywhere = certify_everywhere(release.weights, region, self.epsilon)
+            return self.stated(everywhere, release.weights, release.records, release.outputs)
         distances = release.distances
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = np.minimum(distances, self.data.between(release.pairs))

@@ -16,7 +16,7 @@ from privopt.metric.data import MetricData, load
 from privopt.metric.kinds import DistanceKind, LossKind, MetricNotion
 from privopt.metric.points import Columns
 
-__all__ = ["Grid", "MetricInstance", "MetricProblem", "Places"]
+__all__ = ["Grid", "Mesh", "MetricInstance", "MetricProblem", "Places"]
 
 D = TypeVar("D", bound="MetricProblem")
 
@@ -48,8 +48,17 @@ class Grid:
 
 
 @frozen(kw_only=True)
+class Mesh:
+    """Corners of equilateral triangles that cover a region; ids 0, 1, ... from the south west, row by row."""
+
+    region: File = key(help="GeoJSON: polygons in longitude and latitude, with holes and in several parts")
+    side_km: float = key(help="side of a triangle", unit="km", check=positive)
+    planar: bool = key(False, help="whether the region's coordinates are x and y in km instead")
+
+
+@frozen(kw_only=True)
 class Places:
-    """Records or outputs: one of grid, points, vectors, count."""
+    """Records or outputs: one of grid, points, vectors, count, mesh."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
@@ -57,17 +66,21 @@ class Places:
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
     ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
     count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
+    mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
 
     @property
     def given(self) -> str:
         """Which of the keys it is."""
-        return next(name for name in ("grid", "points", "vectors", "count") if getattr(self, name) is not None)
+        return next(name for name in _GIVEN if getattr(self, name) is not None)
+
+
+_GIVEN: Final = ("grid", "points", "vectors", "count", "mesh")
 
 
 def _whole(value: Places) -> str | None:
-    given = [name for name in ("grid", "points", "vectors", "count") if getattr(value, name) is not None]
+    given = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given) != 1:
-        return "exactly one of grid, points, vectors, count"
+        return "exactly one of " + ", ".join(_GIVEN)
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:

@@ -21,13 +21,20 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
+from privopt.errors import Fault, InputError
 from privopt.exact.bounds import log_bounds
 from privopt.exact.graph import shortest_rows
 from privopt.metric.everywhere.projection import Projection
 
-__all__ = ["MM_PER_KM", "STEPS", "Plane", "Region", "Streets"]
+__all__ = ["ARRAYS", "MM_PER_KM", "STEPS", "Plane", "Region", "Streets", "region_of", "street_growth"]
+
+ARRAYS = ("simplices", "vertices", "lengths", "snap_steps")
+"""Names of a region's arrays in an artefact."""
 
 MM_PER_KM = 1_000_000
+
+MOST_STEPS = 1_000
+MOST_MM = 1 << 42
 
 STEPS = 8
 """Pieces of half a street on which S-shaped weights are linear: l' comes within 1 % of what any number would give."""
@@ -162,14 +169,60 @@ class Plane(Region):
         """(E, 2) sides of triangles."""
         return self._numbered[0]
 
+    @property
+    def opposite(self) -> Ints:
+        """(S, 3) number of the edge that lies opposite each corner."""
+        return self._numbered[1]
+
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """The smaller of what an edge's two triangles allow (:mod:`privopt.metric.everywhere.triangles`)."""
         from privopt.metric.everywhere.triangles import sufficient
 
         allowed = np.full(len(self.edges), np.inf)
-        np.minimum.at(allowed, self._numbered[1], sufficient(self.vertices[self.simplices], epsilon))
+        np.minimum.at(allowed, self.opposite, sufficient(self.vertices[self.simplices], epsilon))
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """``simplices``, ``vertices`` in millimetres, ``snap_steps``."""
         return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
+
+
+def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
+    """The region that an artefact states, whatever it claims of it.
+
+    Args:
+        arrays: those of :data:`ARRAYS` that are there.
+        count: number of vertices.
+        source: name of the artefact, for faults.
+
+    Raises:
+        InputError: arrays that are missing, or of another form, or no region.
+    """
+    planar = "vertices" in arrays
+    simplices = arrays.get("simplices", np.zeros((0, 0)))
+    size = len(simplices) if simplices.ndim else 0
+    wanted = {"simplices": ("i8", (size, 3 if planar else 2)), "snap_steps": ("i8", (1,))}
+    wanted |= {"vertices": ("i8", (count, 2))} if planar else {"lengths": ("f8", (size,))}
+    faults = [Fault(source, name, "an array too many", ", ".join(wanted)) for name in arrays if name not in wanted]
+    for name, (kind, shape) in wanted.items():
+        if name not in arrays:
+            faults.append(Fault(source, name, "no such array", f"{kind} of shape {shape}"))
+        elif arrays[name].dtype.str[1:] != kind or arrays[name].shape != shape:
+            found = f"{arrays[name].dtype.str[1:]} of shape {arrays[name].shape}"
+            faults.append(Fault(source, name, found, f"{kind} of shape {shape}"))
+    if faults:
+        raise InputError(faults)
+    steps = int(arrays["snap_steps"][0])
+    if simplices.size and not (simplices.min() >= 0 and simplices.max() < count):
+        faults.append(Fault(source, "simplices", "a record that is not there", f"rows from 0 to {count - 1}"))
+    if not 0 <= steps <= (0 if planar else MOST_STEPS):
+        faults.append(Fault(source, "snap_steps", str(steps), "0 on a plane" if planar else f"0 to {MOST_STEPS}"))
+    if planar and (np.abs(arrays["vertices"].astype(np.float64)) > MOST_MM).any():
+        faults.append(Fault(source, "vertices", "a coordinate beyond 4,000,000 km", "millimetres of one region"))
+    if not planar and not (np.isfinite(arrays["lengths"]) & (arrays["lengths"] >= 0)).all():
+        faults.append(Fault(source, "lengths", "a negative or infinite length", "lengths of at least 0"))
+    if faults:
+        raise InputError(faults)
+    if planar:
+        return Plane(size=count, simplices=simplices, vertices=arrays["vertices"])
+    return Streets(size=count, simplices=simplices, km=arrays["lengths"], steps=steps)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
 from attrs import frozen
 
 from privopt.declare.schema import File, key
 from privopt.declare.tables import read_array
-from privopt.metric.kinds import DistanceKind
+from privopt.errors import Fault, InputError
+from privopt.metric.kinds import DistanceKind, Ground
 from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric
 from privopt.metric.space.places import Space
-from privopt.metric.space.roads import RoadMetric, read_roads
+from privopt.metric.space.roads import RoadMetric, Roads, read_roads
 
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
@@ -24,10 +27,20 @@ class Euclidean(DistanceKind):
     """Straight lines between planar points (km) or vectors."""
 
     kind: ClassVar[str] = "euclidean"
+    places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """See :class:`EuclideanMetric`."""
         return EuclideanMetric(records, outputs)
+
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+        """The triangulated plane between planar points."""
+        if records.kind == "vector":
+            wanted = "points, a grid or a mesh"
+            raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", wanted)])
+        if records.kind != "planar":
+            EuclideanMetric(records)  # names what is there
+        return _plane(records, split_km, EuclideanMetric)
 
     def unit(self, records: Space) -> str:
         """Kilometres on a plane; vectors have a unit without a name."""
@@ -44,6 +57,11 @@ class Haversine(DistanceKind):
         """See :class:`HaversineMetric`."""
         return HaversineMetric(records, outputs)
 
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+        """The plane onto which the points are projected; its distances do not exceed great circles."""
+        HaversineMetric(records)  # refuses planar points
+        return _plane(records, split_km, HaversineMetric)
+
 
 @frozen(kw_only=True)
 class Graph(DistanceKind):
@@ -59,6 +77,15 @@ class Graph(DistanceKind):
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """See :class:`RoadMetric`."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
+
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
+        """The streets between all nodes, long ones divided."""
+        from privopt.metric.everywhere.streets import streets_of
+
+        vertices, region = streets_of(self.edges, records, epsilon, split_km)
+        names = np.asarray(vertices.ids, dtype=np.str_)[region.simplices]
+        roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
+        return Ground(region=region, records=vertices, metric=lambda outputs: RoadMetric(roads, vertices, outputs))
 
 
 @frozen(kw_only=True)
@@ -90,3 +117,11 @@ class Table(DistanceKind):
         """Distances to outputs that there are not."""
         if self.output_matrix is not None and own:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
+
+
+def _plane(records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric]) -> Ground:
+    """Triangles between points, refined where asked for."""
+    from privopt.metric.everywhere.mesh import refined_places
+
+    vertices, region = refined_places(records, split_km)
+    return Ground(region=region, records=vertices, metric=lambda outputs: kind(vertices, outputs))

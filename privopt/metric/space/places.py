@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
-from privopt.arrays import Floats, read_only
+from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
+
+if TYPE_CHECKING:
+    from privopt.metric.everywhere.projection import Projection
 
 __all__ = ["LARGEST", "Space", "grid_points", "limited"]
 
@@ -44,6 +47,8 @@ class Space:
         coordinates: (N, 2) km (planar: x, y) or degrees (geographic: lat, lon), (N, dim) for vectors, None if plain.
         kind: planar, geographic, vector or plain.
         source: name of the file that faults are reported against.
+        triangles: (S, 3) of a mesh or a grid, counter-clockwise, whose corners the places are; None without any.
+        projection: by which planar coordinates came from the earth; None where they did not.
 
     Raises:
         InputError: duplicate ids, a wrong shape, numbers that are not finite, latitudes beyond 90 or
@@ -54,6 +59,8 @@ class Space:
     coordinates: Floats | None = field(default=None, converter=_coordinates)
     kind: Kind = "plain"
     source: str = "records"
+    triangles: Ints | None = None
+    projection: Projection | None = None
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._id_faults())
@@ -139,9 +146,10 @@ def grid_points(
     ids = tuple(f"{r}-{c}" for r in range(rows) for c in range(cols))
     north = np.arange(rows, dtype=np.float64) * cell_km
     east = np.arange(cols, dtype=np.float64) * cell_km
+    triangles = _halves(rows, cols)
     if south_west is None:
         points = np.column_stack([np.tile(east, rows), np.repeat(north, cols)])
-        return Space(ids=ids, coordinates=points, kind="planar", source=source)
+        return Space(ids=ids, coordinates=points, kind="planar", source=source, triangles=triangles)
     lat, lon = float(south_west[0]), float(south_west[1])
     latitudes = lat + north / EARTH_RADIUS_KM / _RADIANS
     longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS
@@ -149,7 +157,14 @@ def grid_points(
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller one")])
     longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
     points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
-    return Space(ids=ids, coordinates=points, kind="geographic", source=source)
+    return Space(ids=ids, coordinates=points, kind="geographic", source=source, triangles=triangles)
+
+
+def _halves(rows: int, cols: int) -> Ints:
+    """Two triangles for each square between four neighbouring centres, none on a grid of one row or column."""
+    place = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
+    a, b, c, d = (part.ravel() for part in (place[:-1, :-1], place[:-1, 1:], place[1:, :-1], place[1:, 1:]))
+    return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
 
 
 def limited(faults: list[Fault]) -> list[Fault]:

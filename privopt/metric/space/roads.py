@@ -22,7 +22,7 @@ from privopt.exact.graph import edge_matrix
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import Space, limited
 
-__all__ = ["RoadMetric", "Roads", "read_roads"]
+__all__ = ["RoadMetric", "Roads", "read_roads", "road_table"]
 
 _BLOCK = 1 << 22  # lengths held at once
 _CLOSE = 1e-9  # relative error that snapping may cause in any edge
@@ -165,14 +165,23 @@ class Roads:
         return self._graph.T.tocsr()
 
 
+def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
+    """The columns from, to and km of a CSV file of roads.
+
+    Raises:
+        InputError: a file that will not do, by row and column.
+    """
+    columns = [Column(name="from", kind="id"), Column(name="to", kind="id"), Column(name="km", least=0.0, unit="km")]
+    return read_table(edges, columns)
+
+
 def read_roads(edges: File, *, directed: bool) -> Roads:
     """The roads of a CSV file with columns from, to, km.
 
     Raises:
         InputError: a file that will not do, by row and column.
     """
-    columns = [Column(name="from", kind="id"), Column(name="to", kind="id"), Column(name="km", least=0.0, unit="km")]
-    table = read_table(edges, columns)
+    table = road_table(edges)
     return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name)
 
 

@@ -1,0 +1,92 @@
+"""Streets of a road network as a region: all nodes are vertices, long streets are divided."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.schema import File
+from privopt.errors import Fault, InputError
+from privopt.exact.bounds import float_down
+from privopt.metric.everywhere.mesh import BETWEEN, MOST_VERTICES
+from privopt.metric.everywhere.region import STEPS, Streets
+from privopt.metric.space.places import Space, limited
+from privopt.metric.space.roads import road_table
+
+__all__ = ["LONGEST", "streets_of"]
+
+LONGEST = Fraction(1, 2)
+"""epsilon times length that streets have at most where no other length is asked for: snapping costs 10 % there."""
+
+
+def streets_of(edges: File, records: Space, epsilon: Fraction, split_km: float | None) -> tuple[Space, Streets]:
+    """The network that joins records, and its vertices: the records, other nodes, points that divide streets.
+
+    Args:
+        edges: from,to,km; undirected.
+        records: nodes.
+        epsilon: per km.
+        split_km: the length up to which a street stays whole; left out: 0.5 / epsilon.
+
+    Raises:
+        InputError: a file that will not do, records that no street names, too many pieces.
+    """
+    table = road_table(edges)
+    number = {name: place for place, name in enumerate(records.ids)}
+    ends = [[number.setdefault(str(name), len(number)) for name in table[side]] for side in ("from", "to")]
+    lost = np.setdiff1d(np.arange(len(records)), ends)
+    if lost.size:
+        wanted = f"the id of a node in {edges.name}"
+        raise InputError(
+            limited([Fault(records.source, f"id {records.ids[p]!r}", "no such node", wanted) for p in lost.tolist()])
+        )
+    km = np.asarray(table["km"], dtype=np.float64)
+    most = LONGEST / epsilon if split_km is None else Fraction(split_km)
+    parts = [max(1, math.ceil(Fraction(length) / most)) for length in km.tolist()]
+    if sum(parts) + len(number) > MOST_VERTICES:
+        found = f"pieces of at most {float(most):g} km, which are {sum(parts):,}"
+        raise InputError([Fault("problem", "privacy.split_km", found, f"fewer than {MOST_VERTICES:,}")])
+    ids, simplices, pieces, shares = _divided(list(number), np.array(ends).T, km, parts)
+    known = None if records.coordinates is None else _positions(records.coordinates, len(number), shares)
+    geographic = records.kind == "geographic"
+    region = Streets(size=len(ids), simplices=simplices, km=pieces, steps=STEPS, positions=known, geographic=geographic)
+    whole = known is not None and bool(np.isfinite(known).all())
+    return Space(
+        ids=ids, coordinates=known if whole else None, kind=records.kind if whole else "plain", source=records.source
+    ), region
+
+
+def _divided(
+    names: list[str], ends: Ints, km: Floats, parts: list[int]
+) -> tuple[list[str], Ints, Floats, list[tuple[int, int, Fraction]]]:
+    """Ids of all vertices, pieces (S, 2), their lengths rounded down, and where each added vertex lies."""
+    taken = set(names)
+    ids, shares = list(names), list[tuple[int, int, Fraction]]()
+    simplices, pieces = list[tuple[int, int]](), list[float]()
+    for (a, b), length, count in zip(ends.tolist(), km.tolist(), parts, strict=True):
+        chain, step = [a], 1
+        for part in range(1, count):
+            while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in taken:
+                step += 1
+            taken.add(name)
+            chain.append(len(ids))
+            ids.append(name)
+            shares.append((a, b, Fraction(part, count)))
+        simplices += zip(chain, [*chain[1:], b], strict=True)
+        pieces += [float_down(Fraction(length) / count)] * count
+    return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
+
+
+def _positions(coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]]) -> Floats:
+    """(N, 2) of all vertices: points that divide a street lie on the straight line between its ends; NaN: unknown."""
+    known = np.full((nodes, 2), np.nan)
+    known[: len(coordinates)] = coordinates
+    if not shares:
+        return known
+    a, b = (np.array([share[end] for share in shares]) for end in (0, 1))
+    part = np.array([float(share[2]) for share in shares])[:, None]
+    step = known[b] - known[a]
+    return np.concatenate([known, known[a] + part * step])
