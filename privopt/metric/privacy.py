@@ -168,7 +168,7 @@ class MetricDP(MatrixConstraint):
         region it is certified over all points of that; the problem's own counts where it is known.
         """
         region = release.region if self.data is None else self.data.region
-        if region is not None and region.size == len(release.records):
+        if region is not None:
             from privopt.metric.everywhere.certificate import certify_everywhere
 
             everywhere = certify_everywhere(release.weights, region, self.epsilon)

@@ -45,13 +45,14 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
         km, on streets the least epsilon whose factors 1 + a cover all ratios, each rounded up.
 
     Raises:
-        UsageError: weights of another shape or type.
+        UsageError: weights of another type, or no matrix.
     """
     weights = np.ascontiguousarray(weights)
-    if weights.ndim != 2 or weights.dtype != np.uint64 or len(weights) != region.size:
-        raise UsageError(
-            f"weights are {weights.dtype} of shape {weights.shape}; wanted uint64 of shape ({region.size}, K)"
-        )
+    if weights.ndim != 2 or weights.dtype != np.uint64:
+        raise UsageError(f"weights are {weights.dtype} of shape {weights.shape}; wanted uint64 of shape (N, K)")
+    if len(weights) != region.size:
+        found = f"nothing: {len(weights)} rows for {region.size} vertices"
+        return Measured(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
     measure = _on_plane if isinstance(region, Plane) else _on_streets
     failures, failed, exact, (worst, at) = measure(weights, cast(Any, region), epsilon)
     wrong = wrong_rows(weights)
