@@ -55,7 +55,7 @@ def rewrite(folder, **changes):
 def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
     files = sorted(path.relative_to(solved_toy).as_posix() for path in solved_toy.rglob("*") if path.is_file())
     names = ["SHA256SUMS", "mechanism.npz", "problem/points.csv", "problem/prior.csv", "problem/problem.toml"]
-    assert files == [*names, "result.json"]
+    assert files == [*names, "proof.npz", "result.json"]
     result = result_of(solved_toy)
     assert list(result) == [
         "mechanism", "method", "plugin", "privopt", "problem", "seed", "status", "asked", "guarantee", "objective",

@@ -8,28 +8,28 @@ each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagra
 
 whatever a and b are. Here each g_ik is replaced by something proved to be no greater (E rounded up, and the error of
 the whole sum in doubles subtracted), and the last sum is rounded down. Poor multipliers give a poor bound, never a
-wrong one.
+wrong one: so those that prove next to nothing are left out (:class:`Kept`), and the others may be rounded.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
+from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints, Singles
 from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
-from privopt.execution import Executor, serial
+from privopt.exact.graph import neighbours
 from privopt.execution.compiled import jit
 
-__all__ = ["Block", "Multipliers", "lower_bound"]
+__all__ = ["Block", "Kept", "Multipliers", "lower_bound", "sum_down"]
 
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]
@@ -83,57 +83,166 @@ class Multipliers:
 
 
 @jit()
-def _accumulate(first, second, growth, forward, backward, value, size, terms):  # type: ignore[no-untyped-def]
-    """Add the multipliers' terms to value, their magnitudes to size, and count them a row."""
-    for p in range(first.size):
-        i, j, e = first[p], second[p], growth[p]
-        if not np.isfinite(e):
-            continue  # a row that no weights reach: its multipliers count as 0
-        terms[i] += 2
-        terms[j] += 2
-        for k in range(value.shape[1]):
-            a, b = forward[p, k], backward[p, k]
-            a = a if 0.0 < a < np.inf else 0.0
-            b = b if 0.0 < b < np.inf else 0.0
-            ea, eb = e * a, e * b
-            value[i, k] += a - eb
-            value[j, k] += b - ea
-            size[i, k] += a + eb
-            size[j, k] += b + ea
+def _sift(forward, backward, entry, flipped, reached, group, spare, rows, values):  # type: ignore[no-untyped-def]
+    """Write down the rows of one output that count, and how many: see :meth:`Kept.of`."""
+    found = 0
+    shares = np.zeros(64)
+    for i in range(group.size - 1):
+        allowed = spare[i]
+        cut = 64
+        if allowed > 0.0:
+            shares[:] = 0.0
+            for row in range(group[i], group[i + 1]):
+                f = backward[entry[row]] if flipped[row] else forward[entry[row]]
+                if reached[row] and 0.0 < f < allowed:
+                    shares[min(63, -math.frexp(f / allowed)[1])] += f
+            total = 0.0
+            while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
+                cut -= 1
+                total += shares[cut]
+        for row in range(group[i], group[i + 1]):
+            f = backward[entry[row]] if flipped[row] else forward[entry[row]]
+            if not (reached[row] and 0.0 < f < np.inf) or (f < allowed and min(63, -math.frexp(f / allowed)[1]) >= cut):
+                continue
+            rows[found] = row
+            values[found] = f
+            found += 1
+    return found
 
 
-def _block_minimum(
-    cost: Floats, first: Ints, second: Ints, growth: Floats, forward: Floats, backward: Floats
-) -> Floats:
-    """Over some columns: min_k of a proved lower bound of g_ik, one a record.
+@jit()
+def _least(cost, first, second, growth, starts, rows, values, least, wild):  # type: ignore[no-untyped-def]
+    """Lower least[i] to min_k of a proved lower bound of g_ik; outputs where one is no number are noted, and left out.
 
-    Columns are free to take their multipliers or none: those where a row comes out as no number take none.
+    Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
+    doubled for the rounding of that sum; products that underflow lose less than 1e-300 in all.
     """
-    value, size = cost.copy(), np.abs(cost)
-    terms = np.zeros(len(cost), dtype=np.int64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        _accumulate(
-            first, second, growth, np.ascontiguousarray(forward), np.ascontiguousarray(backward), value, size, terms
+    n = cost.shape[0]
+    value, size, terms = np.empty(n), np.empty(n), np.empty(n)
+    for k in range(cost.shape[1]):
+        for i in range(n):
+            value[i], size[i], terms[i] = cost[i, k], abs(cost[i, k]), 0.0
+        for m in range(starts[k], starts[k + 1]):
+            p = rows[m]
+            f = float(values[m])
+            i, j = first[p], second[p]
+            grown = growth[p] * f
+            value[i] += f
+            size[i] += f
+            terms[i] += 1.0
+            value[j] -= grown
+            size[j] += grown
+            terms[j] += 1.0
+        for i in range(n):
+            if terms[i] > 0.0:
+                error = size[i] * ((2.0 * terms[i] + 16.0) * 2.0**-53) * 2.0 + 1e-300
+                value[i] = np.nextafter(value[i] - error, -np.inf)
+                if not np.isfinite(value[i]):
+                    wild[k] = True
+        if not wild[k]:
+            for i in range(n):
+                least[i] = min(least[i], value[i])
+
+
+@frozen(kw_only=True, eq=False)
+class Kept:
+    """Multipliers of directed rows, output by output, those alone that are there, and what they prove.
+
+    Attributes:
+        pairs: (P, 2) rows (i, j): ``z_ik <= growth z_jk``.
+        growth: (P,) finite, at least exp(eps d) of the pair.
+        starts: (K + 1,) output k owns ``starts[k]:starts[k + 1]`` of the following.
+        rows: (M,) uint32 places in ``pairs``, rising inside an output.
+        values: (M,) finite, above 0.
+    """
+
+    pairs: Ints
+    growth: Floats
+    starts: Ints
+    rows: NDArray[np.uint32]
+    values: Floats | Singles
+
+    @classmethod
+    def of(
+        cls, multipliers: Multipliers, pairs: Ints, growth: Floats, shape: tuple[int, int], spare: Floats | None = None
+    ) -> Self:
+        """Those of pairs, both ways, that count.
+
+        Of the rows (i, .) of one output those with the least multipliers are left out while they add up to ``spare[i]``
+        at most: a multiplier of (i, j) adds itself to g_ik and takes from g_jk, so the bound loses at most the sum of
+        ``spare``.
+
+        Args:
+            multipliers: of ``pairs``.
+            pairs: (P, 2), different.
+            growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are left out.
+            shape: (N, K).
+            spare: (N,) at least 0; none where left out.
+
+        Raises:
+            UsageError: blocks that do not fit.
+        """
+        records, outputs = shape
+        group, target, entry = neighbours(records, pairs)
+        source = np.repeat(np.arange(records), np.diff(group))
+        flipped, reached = source == pairs[entry, 1], np.isfinite(growth[entry])
+        allowed = np.zeros(records) if spare is None else spare
+        rows, values = np.empty(len(entry), dtype=np.uint32), np.empty(len(entry))
+        found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
+        for start, stop, forward, backward in multipliers.blocks():
+            wanted = (len(pairs), stop - start)
+            if not (0 <= start < stop <= outputs) or forward.shape != wanted or backward.shape != wanted:
+                shapes = f"{forward.shape}, {backward.shape}"
+                raise UsageError(f"multipliers for columns {start} to {stop} have shapes {shapes}")
+            columns = [np.ascontiguousarray(block.T, dtype=np.float64) for block in (forward, backward)]
+            for k, (ahead, back) in enumerate(zip(*columns, strict=True), start=start):
+                count = _sift(ahead, back, entry, flipped, reached, group, allowed, rows, values)
+                found[k] = rows[:count].copy(), values[:count].copy()
+        none = rows[:0], values[:0]
+        parts = [found.get(k, none) for k in range(outputs)]
+        return cls(
+            pairs=np.column_stack([source, target]),
+            growth=growth[entry],
+            starts=np.concatenate([[0], np.cumsum([len(part[0]) for part in parts], dtype=np.int64)]),
+            rows=np.concatenate([part[0] for part in parts]),
+            values=np.concatenate([part[1] for part in parts]),
         )
-        # Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 4 more roundings for the terms
-        # themselves, doubled for the rounding of size; products that underflow lose less than 1e-300 in all
-        error = size * ((2.0 * terms + 16.0) * 2.0**-53)[:, None] * 2.0 + 1e-300
-        low = np.nextafter(value - error, -np.inf)
-    bad = ~np.isfinite(low).all(axis=0)
-    low[:, bad] = cost[:, bad]
-    least: Floats = low.min(axis=1)
-    return least
+
+    def only(self, chosen: Bools) -> Self:
+        """Those of (M,) multipliers that are chosen, over the pairs that they need."""
+        used, rows = np.unique(self.rows[chosen], return_inverse=True)
+        return evolve(
+            self,
+            pairs=self.pairs[used],
+            growth=self.growth[used],
+            starts=np.concatenate([[0], np.cumsum(chosen)])[self.starts],
+            rows=rows.astype(np.uint32),
+            values=self.values[chosen],
+        )
+
+    def least(self, cost: Floats) -> tuple[Floats, Bools]:
+        """(N,) min_k of proved lower bounds of g_ik, and (K,) outputs left out where a sum is no double.
+
+        Args:
+            cost: (N, K) finite, prior included.
+        """
+        least, wild = np.full(len(cost), np.inf), np.zeros(cost.shape[1], dtype=np.bool_)
+        first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
+        _least(cost, first, second, self.growth, self.starts, self.rows, self.values, least, wild)
+        return least, wild
+
+    def tame(self, cost: Floats) -> Self:
+        """Without the multipliers of outputs where a sum of theirs is no double."""
+        wild = self.least(cost)[1]
+        return self.only(~np.repeat(wild, np.diff(self.starts))) if wild.any() else self
+
+    def bound(self, cost: Floats) -> float:
+        """What they prove of the loss of every mechanism, rounded down; minus infinity where a sum is no double."""
+        least, wild = self.least(cost)
+        return -math.inf if wild.any() else sum_down(least)
 
 
-def lower_bound(
-    cost: Floats,
-    pairs: Ints,
-    distances: Floats,
-    epsilon: Fraction,
-    multipliers: Multipliers,
-    *,
-    executor: Executor | None = None,
-) -> float:
+def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, multipliers: Multipliers) -> float:
     """A number that no mechanism's loss is below, rounded down.
 
     Args:
@@ -141,8 +250,7 @@ def lower_bound(
         pairs: (P, 2) required pairs.
         distances: (P,) each double the rational that it is.
         epsilon: exact: the epsilon that is promised, not the tighter one that was solved with.
-        multipliers: any.
-        executor: where blocks are evaluated.
+        multipliers: any; those of outputs where they are so large that a sum is no number count as 0.
 
     Returns:
         The better of the bound from the multipliers and the trivial one (each record its cheapest output). Where P is
@@ -155,31 +263,11 @@ def lower_bound(
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
         raise UsageError(f"cost must be finite and of shape (N, K); it has shape {cost.shape}")
     pairs, distances = check_pairs(pairs, distances, len(cost))
-    _, growth = exp_bounds(distances, epsilon)
-    first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
-    least = np.full(len(cost), np.inf)
-    seen = np.zeros(cost.shape[1], dtype=bool)
-    pending: deque[Future[Floats]] = deque()
-    where = executor or serial()
-    graph = [where.hold(a) for a in (first, second, growth)]
-    for number, (start, stop, forward, backward) in enumerate(multipliers.blocks()):
-        shape = (len(pairs), stop - start)
-        if not (0 <= start < stop <= cost.shape[1]) or forward.shape != shape or backward.shape != shape:
-            raise UsageError(f"multipliers for columns {start} to {stop} have shapes {forward.shape}, {backward.shape}")
-        seen[start:stop] = True
-        key = ("bound", number % where.jobs)
-        pending.append(where.submit(key, _block_minimum, cost[:, start:stop], *graph, forward, backward))
-        if len(pending) > where.jobs:  # no more blocks in memory than there are workers, and one to come
-            np.minimum(least, pending.popleft().result(), out=least)
-    for future in pending:
-        np.minimum(least, future.result(), out=least)
-    if not seen.all():
-        np.minimum(least, cost[:, ~seen].min(axis=1), out=least)
-    trivial = cost.min(axis=1)
-    return max(_sum_down(least), _sum_down(trivial))
+    kept = Kept.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape).tame(cost)
+    return max(kept.bound(cost), sum_down(cost.min(axis=1)))
 
 
-def _sum_down(values: Floats) -> float:
+def sum_down(values: Floats) -> float:
     """The sum, rounded down: fsum is correctly rounded, and so tells the sign of what it left."""
     try:
         total = math.fsum(values.tolist())

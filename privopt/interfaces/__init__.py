@@ -11,7 +11,7 @@ from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guar
 from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.result import Result
 from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, UtilityLoss
-from privopt.interfaces.work import Outcome, Progress, SolveContext
+from privopt.interfaces.work import Outcome, Progress, Proof, SolveContext
 
 __all__ = [
     "AGAIN",
@@ -26,6 +26,7 @@ __all__ = [
     "Outcome",
     "PrivacyConstraint",
     "Progress",
+    "Proof",
     "Release",
     "Result",
     "SolveContext",

@@ -54,9 +54,6 @@ class Mechanism(ABC, Generic[P, R]):
     private_folder: ClassVar[bool] = False
     """Whether all of DIR is its owner's own: then nobody else may enter it (0700)."""
 
-    bounds: ClassVar[bool] = True
-    """Whether a method may state a bound, ``objective.lower_bound``; where not, one that is stated does not hold."""
-
     programs: ClassVar[bool] = False
     """Whether what is solved is another program than the objective, whose value and bound are ``details.lp``: then
     ``--gap`` and the status mean that one."""
@@ -128,6 +125,23 @@ class Mechanism(ABC, Generic[P, R]):
     def verify(self, problem: P, release: R, result: Result) -> list[str]:
         """Further conditions that a written release must meet; one line for each that fails."""
         return []
+
+    def proved(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
+        """The bound on the objective (``objective.lower_bound``) that DIR proves: from its proof, or worked out again.
+
+        Args:
+            problem: as published: secrets are absent when ``verify`` asks.
+            release: what is published.
+            result: what result.json says; its bound is what is to be proved.
+            folder: DIR, where :attr:`Outcome.proof` was written.
+
+        Returns:
+            None where nothing there proves any; a mechanism that leaves this as it is states no bound.
+
+        Raises:
+            InputError: a proof that cannot be read.
+        """
+        return None
 
     def details(self, problem: P, release: R, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
         """What ``details`` of result.json says that follows from problem and release: ``verify`` computes it again.

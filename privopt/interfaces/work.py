@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from attrs import Factory, define, field, frozen
 
@@ -16,12 +16,19 @@ from privopt.interfaces.seams import Release
 if TYPE_CHECKING:
     from privopt.execution import Executor
 
-__all__ = ["Outcome", "Progress", "SolveContext"]
+__all__ = ["Outcome", "Progress", "Proof", "SolveContext"]
 
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
 """``progress(phase, round, lower, upper)``: bounds in the objective's unit, None where unknown."""
+
+
+class Proof(Protocol):
+    """What a bound is evaluated from again, as ``proof.npz`` holds it."""
+
+    def write(self, folder: Path) -> None:
+        """Write it into DIR; public like all that lies there."""
 
 
 @frozen(kw_only=True)
@@ -30,7 +37,9 @@ class Outcome(Generic[R_co]):
 
     Attributes:
         release: what would be published.
-        lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None.
+        lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None. It is
+            stated where :meth:`privopt.interfaces.Mechanism.proved` finds it again in DIR.
+        proof: what proves it, written beside the release; None where the release itself does.
         solver: ``name``, ``version``, ``iterations`` and what else tells the path taken.
         details: what else there is to say, for ``details.told`` of ``result.json``: nobody checks it. Its ``lp``
             (``value``, ``lower_bound``, ``gap``), where there is one, is what ``--gap`` and the status mean.
@@ -41,6 +50,7 @@ class Outcome(Generic[R_co]):
 
     release: R_co
     lower_bound: float | None = None
+    proof: Proof | None = None
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False

@@ -12,9 +12,9 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
 import numpy as np
@@ -22,13 +22,14 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
-from privopt.exact.bound import Multipliers, lower_bound
+from privopt.exact.bound import Multipliers
 from privopt.execution.memory import GB, PROGRAM, resident
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import MatrixConstraint, MetricDP
 from privopt.metric.problem import D, MetricInstance, MetricProblem
+from privopt.metric.proof import PROOF, Proof, multipliers_of, stated
 from privopt.metric.remap import remapped, worse_outputs
 from privopt.metric.space.pairs import not_implied
 from privopt.metric.worth import Worth, worth_of
@@ -37,17 +38,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.dsl import Solution
-    from privopt.execution import Executor
     from privopt.metric.baselines.reserve import Reserve
     from privopt.metric.data import MetricData
     from privopt.metric.optimal import Solution as Structured
     from privopt.run.report.geo import Layer
     from privopt.run.report.page import Section
 
-__all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism", "multipliers_of", "proved_bound"]
+__all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
 
 SAME_WITHIN: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
+
+SPARE: Final = 0.1
+"""Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -135,49 +138,8 @@ class Matrix:
         )
 
 
-def proved_bound(
-    weighted: NDArray[np.float64],
-    data: MetricData,
-    over: NDArray[np.bool_] | None,
-    multipliers: Multipliers,
-    executor: Executor | None,
-) -> float:
-    """What multipliers prove of the loss of every mechanism that keeps the exact distances, which may be freer.
-
-    Args:
-        weighted: (N, K) costs, prior included.
-        data: the problem's.
-        over: (P,) the required pairs that the multipliers belong to; all where None.
-        multipliers: of their rows.
-        executor: where blocks are evaluated.
-    """
-    kept = slice(None) if over is None else over
-    lengths = data.metric.no_less(data.distances[kept])
-    bound = lower_bound(weighted, data.pairs[kept], lengths, data.epsilon, multipliers, executor=executor)
-    return _for_exact_costs(bound, weighted)
-
-
 def _has(solution: Solution, family: str) -> bool:
     return any(block.name == family for block in solution.form.families)
-
-
-def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
-    """The duals of a solved model's privacy rows over ``data.needed``, as the exact bound takes them; None without.
-
-    Raises:
-        ModelError: the family's rows are not those of ``data.needed``, both ways, for every output.
-    """
-    if solution.duals is None:
-        return None
-    shape = (2, int(data.needed.sum()), len(data.outputs))
-    duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
-    if duals.size != math.prod(shape):
-        raise ModelError(
-            f"family {family} has {duals.size} rows, wanted {math.prod(shape)}: both ways of the {shape[1]} pairs of "
-            f"data.needed, for {shape[2]} outputs"
-        )
-    forward, backward = duals.reshape(shape)
-    return Multipliers.whole(forward, backward)
 
 
 class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
@@ -247,16 +209,17 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if data.remap:
             before, release = release, remapped(release, loss, data)
             details["remap"] = {"loss_before": loss.evaluate(before), "loss_after": loss.evaluate(release)}
-        bound = None
-        if found.multipliers is not None:
+        bound, proof = None, None
+        if found.multipliers is not None and isinstance(constraint, MetricDP):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             context.report("bound")
             with context.timed("verify"):
-                bound = proved_bound(loss.weighted, data, found.over, found.multipliers, context.executor)
+                proof, bound = _proved(found.multipliers, found.over, data, loss, loss.evaluate(release), context.gap)
         return Outcome(
             release=release,
             lower_bound=bound,
+            proof=proof,
             solver=solver,
             details=details,
             stopped=found.stopped,
@@ -330,6 +293,14 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         along = self.privacy(problem, result.method).along_paths
         return lines or _pairs_cover(release, data, along_paths=along)
 
+    def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
+        """What the multipliers in proof.npz prove, where the notion is metric DP and the loss the expected one."""
+        loss = self.utility(problem, result.method)
+        if not isinstance(loss, ExpectedLoss) or not isinstance(self.privacy(problem, result.method), MetricDP):
+            return None
+        proof = Proof.read(folder, problem.data.shape) if (folder / PROOF).exists() else None
+        return None if proof is None else proof.bound(problem.data, loss.weighted)
+
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""
         return self._worth(problem, release, result).sentences()
@@ -368,16 +339,23 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return metric_layer(release, problem.data, self.utility(problem, result.method))
 
 
-def _for_exact_costs(bound: float, weighted: NDArray[np.float64]) -> float:
-    """The bound lowered by what rounding may have added to the weights p_i c_ik, which are products of doubles.
-
-    Each weight is off by at most a few units in its last place (2**-53 of it: a share, a cost, their product), so
-    the least loss is off by at most that part of itself where no weight is negative, else of the greatest weights.
-    """
-    if bound == 0.0 or not math.isfinite(bound):
-        return bound
-    size = abs(bound) if weighted.min() >= 0.0 else math.fsum(np.abs(weighted).max(axis=1).tolist())
-    return math.nextafter(bound - size * 2.0**-50, -math.inf)
+def _proved(
+    multipliers: Multipliers,
+    over: NDArray[np.bool_] | None,
+    data: MetricData,
+    loss: ExpectedLoss,
+    value: float,
+    gap: float,
+) -> tuple[Proof, float]:
+    """What is stored of multipliers, and the bound that it gives: all of them where a smaller proof misses the gap."""
+    spare = SPARE * min(gap, 1e-5) * abs(value)
+    while True:
+        proof = Proof.of(multipliers, data, loss.weighted, over=over, spare=spare)
+        bound = stated(proof.bound(data, loss.weighted))
+        missed = value - bound - gap * abs(value)
+        if not 0.0 < missed <= 2.0 * spare:
+            return proof, bound
+        spare = 0.0
 
 
 def _repair_details(release: MatrixRelease) -> dict[str, Any]:

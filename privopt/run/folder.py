@@ -23,6 +23,7 @@ from privopt.files import LARGEST, Unreadable, open_regular, read_bytes, what_it
 __all__ = [
     "PRIVATE",
     "PROBLEM",
+    "PROOF",
     "REPORT",
     "RESULT",
     "SUMS",
@@ -38,6 +39,7 @@ __all__ = [
 RESULT: Final = "result.json"
 SUMS: Final = "SHA256SUMS"
 PROBLEM: Final = "problem"
+PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
 """In DIR or in private/: made after the fact, so no sum covers it."""

@@ -213,9 +213,11 @@ def _conclude(
     bound = outcome.lower_bound
     bound = None if bound is None or math.isinf(bound) else _bound(bound, value, maximise=utility.maximise)
     told = dict(outcome.details)
+    if bound is not None and type(mechanism).proved is Mechanism.proved:  # nothing in DIR will prove it
+        told, bound = {"lower_bound": bound, **told}, None
     lp = told.pop(LP, None)
-    if (bound is not None and not mechanism.bounds) or (lp is not None and not mechanism.programs):
-        raise CertificationError(f"{registered.spec.name} states a bound that it does not declare; nothing written")
+    if lp is not None and not mechanism.programs:
+        raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
     if lp is not None:
         low = lp.get("lower_bound")  # a program whose value alone is known
         lp = Bounds.of(lp["value"], low if low is None else min(low, lp["value"]))
@@ -284,6 +286,8 @@ def _write(
     private_folder = mechanism.private_folder
     with new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work:
         outcome.release.write(work)
+        if outcome.proof is not None and result.objective.lower_bound is not None:
+            outcome.proof.write(work)
         copy.write(work, mechanism.public_files(problem, outcome.release))
         private = work / PRIVATE
         private.mkdir(exist_ok=True)

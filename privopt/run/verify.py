@@ -21,7 +21,7 @@ from privopt.execution import Executor, from_url
 from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
 from privopt.interfaces.result import LP, SEEDED, TOLD
 from privopt.registry import Registered, registry
-from privopt.run.folder import PROBLEM, RESULT, check_sums, files_in, jsonable, read_document, sha256
+from privopt.run.folder import PROBLEM, PROOF, RESULT, check_sums, files_in, jsonable, read_document, sha256
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
 from privopt.run.result import differences, result_of
@@ -191,6 +191,7 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     except Exception as error:  # details that solve did not write may be of any form
         plugin = opened.registered.plugin
         complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
+    complaints += _unproved(opened, fits=not complaints)
     seeded = again.guarantee.seeded
     word = None if complaints else "none" if seeded else again.certificate.evidence
     if word is not None and not check_sums(folder):  # what was read is what is there now
@@ -258,15 +259,8 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
     except Exception as error:  # a release that does not fit its problem
         complaints.append(f"objective: cannot be evaluated ({type(error).__name__}: {error})")
     value = stated.value if value is None else value
-    if stated.lower_bound is not None and not (opened.mechanism.bounds and math.isfinite(stated.lower_bound)):
-        complaints.append(
-            f"{RESULT}: objective.lower_bound: {stated.lower_bound!r}, which {result.method} cannot prove"
-        )
     if lp is not None and not opened.mechanism.programs:
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
-    bound, finite = stated.lower_bound, math.isfinite(stated.value) and math.isfinite(stated.lower_bound or 0.0)
-    if bound is not None and finite and (stated.value > bound if utility.maximise else bound > stated.value):
-        complaints.append(f"{RESULT}: objective.lower_bound: {bound!r} is contradicted by the value, {stated.value!r}")
     try:
         facts = opened.mechanism.details(problem, release, result.method, result.details.told)
     except Exception as error:  # what nobody checks may be of any form
@@ -276,10 +270,38 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         result,
         guarantee=evolve(privacy.guarantee, seeded=result.guarantee.seeded),
         certificate=certificate,
-        objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),
+        objective=Objective.of(value, stated.lower_bound, maximise=utility.maximise, unit=utility.unit),
         details=evolve(result.details, facts=facts, lp=None if lp is None else Bounds.of(lp.value, lp.lower_bound)),
     )
     return again, complaints
+
+
+def _unproved(opened: Opened, *, fits: bool) -> list[str]:
+    """What is wrong with the bound that is stated: the value passes it, or DIR, where all else fits, proves less."""
+    maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
+    value, bound = opened.result.objective.value, opened.result.objective.lower_bound
+    where = f"{RESULT}: objective.lower_bound"
+    if bound is None:
+        return [f"{PROOF}: {where} is null"] if (opened.folder / PROOF).exists() else []
+    if not math.isfinite(bound):
+        return [f"{where}: {bound!r}, which is no number"]
+    lines = []
+    if value > bound if maximise else bound > value:
+        lines.append(f"{where}: {bound!r} is contradicted by the value, {value!r}")
+    if not fits:
+        return lines
+    try:
+        proved = opened.mechanism.proved(opened.problem, opened.release, opened.result, opened.folder)
+    except InputError:
+        raise
+    except Exception as error:  # a proof that does not fit its problem
+        found = str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
+        return [*lines, f"{where}: {bound!r} cannot be evaluated ({found})"]
+    if proved is None:
+        lines.append(f"{where}: {bound!r}, which nothing in the folder proves")
+    elif (proved > bound) if maximise else (proved < bound):
+        lines.append(f"{where}: {bound!r}, where no more than {proved!r} is proved")
+    return lines
 
 
 def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:

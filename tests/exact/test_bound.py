@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from privopt.errors import UsageError
 from privopt.exact import Multipliers, lower_bound
-from privopt.execution import threads
 
 #: A nightly run sets PRIVOPT_EXAMPLES=10000.
 EXAMPLES = int(os.environ.get("PRIVOPT_EXAMPLES", "80"))
@@ -63,14 +62,11 @@ def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
     assert np.isfinite(bound)
 
 
-def test_blocks_and_executors_change_nothing():
+def test_blocks_change_nothing():
     cost, pairs, lengths, epsilon, rng = small(11, largest=9)
     both = np.abs(rng.normal(size=(2, len(pairs), cost.shape[1]))) * 1e-3
     expected = lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1]))
     assert lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1], columns=2)) == expected
-    with threads(2) as executor:
-        single = Multipliers.whole(both[0], both[1], columns=1)
-        assert lower_bound(cost, pairs, lengths, epsilon, single, executor=executor) == expected
 
 
 def test_no_pairs_and_columns_left_out():

@@ -10,8 +10,9 @@ from privopt.errors import SolverError, StoppedError
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt.metric.baselines.reserve import Reserve
-from privopt.metric.mechanism import Matrix, multipliers_of
+from privopt.metric.mechanism import Matrix
 from privopt.metric.privacy import MatrixConstraint, MetricDP, both_ways
+from privopt.metric.proof import multipliers_of
 
 if TYPE_CHECKING:
     from privopt.dsl import Model

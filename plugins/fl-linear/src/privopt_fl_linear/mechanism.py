@@ -124,6 +124,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             return ["capacities.csv: not noisy counts plus margins"]
         return []
 
+    def proved(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
+        """The value, where every location has its cheapest facility: whatever the counts, none costs less."""
+        openly = result.method == "optimal" and problem.data.site.opening is None
+        return _optimum(result.objective.value) if openly and not _verify_openly(problem, release) else None
+
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
         """The noise leaks epsilon and no less: neighbouring counts shift the Laplace by one scale.
 
@@ -359,6 +364,11 @@ def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[s
     return truth
 
 
+def _optimum(value: float) -> float:
+    """The cost of what is cheapest, less what sums of doubles can be off."""
+    return value * (1.0 - 2.0**-48)
+
+
 def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
     """Algorithm 1, or the integer program where opening costs something."""
     data = problem.data
@@ -381,7 +391,8 @@ def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelea
     cost = plan.cost(site, data.clients)
     return Outcome(
         release=FLRelease(ids=data.ids, assignment=assignment, capacities=plan.capacities, counts=data.clients),
-        lower_bound=cost["total"] * (1.0 - 2.0**-48) if program is None else program.bound,  # sums of doubles
+        lower_bound=None if program else _optimum(cost["total"]),
+        details={} if program is None else {"lower_bound": program.bound},  # the counts that it rests on are no file
         solver={"name": "fl-linear" if program is None else program.solver, "version": None, "iterations": None},
         stopped=program is not None and program.status != "optimal",
         truth={"clients": int(data.clients.sum()), "cost": cost, "optimum": cost["total"], "overflow": []},

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_variance, objective_weights, refuse_size
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
@@ -31,6 +33,8 @@ __all__ = ["HierarchicalDP"]
 
 
 LARGEST_SCALE = 1 << 40
+ROOM = Fraction(1, 10**9)
+"""Share by which less is stated than a fit proves: machines round its sums differently."""
 PROGRAM_SCALE = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
@@ -85,20 +89,10 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             counts = add_up(tree, problem.groups.leaves)
             totals = with_totals(problem.declared, method)
             noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed)
-        delta = sensitivity(method, most)
         region_totals = [level.sum(axis=1) for level in counts]
-        weights = objective_weights(problem.declared.settings.level_weights, tree.depth)
-        task = Task(
-            method=method,
-            tree=tree,
-            noisy=noisy,
-            total=int(region_totals[0][0]),
-            totals=region_totals if totals else None,
-            weights=weights,
-            variances=tuple(noise_variance(budget, delta) for budget in budgets),
-            backend=context.solver,
+        task = evolve(
+            _task(problem.declared, method, tree, noisy, region_totals, context.solver, context.gap),
             time_limit=context.remaining,
-            gap=max(context.gap, 1e-4),
             stopped=lambda: context.remaining == 0.0,
         )
         with context.timed("solve"):
@@ -112,16 +106,16 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         release = HierarchyRelease(
             tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, truth=counts
         )
-        bound = found.lower_bound
-        if bound is not None:
-            value = PostProcessing(problem=problem.declared, method=method).exactly(release)
-            reached = found.proved and bound > value * (1 - Fraction(1, 10**9))
-            bound = float_down(value if reached else min(Fraction(bound) * (1 - Fraction(1, 10**12)), value))
+        bound = _bound(problem.declared, method, release, found, room=ROOM)
+        details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
+        left = context.remaining
+        if bound is not None and left is not None and (stopped or left < context.times["solve"]):
+            details, bound = {"lower_bound": bound, **details}, None  # no time to fit again, as `verify` would
         return Outcome(
             release=release,
             lower_bound=bound,
             solver={"name": found.solver, "iterations": found.iterations},
-            details={"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own},
+            details=details,
             stopped=stopped,
             seeded=any(record.seeded for record in records),
             truth=_truth(tree, counts, found.counts, problem.groups.empty),
@@ -158,6 +152,16 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             return []
         return complaints
 
+    def proved(
+        self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, folder: Path
+    ) -> float | None:
+        """What fitting the released noisy values once more proves."""
+        method, asked = result.method, result.asked
+        if release.shape_faults(method, with_totals(problem.declared, method)):
+            return None
+        task = _task(problem.declared, method, release.tree, release.noisy, release.totals, asked.solver, asked.gap)
+        return _bound(problem.declared, method, release, fit(task)[0])
+
     def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
         method, settings = result.method, problem.declared.settings
@@ -186,6 +190,47 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         from privopt_hierarchical_dp.report import figures
 
         return figures(problem.declared, release, result)
+
+
+def _task(
+    problem: HierarchyProblem,
+    method: str,
+    tree: Tree,
+    noisy: list[Ints],
+    totals: list[Ints],
+    backend: str,
+    gap: float,
+) -> Task:
+    """What is to be fitted; ``totals`` of every level, or of the root alone where no others are published."""
+    settings = problem.settings
+    budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+    delta = sensitivity(method, settings.max_quantity)
+    return Task(
+        method=method,
+        tree=tree,
+        noisy=noisy,
+        total=int(totals[0][0]),
+        totals=totals if with_totals(problem, method) else None,
+        weights=objective_weights(settings.level_weights, tree.depth),
+        variances=tuple(noise_variance(budget, delta) for budget in budgets),
+        backend=backend,
+        gap=max(gap, 1e-4),
+    )
+
+
+def _bound(
+    problem: HierarchyProblem, method: str, release: HierarchyRelease, found: Fit, *, room: Fraction = Fraction(0)
+) -> float | None:
+    """What a fit proves of the objective of any valid release of the same noisy values, less a share of room.
+
+    Where the fit is the proved optimum, up to what sums of doubles can be off, it is the objective itself.
+    """
+    if found.lower_bound is None:
+        return None
+    value = PostProcessing(problem=problem, method=method).exactly(release)
+    bound = Fraction(found.lower_bound) * (1 - Fraction(1, 10**12))
+    reached = found.proved and found.lower_bound > value * (1 - Fraction(1, 10**9))
+    return float_down(value if reached else min(bound * (1 - room), value))
 
 
 def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:

@@ -260,8 +260,8 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
 def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reason: str) -> Found:
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
     from privopt.metric.baselines.reserve import Reserve
-    from privopt.metric.mechanism import proved_bound
     from privopt.metric.optimal import Instance, solve
+    from privopt.metric.proof import Proof
 
     reserve = Reserve(data, context)
     try:
@@ -283,7 +283,7 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
     context.report("bound")
     bound = None
     if found.multipliers is not None:
-        bound = proved_bound(data.weighted, data, data.needed, found.multipliers, context.executor)
+        bound = Proof.of(found.multipliers, data, data.weighted, over=data.needed).bound(data, data.weighted)
     own = math.inf if spare is None else population_loss(spare.whole, data)
     best = spare if spare is not None and _met(own, bound, context.gap) else None
     if best is None:

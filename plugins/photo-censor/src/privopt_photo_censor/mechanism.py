@@ -127,6 +127,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         same = np.array_equal(again.kept, release.kept)
         return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
 
+    def proved(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
+        """The bound as it is stated."""
+        return result.objective.lower_bound
+
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
         """What of the folder was not scored, and which photos kept carry their position."""
         if problem.data.listing is None:

@@ -1,0 +1,65 @@
+"""Multipliers that are left out or rounded cost what they may, and what stays proves what it says."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.exact.bound import Kept, Multipliers
+from privopt.exact.bounds import exp_bounds
+
+
+def instance(seed: int):
+    rng = np.random.default_rng(seed)
+    n, outputs = rng.integers(2, 8, size=2).tolist()
+    pairs = np.column_stack(np.triu_indices(n, 1)).astype(np.int64)
+    pairs = pairs[rng.random(len(pairs)) < 0.7]
+    cost = rng.normal(size=(n, outputs))
+    both = np.abs(rng.normal(size=(2, len(pairs), outputs))) * 10.0 ** rng.uniform(-9, 0, (2, len(pairs), outputs))
+    both[rng.random(both.shape) < 0.2] = rng.choice([0.0, -1.0, np.nan, np.inf])
+    return cost, pairs, rng.uniform(0, 3, len(pairs)), Fraction(int(rng.integers(1, 40)), 10), both
+
+
+def exactly(cost, kept: Kept) -> Fraction:
+    total = Fraction(0)
+    g = [[Fraction(float(c)) for c in row] for row in cost]
+    for k in range(cost.shape[1]):
+        for m in range(int(kept.starts[k]), int(kept.starts[k + 1])):
+            i, j = kept.pairs[kept.rows[m]].tolist()
+            f = Fraction(float(kept.values[m]))
+            g[i][k] += f
+            g[j][k] -= f * Fraction(float(kept.growth[kept.rows[m]]))
+    for row in g:
+        total += min(row)
+    return total
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.1]))
+@settings(max_examples=120, deadline=None)
+def test_what_is_kept_proves_what_is_said_and_loses_no_more_than_spare(seed, spare):
+    cost, pairs, lengths, epsilon, both = instance(seed)
+    growth = exp_bounds(lengths, epsilon)[1]
+    multipliers = Multipliers.whole(both[0], both[1], columns=3)
+    whole = Kept.of(multipliers, pairs, growth, cost.shape)
+    least = Kept.of(multipliers, pairs, growth, cost.shape, np.full(len(cost), spare / len(cost)))
+    for kept in (whole, least, least.only(np.ones(len(least.rows), dtype=bool))):
+        exact = exactly(cost, kept)
+        assert Fraction(kept.bound(cost)) <= exact
+        assert float(exact) - kept.bound(cost) <= 1e-12 * (1 + abs(float(exact)) + float(kept.values.sum()) * 1e4)
+        assert (np.diff(kept.rows.astype(int)) > 0)[np.setdiff1d(np.arange(len(kept.rows) - 1), kept.starts - 1)].all()
+    assert len(least.rows) <= len(whole.rows)
+    assert exactly(cost, least) >= exactly(cost, whole) - Fraction(spare)
+
+
+def test_outputs_whose_sums_are_no_doubles_are_left_out():
+    pairs, growth = np.array([[0, 1]]), np.array([2.0])
+    huge = np.array([[1e308, 1.0]])
+    cost = np.array([[1.0, 2.0], [3.0, 1.0]])
+    kept = Kept.of(Multipliers.whole(huge, huge), pairs, growth, cost.shape)
+    assert kept.bound(cost) == -np.inf
+    tame = kept.tame(cost)
+    assert tame.starts.tolist() == [0, 0, 2]
+    assert np.isfinite(tame.bound(cost))

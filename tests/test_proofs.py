@@ -1,0 +1,173 @@
+"""proof.npz: what solve writes, verify evaluates; what is changed in it proves nothing that is not so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt.metric.proof import Proof, stated
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import load_release, verify
+
+FORMS = {
+    "grid": '[records]\ngrid = { rows = 3, cols = 4, cell_km = 0.7 }\n[distance]\nkind = "euclidean"\n',
+    "sphere": "[records]\ngrid = { rows = 3, cols = 3, cell_km = 0.7, south_west = [41.8, 12.4] }\n"
+    '[distance]\nkind = "haversine"\n',
+    "roads": '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n',
+    "matrix": '[records]\ncount = 7\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n',
+    "vectors": '[records]\nvectors = "v.npy"\n[distance]\nkind = "euclidean"\n',
+}
+LOSSES = {"distance": '[utility]\nkind = "distance"\n', "travel-cost": '[utility]\nkind = "travel-cost"\n'}
+
+
+def problem(folder: Path, seed: int, form: str, loss: str, epsilon: str, within: float | None) -> Path:
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    (folder / "points.csv").write_text("id\n" + "".join(f"n{i}\n" for i in range(0, 9, 1 + seed % 2)))
+    roads = [(i, int(rng.integers(0, i))) for i in range(1, 9)] + [tuple(rng.choice(9, 2, replace=False))]
+    rows = "".join(f"n{a},n{b},{rng.uniform(0.1, 2):.3f}\n" for a, b in roads)
+    (folder / "roads.csv").write_text("from,to,km\n" + rows)
+    points = rng.random((7, 3)).round(3)
+    np.save(folder / "v.npy", points)
+    np.save(folder / "d.npy", np.linalg.norm(points[:, None] - points[None], axis=2))
+    near = "" if within is None else f"neighbours_within = {within}\n"
+    text = FORMS[form] + f"[privacy]\nepsilon = {epsilon}\n{near}" + LOSSES[loss]
+    (folder / "problem.toml").write_text(text)
+    return folder / "problem.toml"
+
+
+def solved(tmp: Path, *form: object) -> Path:
+    return solve("optimal-lp", problem(tmp / "in", *form), tmp / "out", Options(solver="highs")).folder
+
+
+def result_of(folder: Path) -> dict:
+    return json.loads((folder / "result.json").read_text())
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    form=st.sampled_from(sorted(FORMS)),
+    loss=st.sampled_from(sorted(LOSSES)),
+    epsilon=st.sampled_from(["0.5", "1.0", "3.3", "8"]),
+    within=st.sampled_from([None, None, 1.5]),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed, form, loss, epsilon, within):
+    folder = solved(tmp_path_factory.mktemp("form"), seed, form, loss, epsilon, within)
+    opened, objective = load_release(folder), result_of(folder)["objective"]
+    data = opened.problem.data
+    proof = Proof.read(folder, data.shape)
+    proved = proof.bound(data, data.weighted)
+    assert objective["lower_bound"] == min(objective["value"], stated(proved))
+    assert objective["gap"] <= 1e-6
+    assert opened.mechanism.proved(opened.problem, opened.release, opened.result, folder) == proved
+    assert verify(folder).complaints == ()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return solved(tmp_path_factory.mktemp("one"), 5, "grid", "distance", "1.5", 1.0)
+
+
+def forged(folder: Path, tmp: Path, change) -> Path:
+    copy = shutil.copytree(folder, tmp / "forged")
+    change(copy)
+    (copy / "SHA256SUMS").write_text(sums_text(copy))
+    return copy
+
+
+def rewritten(**parts):
+    def change(copy: Path) -> None:
+        with np.load(copy / "proof.npz") as archive:
+            arrays = dict(archive)
+        arrays |= {name: make(arrays) if callable(make) else make for name, make in parts.items()}
+        np.savez(copy / "proof.npz", **{name: array for name, array in arrays.items() if array is not None})
+
+    return change
+
+
+def test_without_its_proof_a_bound_does_not_hold(folder, tmp_path):
+    copy = forged(folder, tmp_path, lambda copy: (copy / "proof.npz").unlink())
+    assert any("which nothing in the folder proves" in line for line in verify(copy).complaints)
+
+
+def test_a_proof_beside_no_bound_does_not_hold(folder, tmp_path):
+    def change(copy: Path) -> None:
+        result = result_of(copy)
+        result["objective"].update(lower_bound=None, gap=None)
+        result["status"] = "feasible"
+        (copy / "result.json").write_text(json.dumps(result))
+
+    assert any("proof.npz" in line for line in verify(forged(folder, tmp_path, change)).complaints)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"values": lambda p: p["values"] * 0.999},
+        {"values": lambda p: p["values"] * 1.001},
+        {"values": lambda p: np.roll(p["values"], 1)},
+        {"rows": np.zeros(0, np.uint32), "values": np.zeros(0), "starts": lambda p: 0 * p["starts"]},
+    ],
+)
+def test_a_proof_of_less_than_is_stated_does_not_hold(folder, tmp_path, part):
+    lines = verify(forged(folder, tmp_path, rewritten(**part))).complaints
+    assert any("is proved" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"version": np.array([2])},
+        {"version": None},
+        {"more": np.zeros(1)},
+        {"values": lambda p: -p["values"]},
+        {"values": lambda p: p["values"] * np.nan},
+        {"values": lambda p: p["values"].astype(np.float16)},
+        {"values": lambda p: p["values"][:-1]},
+        {"pairs": lambda p: p["pairs"] + 100},
+        {"pairs": lambda p: p["pairs"] * 0},
+        {"pairs": lambda p: p["pairs"][::-1]},
+        {"starts": lambda p: p["starts"][::-1]},
+        {"starts": lambda p: p["starts"] + 1},
+        {"rows": lambda p: p["rows"] + np.uint32(10**6)},
+        {"rows": lambda p: p["rows"][::-1]},
+        {"rows": lambda p: p["rows"].astype(np.int64)},
+    ],
+)
+def test_a_proof_of_another_form_is_refused(folder, tmp_path, part):
+    with pytest.raises(InputError, match=r"proof\.npz"):
+        verify(forged(folder, tmp_path, rewritten(**part)))
+
+
+def test_rows_of_pairs_that_are_not_required_stand_at_their_path(folder):
+    """Two steps of a grid in one row: its distance is the path's, not the straight one."""
+    data = load_release(folder).problem.data
+    assert data.within == 1.0
+    ends = np.array([[0, 5]], dtype=np.int64)  # one up, one right: no pair of its own
+    starts = np.repeat([0, 1], [6, data.shape[1] - 5])  # at the sixth output, which costs record 5 nothing
+    one = Proof(pairs=ends, starts=starts, rows=np.zeros(1, np.uint32), values=np.array([1e-3]))
+    assert -one.bound(data, data.weighted) / 1e-3 == pytest.approx(np.exp(1.5 * 1.4), rel=1e-9)
+
+
+def test_random_proofs_never_prove_more_than_the_optimum(folder):
+    opened = load_release(folder)
+    data, value = opened.problem.data, result_of(folder)["objective"]["value"]
+    proof = Proof.read(folder, data.shape)
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        values = proof.values * np.exp(rng.normal(size=len(proof.values)) * 10.0 ** rng.uniform(-12, 1))
+        changed = evolve(proof, values=values.astype(rng.choice([np.float32, np.float64])))
+        if rng.random() < 0.3:
+            changed = evolve(changed, rows=rng.permutation(proof.rows))
+        assert Fraction(changed.bound(data, data.weighted)) <= Fraction(value)
