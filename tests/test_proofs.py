@@ -151,13 +151,13 @@ def test_a_proof_of_another_form_is_refused(folder, tmp_path, part):
 
 
 def test_rows_of_pairs_that_are_not_required_stand_at_their_path(folder):
-    """Two steps of a grid in one row: its distance is the path's, not the straight one."""
+    """One row up, two columns to the right: the way over the record between, not the straight one."""
     data = load_release(folder).problem.data
     assert data.within == 1.0
-    ends = np.array([[0, 5]], dtype=np.int64)  # one up, one right: no pair of its own
-    starts = np.repeat([0, 1], [6, data.shape[1] - 5])  # at the sixth output, which costs record 5 nothing
+    ends = np.array([[0, 6]], dtype=np.int64)
+    starts = np.repeat([0, 1], [7, data.shape[1] - 6])  # at the seventh output, which costs record 6 nothing
     one = Proof(pairs=ends, starts=starts, rows=np.zeros(1, np.uint32), values=np.array([1e-3]))
-    assert -one.bound(data, data.weighted) / 1e-3 == pytest.approx(np.exp(1.5 * 1.4), rel=1e-9)
+    assert -one.bound(data, data.weighted) / 1e-3 == pytest.approx(np.exp(1.5 * 0.7 * (1 + 2**0.5)), rel=1e-9)
 
 
 def test_random_proofs_never_prove_more_than_the_optimum(folder):
