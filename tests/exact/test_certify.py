@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from fractions import Fraction
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import UsageError
-from privopt.exact import TOTAL, certify, certify_additive, repair
+from privopt.exact import TOTAL, certify, certify_additive, repair, rounded
 from privopt.execution import processes, serial, threads
 
 
@@ -186,3 +187,16 @@ def test_a_double_scale_is_the_rational_that_it_is():
         certify_additive([(1, 0.0)], Fraction(1))
     with pytest.raises(UsageError):
         certify_additive([(1, math.inf)], Fraction(1))
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 130])
+def test_the_order_in_which_pairs_are_measured_changes_nothing(columns, monkeypatch):
+    module = importlib.import_module("privopt.exact.certify")
+    rng = np.random.default_rng(columns)
+    weights = rounded(rng.random((30, columns)) ** 8)
+    pairs = np.argwhere(np.triu(np.ones((30, 30)), 1))
+    pairs = pairs[rng.random(len(pairs)) < 0.7]
+    distances = rng.random(len(pairs)) * 9
+    plain = certify(weights, pairs, distances, Fraction(3))
+    monkeypatch.setattr(module, "IN_CACHE", 4)
+    assert certify(weights, pairs, distances, Fraction(3)) == plain

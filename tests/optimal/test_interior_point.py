@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
+from privopt.execution.lanes import greatest, least, load, lowest, spread, store, total
 from privopt.metric.optimal import Instance, interior_point
 from privopt.metric.optimal.arrays import numpy_arrays
 from privopt.metric.optimal.block_outputs import BlockEngine
@@ -17,7 +18,6 @@ from privopt.metric.optimal.instance import dual_bound
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.interior_state import begin
 from privopt.metric.optimal.lane_outputs import LaneEngine
-from privopt.metric.optimal.lanes import greatest, least, load, lowest, spread, store, total
 from privopt.metric.optimal.reduce import drop_implied_pairs
 from privopt.metric.optimal.symmetry import Symmetry
 

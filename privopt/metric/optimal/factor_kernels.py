@@ -10,7 +10,7 @@ import numpy as np
 
 from privopt.arrays import Floats, Indices, Singles
 from privopt.execution.compiled import jit
-from privopt.metric.optimal.lanes import SINGLES, load, lowest, spread, store, total
+from privopt.execution.lanes import SINGLES, load, lowest, spread, store, total
 
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 

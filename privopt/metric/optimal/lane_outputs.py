@@ -10,11 +10,11 @@ import numpy as np
 from attrs import define, field
 
 from privopt.arrays import Floats, Indices, Singles
+from privopt.execution.lanes import DOUBLES
 from privopt.metric.optimal import factor_kernels, row_kernels
 from privopt.metric.optimal.elimination import Elimination, eliminate
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.interior_state import Measure
-from privopt.metric.optimal.lanes import DOUBLES
 
 __all__ = ["LaneEngine"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from privopt.arrays import Floats, Indices
 from privopt.execution.compiled import jit
-from privopt.metric.optimal.lanes import greatest, least, load, lowest, spread, store, total
+from privopt.execution.lanes import greatest, least, load, lowest, spread, store, total
 
 __all__ = ["advance", "aim", "extend", "measure", "move", "predict"]
 

@@ -6,7 +6,7 @@ each. ``a - b * c`` becomes one fused instruction where there is one.
 
 For compiled functions only:
 
-    from privopt.metric.optimal.lanes import load, spread, store
+    from privopt.execution.lanes import load, spread, store
 
     @njit
     def add(x, y):  # flat arrays, a multiple of eight doubles each
@@ -27,7 +27,7 @@ from numba.core.datamodel.models import PrimitiveModel
 from numba.core.typing import Signature
 from numba.extending import intrinsic, overload, register_model
 
-__all__ = ["DOUBLES", "SINGLES", "greatest", "least", "load", "lowest", "spread", "store", "total"]
+__all__ = ["DOUBLES", "SINGLES", "greatest", "highest", "least", "load", "lowest", "spread", "store", "total"]
 
 DOUBLES = 8
 """Lanes of a vector of doubles."""
@@ -146,6 +146,7 @@ def _reduced(name: str, compare: str | None = None) -> Callable[..., float]:
 
 total = _reduced("total")
 lowest = _reduced("lowest", "<")
+highest = _reduced("highest", ">")
 
 
 def _teach(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
