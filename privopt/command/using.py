@@ -30,7 +30,12 @@ __all__ = ["USING"]
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--input", "input_id", metavar="ID", callback=utf8, help="The secret: id of a record.")
-@click.option("--at", metavar="LAT,LON", callback=pair, help="The secret: a position; its nearest record is used.")
+@click.option(
+    "--at",
+    metavar="LAT,LON",
+    callback=pair,
+    help="The secret: a position; its nearest record, or that very point where the release holds everywhere.",
+)
 @click.option("--xy", metavar="X,Y", callback=pair, help="The same in km.")
 @click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
 @guarded
@@ -50,14 +55,15 @@ def sample(
     say_when_compiling()
     position = at or xy
     if position is not None:
-        from privopt.tables.apply import record_at
+        from privopt.tables.apply import sample_at
 
-        input_id = record_at(open_verified(folder), position, degrees=at is not None)
-    name, release = open_to_sample(folder)
-    if type(release).sample is Release.sample:
-        raise UsageError(f"{name} has no distribution to sample: its release is one published result")
+        drawn = sample_at(open_verified(folder), position, count, degrees=at is not None)
+    else:
+        name, release = open_to_sample(folder)
+        if type(release).sample is Release.sample:
+            raise UsageError(f"{name} has no distribution to sample: its release is one published result")
+        drawn = release.sample(str(input_id), count)
     warn_of_no_privacy(folder)
-    drawn = release.sample(str(input_id), count)
     step = 100_000
     for first in range(0, len(drawn), step):
         say_ids(drawn[first : first + step])
@@ -78,7 +84,8 @@ def sample(
     type=float,
     callback=positive,
     metavar="KM",
-    help="No report for rows farther from every record. For errors in the data: a refusal tells where a row is not.",
+    help="No report for rows farther from every record, or from the region. For errors in the data: a refusal tells "
+    "where a row is not.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
@@ -97,7 +104,10 @@ def apply(
     force: bool,
     **columns: str | None,
 ) -> None:
-    """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns."""
+    """Protect a table: a report in each row, drawn exactly as certified, in place of the secret's columns.
+
+    A position is reported as its nearest record, or as that very point where the release holds everywhere.
+    """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.result import SEEDED
     from privopt.tables.apply import apply as run

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 from attrs import frozen
 
 from privopt.errors import UsageError
+from privopt.exact.sample import draw_each
 from privopt.interfaces import Progress
 from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.problem import MetricInstance
@@ -21,7 +23,7 @@ from privopt.tables.protect import Protector
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS
 
-__all__ = ["Applied", "apply", "matrix_of", "record_at", "words_of"]
+__all__ = ["Applied", "apply", "matrix_of", "sample_at", "words_of"]
 
 
 @frozen(kw_only=True)
@@ -62,12 +64,13 @@ def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
     return opened.release, opened.problem
 
 
-def record_at(opened: Opened, at: tuple[float, float], *, degrees: bool) -> str:
-    """The record that a position is reported as: the nearest that the release has a row for.
+def sample_at(opened: Opened, at: tuple[float, float], count: int, *, degrees: bool) -> list[str]:
+    """Draws for a position: of the nearest record that the release has a row for, or at that very point.
 
     Args:
         opened: the release.
         at: latitude and longitude, or x and y in km.
+        count: draws; where the release holds at every point each begins with the position.
         degrees: which of the two.
 
     Raises:
@@ -76,14 +79,16 @@ def record_at(opened: Opened, at: tuple[float, float], *, degrees: bool) -> str:
     release, problem = matrix_of(opened)
     names = {"lat": "lat", "lon": "lon"} if degrees else {"x": "x", "y": "y"}
     frame = nw.from_native(pl.DataFrame([at], schema=list(names), orient="row"), eager_only=True)
-    secret = Secret.of(**names)
-    snap = Protector.of(release, problem.data, secret).snap
-    (row,), (reason,) = (found.tolist() for found in snap.rows(frame, secret))
-    if reason >= 0:
+    snap = Protector.of(release, problem.data, Secret.of(**names)).snap
+    if snap.region is not None:
+        frame = nw.concat([frame] * count)
+    rows, reason = snap.rows(frame, Secret.of(**names))
+    if reason[0] >= 0:
         raise UsageError(
-            f"{at[0]:g},{at[1]:g}: found {REASONS[reason]}, wanted {' and '.join(names)} of a record's row"
+            f"{at[0]:g},{at[1]:g}: found {REASONS[reason[0]]}, wanted {' and '.join(names)} of a record's row"
         )
-    return str(release.records[row])
+    drawn: list[str] = release.outputs[draw_each(release.weights, np.resize(rows, count))].tolist()
+    return drawn
 
 
 def apply(
@@ -104,7 +109,7 @@ def apply(
         table: CSV or Parquet.
         out: the same, by its own ending; written whole or not at all.
         secret: the columns that hold it.
-        max_snap: km beyond which a position has no record.
+        max_snap: km from every record, or from the region, beyond which a position has no report.
         seed: for experiments: the reports are not private, and marked so.
         force: replace ``out``.
         progress: told how many rows are done.

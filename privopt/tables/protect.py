@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
+from privopt.metric.everywhere.projection import Projection
+from privopt.metric.everywhere.region import MM_PER_KM
+from privopt.metric.everywhere.snap import Snapper
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.places import Space
 from privopt.specs import NOTHING
@@ -27,6 +30,13 @@ __all__ = ["REPORT", "Protector", "limits_of"]
 
 REPORT: Final = "report"
 SEEDED: Final = "seeded"
+_EVERYWHERE: Final = {
+    2: "what holds is between points of streets, in the lengths of ways along them: a position is reported as the "
+    "nearest such point, so two positions, however near, may be told apart as the streets that they are nearest to",
+    3: "what holds is between positions as they are read, to the millimetre, in the lengths of ways inside the region; "
+    "a position outside is reported as the nearest point of its rim",
+}
+"""What a release that holds at every point promises of positions, by the corners of its simplices."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -65,7 +75,7 @@ class Protector:
 
         Args:
             release: what to draw from.
-            data: the problem's, for coordinates.
+            data: the problem's, for coordinates and the region.
             secret: the columns that hold the secret.
             max_snap: km beyond which a position has no record.
             seed: for experiments: what it draws is not private, and marked so.
@@ -75,15 +85,21 @@ class Protector:
         """
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
-        places = data.records if _on_a_map(data.records) else None
-        snap = Snap(ids=release.records, places=places, farthest=max_snap)
+        source, places = seeded(seed), data.records if _on_a_map(data.records) else None
+        around = None
+        if data.region is not None and secret.kind != "id":
+            around = Snapper.of(data.region, data.epsilon)
+        snap = Snap(ids=release.records, places=places, region=around, source=source, farthest=max_snap)
         snap.check(secret)
+        outputs = _places(release.outputs.tolist(), data.outputs)
+        if outputs is not None and outputs.projection is not None and secret.kind == "geographic":
+            outputs = _on_earth(outputs, outputs.projection)
         return cls(
             release=release,
             secret=secret,
             snap=snap,
-            outputs=_places(release.outputs.tolist(), data.outputs),
-            source=seeded(seed),
+            outputs=outputs,
+            source=source,
             marked=seed is not None,
         )
 
@@ -141,6 +157,8 @@ class Protector:
         less = limits_of(guarantee)
         if self.secret.kind == "id" or guarantee.kind == NOTHING:
             return less
+        if self.snap.region is not None:
+            return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
         worth = "be told apart as their records may"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not less:
             worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
@@ -169,6 +187,13 @@ def _on_a_map(space: Space) -> bool:
     return space.coordinates is not None and space.kind in ("geographic", "planar")
 
 
+def _on_earth(space: Space, projection: Projection) -> Space:
+    """Places of a projected plane in degrees."""
+    assert space.coordinates is not None  # it lies on a map
+    degrees = projection.to_earth(np.rint(space.coordinates * MM_PER_KM).astype(np.int64))
+    return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
+
+
 def _places(ids: list[str], space: Space) -> Space | None:
     """The coordinates of some of a space's ids; None where it has none on a map."""
     if space.coordinates is None or not _on_a_map(space):
@@ -177,4 +202,4 @@ def _places(ids: list[str], space: Space) -> Space | None:
         return space
     place = {name: row for row, name in enumerate(space.ids)}
     rows = [place[name] for name in ids]
-    return Space(ids=ids, coordinates=space.coordinates[rows], kind=space.kind, source=space.source)
+    return evolve(space, ids=ids, coordinates=space.coordinates[rows], triangles=None)

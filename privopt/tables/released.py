@@ -26,7 +26,7 @@ from privopt.run.publish import new_folder
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
-from privopt.tables.apply import matrix_of, words_of
+from privopt.tables.apply import matrix_of, sample_at, words_of
 from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
 from privopt.tables.protect import REPORT, Protector, limits_of
@@ -111,15 +111,17 @@ class Released:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
         Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`; where the release
-        promises less than privacy between all records, another says so. A position is reported as its nearest record:
-        what holds is between records. Metadata (of Arrow schemas, ``attrs`` of pandas) are left out.
+        promises less than privacy between all records, another says so. A position is reported as its nearest record,
+        and what holds is between records; where the scope is "everywhere" it is reported as that very point. Metadata
+        (of Arrow schemas, ``attrs`` of pandas) are left out.
 
         Args:
             table: pandas, polars, pyarrow, a GeoDataFrame, a dict of columns; or an array: (B,) ids, for which the ids
                 of reports come back, or (B, 2) positions, for which those of reports do.
             id, lat, lon, x, y, geometry: columns of the secret, one choice of them; a GeoDataFrame's own geometry where
                 none is named. None for arrays.
-            max_snap: km beyond which a position has no report; a refusal tells something of the position.
+            max_snap: km from every record, or from the region, beyond which a position has no report; a refusal tells
+                something of the position.
             seed: for experiments: what it draws is not private, and marked so.
 
         Raises:
@@ -162,14 +164,33 @@ class Released:
             raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
         return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T
 
-    def sample(self, input_id: str, count: int = 1) -> list[str]:
+    def sample(
+        self,
+        input_id: str | None = None,
+        count: int = 1,
+        *,
+        at: tuple[float, float] | None = None,
+        xy: tuple[float, float] | None = None,
+    ) -> list[str]:
         """Draws for one secret, from the operating system's entropy.
+
+        Args:
+            input_id: a record's id.
+            count: draws.
+            at: in place of it a position, latitude and longitude; its nearest record, or that very point where the
+                scope is "everywhere".
+            xy: the same in km.
 
         Raises:
             UsageError: this kind of release cannot be sampled, or the input is unknown.
         """
+        if sum(given is not None for given in (input_id, at, xy)) != 1:
+            raise UsageError("sample: wanted one of an id, at = (lat, lon) and xy = (x, y)")
+        position = at if xy is None else xy
+        if position is not None:
+            return sample_at(self.opened, position, count, degrees=at is not None)
         release: Release = self.opened.release
-        return release.sample(input_id, count)
+        return release.sample(str(input_id), count)
 
     def audit(self) -> Mapping[str, Any]:
         """What an attacker gets from it: see ``privopt audit --json``."""

@@ -1,23 +1,27 @@
-"""From what a table says to the record that it means: by its id, or the nearest by a tree of all records.
+"""From what a table says to the row that it draws from: a record's by its id, or the nearest by a tree of all records.
 
-On the globe the tree holds points of the unit sphere, for chords are ordered as great circles are: nothing is special
-at the poles or where longitude jumps.
+Where the release holds at every point, a position's row is drawn among those of the vertices around it
+(:mod:`privopt.metric.everywhere.snap`). On the globe the tree holds points of the unit sphere, for chords are ordered
+as great circles are: nothing is special at the poles or where longitude jumps.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import UsageError
+from privopt.exact.sample import Source
+from privopt.metric.everywhere.snap import Snapper
 from privopt.metric.space.formulas import EARTH_RADIUS_KM, haversine
 from privopt.metric.space.places import LARGEST, Space
 from privopt.tables.secret import Secret, positions_of, texts_of
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["REASONS", "Snap"]
 
 REASONS: Final = ("unknown id", "empty position", "impossible position", "too far", "no row of its own")
-"""Why a row has no report; the last: its nearest record has no row in the release. A row that has one: -1."""
+"""Why a row has no report; the last: its nearest record, or a vertex around it, has no row in the release. A row that
+has one: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
 
@@ -40,6 +45,8 @@ class Snap:
     Attributes:
         ids: (N,) of the rows of the release.
         places: coordinates of all records, where they have any; some may have no row.
+        region: where the release holds at every point: snaps positions to vertices, the places' own numbers.
+        source: of the random bytes by which vertices are drawn.
         farthest: km beyond which a position has no record; None for any distance.
 
     Raises:
@@ -48,6 +55,8 @@ class Snap:
 
     ids: NDArray[np.str_]
     places: Space | None
+    region: Snapper | None = None
+    source: Source = os.urandom
     farthest: float | None = field(default=None)
 
     def __attrs_post_init__(self) -> None:
@@ -60,11 +69,14 @@ class Snap:
         Raises:
             UsageError: they do not.
         """
-        kind = "none" if self.places is None else self.places.kind
+        kinds = {"none" if self.places is None else self.places.kind}
+        if self.region is not None and self.region.projection is not None:
+            kinds.add("geographic")  # planar vertices over a region of the earth
         if secret.kind == "id":
             if self.farthest is not None:
                 raise UsageError("max-snap: found ids, wanted positions: an id means its record and nothing near it")
-        elif kind != secret.kind:
+        elif secret.kind not in kinds:
+            kind = kinds.pop()
             has = {"geographic": "latitudes and longitudes", "planar": "x and y in km"}.get(kind, "no such coordinates")
             wanted = {"geographic": "lat and lon, or geometry", "planar": "x and y"}.get(kind, "id")
             given = "a position in degrees" if secret.kind == "geographic" else "a position in km"
@@ -83,7 +95,14 @@ class Snap:
             found = asked.join(known, on="id", how="left", maintain_order="left")["row"]
             return found.fill_null(0).to_numpy(), np.where(found.is_null().to_numpy(), _UNKNOWN, -1)
         positions, wrong = positions_of(frame, secret)
-        return self._nearest(positions, wrong > 0)
+        reason = _impossible(positions, wrong > 0, geographic=secret.kind == "geographic")
+        good = np.flatnonzero(reason < 0)
+        rows = np.zeros(len(positions), dtype=np.int64)
+        rows[good], away = self._drawn(positions[good], secret) if self.region else self._nearest(positions[good])
+        reason[good[rows[good] < 0]] = _ALONE
+        if self.farthest is not None:
+            reason[good[away > self.farthest]] = _FAR
+        return np.maximum(rows, 0), reason
 
     @cached_property
     def _row_of(self) -> Ints:
@@ -100,27 +119,35 @@ class Snap:
         assert self.places.coordinates is not None
         return cKDTree(_apart(self.places.coordinates, self.places.kind))
 
-    def _nearest(self, positions: Floats, wrong: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    def _drawn(self, positions: Floats, secret: Secret) -> tuple[Ints, Floats]:
+        """A row for each position, drawn among those of the vertices around it; -1 where one of them has none."""
+        assert self.region is not None  # asked before
+        region = self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
+        snapped = region.snap(positions)
+        rows = self._row_of[snapped.draw(self.source)]
+        alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
+        return np.where(alone, -1, rows), snapped.away
+
+    def _nearest(self, positions: Floats) -> tuple[Ints, Floats]:
+        """The row of the nearest record, -1 where it has none, and how far it is, km."""
         assert self.places is not None
-        assert self.places.coordinates is not None
-        reason = np.full(len(positions), -1, dtype=np.int64)
-        geographic = self.places.kind == "geographic"
-        if geographic:
-            outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
-        else:
-            outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > LARGEST
-        reason[wrong | outside] = _IMPOSSIBLE
-        reason[np.isnan(positions).any(axis=1) & ~wrong] = _EMPTY
-        good = np.flatnonzero(reason < 0)
-        rows = np.zeros(len(positions), dtype=np.int64)
-        nearest = self._tree.query(_apart(positions[good], self.places.kind))[1]
-        rows[good] = self._row_of[nearest]
-        reason[good[rows[good] < 0]] = _ALONE
-        if self.farthest is not None:
-            there = self.places.coordinates[nearest]
-            away = haversine(positions[good], there) if geographic else np.hypot(*(positions[good] - there).T)
-            reason[good[away > self.farthest]] = _FAR
-        return np.maximum(rows, 0), reason
+        assert self.places.coordinates is not None  # check() saw to both
+        nearest = self._tree.query(_apart(positions, self.places.kind))[1]
+        there = self.places.coordinates[nearest]
+        away = haversine(positions, there) if self.places.kind == "geographic" else np.hypot(*(positions - there).T)
+        return self._row_of[nearest], away
+
+
+def _impossible(positions: Floats, wrong: Bools, *, geographic: bool) -> Ints:
+    """(B,) why a position is none, as a place in :data:`REASONS`; -1 where it is one."""
+    reason = np.full(len(positions), -1, dtype=np.int64)
+    if geographic:
+        outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
+    else:
+        outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > LARGEST
+    reason[wrong | outside] = _IMPOSSIBLE
+    reason[np.isnan(positions).any(axis=1) & ~wrong] = _EMPTY
+    return reason
 
 
 def _apart(positions: Floats, kind: str) -> Floats:
