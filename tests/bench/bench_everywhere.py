@@ -1,0 +1,233 @@
+"""Guarantees at every point: loss, bound and time beside mechanisms over records and planar Laplace noise.
+
+Run as ``python tests/bench/bench_everywhere.py [--only TEXT] [--write FILE]``; parts: ``streets`` (2,032 street nodes of
+Rome, 3 per km; ``PRIVOPT_DATA``), ``plane`` (10 x 10 km, equilateral meshes), ``laplace`` (planar Laplace noise over the
+same square), ``apply`` (100,000 positions), ``mixture`` (a million draws at a point inside a triangle). Solves are whole
+commands, wall clock from their start. People stand anywhere in the region, equally; the loss is the distance to the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from bench_city import PRIVOPT, ROME, _table, run_command
+from scipy.stats import chisquare
+
+SIDE = 10.0
+"""Of the square, km."""
+
+
+def solved(folder: Path, mechanism: str, *options: str, verify: bool = True) -> dict[str, object]:
+    """Solve the folder's problem, verify the release; what result.json says of it."""
+    solve = [*PRIVOPT, "solve", mechanism, folder / "problem.toml", "--out", folder / "out", "--force", "--quiet"]
+    code, seconds, peak, said = run_command([*solve, "--json", *options])
+    if not said:
+        return {"exit": code, "seconds": seconds, "gb": peak}
+    result = json.loads(said)
+    checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"]) if verify else (None, 0.0, 0.0, "")
+    objective, certificate = result["objective"], result["certificate"]
+    return {
+        "exit": code, "seconds": seconds, "gb": peak, "loss": objective["value"], "bound": objective["lower_bound"],
+        "gap": objective["gap"], "worst": certificate["worst"], "verify": checked, "took": took,
+    }  # fmt: skip
+
+
+def shown(name: str, found: dict[str, object]) -> str:
+    """A line of the table."""
+    if "loss" not in found:
+        return f"| {name} | exit {found['exit']} | {found['seconds']:.1f} | {found['gb']:.2f} | - | - | - | - |"
+    bound = "- | -" if found["bound"] is None else f"{found['bound']:.5f} | {found['gap']:.2e}"
+    verdict = f"{found['verify']} in {found['took']:.1f} s"
+    cells = f"{found['loss']:.5f} | {bound} | {found['worst']:.6g} | {verdict}"
+    return f"| {name} | {found['exit']} | {found['seconds']:.1f} | {found['gb']:.2f} | {cells} |"
+
+
+HEAD = "| problem | exit | seconds | GB | loss, km | bound | gap | worst | verify |"
+
+
+def rome(folder: Path, epsilon: float, rest: str) -> None:
+    """The streets, with the positions of their nodes."""
+    links = [r for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
+    nodes = sorted({end for r in links for end in (r["u"], r["v"])}, key=int)
+    at = {r["osmid"]: (r["y"], r["x"]) for r in csv.DictReader((ROME / "nodes_rome.csv").open())}
+    _table(folder / "points.csv", "id,lat,lon", ([node, *at[node]] for node in nodes))
+    _table(folder / "edges.csv", "from,to,km", ([r["u"], r["v"], float(r["length"]) / 1000] for r in links))
+    text = '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "edges.csv"\n'
+    (folder / "problem.toml").write_text(f'{text}[privacy]\nepsilon = {epsilon}\n{rest}[utility]\nkind = "distance"\n')
+
+
+def square(folder: Path, side_km: float, epsilon: float, rest: str, utility: str = "") -> None:
+    """A mesh over the square."""
+    ring = [[0, 0], [SIDE, 0], [SIDE, SIDE], [0, SIDE], [0, 0]]
+    (folder / "region.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+    mesh = f'mesh = {{ region = "region.geojson", side_km = {side_km}, planar = true }}'
+    text = f'[records]\n{mesh}\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n{rest}'
+    (folder / "problem.toml").write_text(f'{text}[utility]\nkind = "distance"\n{utility}')
+
+
+def streets(folder: Path) -> Iterator[str]:
+    """The streets of Rome."""
+    for name, rest in (("everywhere", "everywhere = true\n"), ("all pairs of records", "")):
+        rome(folder, 3.0, rest)
+        for mechanism, options in (("optimal-lp", ("--gap", "1e-2")), ("exponential", ())):
+            yield shown(f"Rome, 3 per km, {name}, {mechanism}", solved(folder, mechanism, *options))
+
+
+def plane(folder: Path, sides: tuple[float, ...], epsilons: tuple[float, ...]) -> Iterator[str]:
+    """Meshes over the square."""
+    for epsilon in epsilons:
+        for side in sides:
+            for mechanism, rest, utility in (
+                ("optimal-lp", "everywhere = true\n", ""),
+                ("exponential", "everywhere = true\n", ""),
+                ("planar-laplace", "everywhere = true\n", ""),
+                ("planar-laplace", "everywhere = true\n", "remap = true\n"),
+                ("optimal-lp", "", ""),
+            ):
+                square(folder, side, epsilon, rest, utility)
+                name = f"{epsilon:g} per km, side {side:g}, {mechanism}{', remapped' if utility else ''}"
+                name += "" if rest else ", all pairs of records"
+                options = ("--gap", "1e-2") if mechanism == "optimal-lp" else ()
+                yield shown(name, solved(folder, mechanism, *options))
+
+
+def laplace(epsilons: tuple[float, ...]) -> Iterator[str]:
+    """Planar Laplace noise at the position itself: as it is, cut to the square, remapped to the posterior's median."""
+    yield "| epsilon, per km | continuous | cut to the square | remapped |"
+    yield "| --- | --- | --- | --- |"
+    for epsilon in epsilons:
+        step = min(0.2, 0.5 / epsilon)
+        at = (np.arange(round(SIDE / step)) + 0.5) * step
+        far = at.size + 2 * int(np.ceil(9 / epsilon / step))
+        out = (np.arange(far) - (far - at.size) / 2 + 0.5) * step + step / 3  # off the people's own places
+        people = np.stack(np.meshgrid(at, at), axis=-1).reshape(-1, 2)
+        seen = np.stack(np.meshgrid(out, out), axis=-1).reshape(-1, 2)
+        cut = remapped = mass = 0.0
+        for part in np.array_split(seen, max(1, len(seen) * len(people) // 4_000_000)):
+            away = np.hypot(*(part[:, None] - people[None]).transpose(2, 0, 1))
+            density = np.exp(-epsilon * away)
+            best = part.clip(0, SIDE)
+            cut += (density * np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1))).sum()
+            for _ in range(40):  # Weiszfeld's steps to the median of the posterior
+                pull = density / np.maximum(np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1)), 1e-9)
+                best = (pull @ people) / pull.sum(axis=1, keepdims=True)
+            remapped += (density * np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1))).sum()
+            mass += density.sum()
+        yield f"| {epsilon:g} | {2 / epsilon:.4f} | {cut / mass:.4f} | {remapped / mass:.4f} |"
+
+
+def tables(folder: Path) -> Iterator[str]:
+    """``apply`` to 100,000 positions, over records and at every point, of one mesh and of the streets."""
+    import polars as pl
+
+    rng = np.random.default_rng(0)
+    makers = {"plane, side .25": (partial(square, folder, 0.25, 2.0), "x", "y", (0.0, SIDE, 0.0, SIDE))}
+    if ROME.exists():
+        makers["Rome's streets"] = (partial(rome, folder, 3.0), "lat", "lon", (41.80, 41.98, 12.38, 12.62))
+    for name, (make, first, second, box) in makers.items():
+        positions = {first: rng.uniform(*box[:2], 100_000), second: rng.uniform(*box[2:], 100_000)}
+        pl.DataFrame(positions).write_csv(folder / "trips.csv", float_precision=6)
+        for scope, rest in (("records", ""), ("every point", "everywhere = true\n")):
+            make(rest)
+            solved(folder, "exponential", verify=False)
+            given = ["apply", folder / "out", folder / "trips.csv", f"--{first}", first, f"--{second}", second]
+            runs = [run_command([*PRIVOPT, *given, "--out", folder / "safe.parquet", "--force"]) for _ in range(3)]
+            codes, seconds = {run[0] for run in runs}, sorted(run[1] for run in runs)[1]
+            rate = in_memory(folder, positions)
+            yield f"| apply, {name}, {scope} | exit {codes} | {seconds:.2f} s | {rate:,.0f} rows a processor second |"
+
+
+def in_memory(folder: Path, positions: dict[str, np.ndarray]) -> float:
+    """Rows a processor second of the Python API, the median of three, all that is loaded once loaded."""
+    import time
+    import warnings
+
+    import polars as pl
+
+    import privopt as po
+
+    release = po.open(folder / "out")
+    frame = pl.DataFrame(positions)
+    names = {name: name for name in positions}
+    times = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(4):
+            began = time.process_time()
+            release.apply(frame, **names)
+            times.append(time.process_time() - began)
+    return frame.height / float(sorted(times[1:])[1])
+
+
+def mixture(folder: Path) -> Iterator[str]:
+    """A million draws at a point inside a triangle, against the exact mixture of its corners' rows."""
+    import privopt as po
+    from privopt.metric.everywhere.snap import Snapper
+
+    square(folder, 1.0, 1.0, "everywhere = true\n")
+    solved(folder, "optimal-lp", "--gap", "1e-2", verify=False)
+    release = po.open(folder / "out")
+    at = (4.321, 5.678)
+    snapped = Snapper.of(release.opened.problem.data.region, release.opened.problem.data.epsilon).snap(np.array([at]))
+    matrix = release.opened.release
+    rows = [[int(weight) for weight in matrix.weights[corner]] for corner in snapped.corners[0]]
+    exact = [
+        float(sum(s * w for s, w in zip(snapped.exact(0), ws, strict=True)) / 2**63) for ws in zip(*rows, strict=True)
+    ]
+    drawn = release.sample(xy=at, count=1_000_000)
+    place = {name: number for number, name in enumerate(matrix.outputs.tolist())}
+    counts = np.bincount([place[name] for name in drawn], minlength=len(place))
+    wanted = np.array(exact) * 1_000_000
+    many = wanted >= 5
+    both = [np.append(values[many], values[~many].sum()) for values in (counts.astype(float), wanted)]
+    found = (
+        chisquare(*both)
+        if both[1][-1] >= 5
+        else chisquare(counts[many], wanted[many] * counts[many].sum() / wanted[many].sum())
+    )
+    yield f"| a million draws at {at}, {int(many.sum())} outputs | chi-square {found.statistic:.1f} | p = {found.pvalue:.3f} |"
+
+
+def main() -> None:
+    """Run, print and, asked to, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="only parts whose name contains this")
+    parser.add_argument("--epsilons", type=float, nargs="*", default=[1.0, 2.0, 4.0])
+    parser.add_argument("--sides", type=float, nargs="*", default=[1.0, 0.5, 0.25])
+    parser.add_argument("--write", type=Path, help="file for the lines")
+    options = parser.parse_args()
+    epsilons, sides = tuple(options.epsilons), tuple(options.sides)
+    lines = []
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        parts = {
+            "mixture": lambda: mixture(folder),
+            "laplace": lambda: laplace(epsilons),
+            "apply": lambda: tables(folder),
+            "plane": lambda: plane(folder, sides, epsilons),
+            "streets": lambda: streets(folder) if ROME.exists() else iter(["left out: Rome's streets are not there"]),
+        }
+        for name, run in parts.items():
+            if options.only in name:
+                heads = [HEAD, "| --- " * 9 + "|"] if name in ("plane", "streets") else []
+                for line in heads:
+                    print(line, flush=True)
+                for line in run():
+                    lines.append(line)
+                    print(line, flush=True)
+    lines.append(f"Load {os.getloadavg()[0]:.1f} at the end.")
+    print(lines[-1])
+    if options.write is not None:
+        options.write.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
