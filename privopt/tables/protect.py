@@ -85,7 +85,8 @@ class Protector:
         """
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
-        source, places = seeded(seed), data.records if _on_a_map(data.records) else None
+        source = seeded(seed)
+        places = data.records if data.region is not None or _on_a_map(data.records) else None
         around = None
         if data.region is not None and secret.kind != "id":
             around = Snapper.of(data.region, data.epsilon)

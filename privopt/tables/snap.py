@@ -44,7 +44,7 @@ class Snap:
 
     Attributes:
         ids: (N,) of the rows of the release.
-        places: coordinates of all records, where they have any; some may have no row.
+        places: all records with their coordinates, where they have any; some may have no row.
         region: where the release holds at every point: snaps positions to vertices, the places' own numbers.
         source: of the random bytes by which vertices are drawn.
         farthest: km beyond which a position has no record; None for any distance.
@@ -70,8 +70,8 @@ class Snap:
             UsageError: they do not.
         """
         kinds = {"none" if self.places is None else self.places.kind}
-        if self.region is not None and self.region.projection is not None:
-            kinds.add("geographic")  # planar vertices over a region of the earth
+        if self.region is not None:  # of whose nodes some may have no place, and planar ones lie on the earth
+            kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
         if secret.kind == "id":
             if self.farthest is not None:
                 raise UsageError("max-snap: found ids, wanted positions: an id means its record and nothing near it")
