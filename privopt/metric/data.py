@@ -15,7 +15,7 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
-from privopt.metric.kinds import Ground, LossKind, Spaces
+from privopt.metric.kinds import Ground, Spaces
 from privopt.metric.points import read_points
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.geometry import Metric
@@ -23,6 +23,7 @@ from privopt.metric.space.pairs import check_neighbours, needed_pairs, reduce_pa
 from privopt.metric.space.places import Space, grid_points
 
 if TYPE_CHECKING:
+    from privopt.metric.everywhere.loss import Spread
     from privopt.metric.everywhere.region import Region
     from privopt.metric.problem import MetricProblem, Places
 
@@ -49,9 +50,10 @@ class MetricData:
         within: greatest distance of a required pair; None for every pair.
         unit: of distance.
         loss_unit: of the cost.
-        prior: (N,) probabilities.
-        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; or what computes it, called once where
-            it is first asked for (it may raise an InputError then).
+        prior: (N,) probabilities; of a region's vertices, that they are drawn for somebody.
+        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; of a region's vertex the mean over those
+            for whom it is drawn. Or what computes it, called once where it is first asked for (it may raise an
+            InputError then).
         file: name of the problem file, for faults.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
         remap: whether what is released is remapped to best guesses under the prior.
@@ -184,6 +186,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     spaces, vertices, ground = _spaces(problem, gather)
     utility, records = problem.utility, vertices if ground is None else ground.records
     prior = gather.attempt(lambda: _prior(utility.prior, vertices))
+    spread = None if ground is None else gather.attempt(lambda: _spread(problem, ground))
     gather.stop_if_any()
     assert prior is not None  # gather stops where it is missing
     metric = spaces.metric
@@ -199,6 +202,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         wanted = "a loss made of distances, or a split_km and nodes that add none"
         gather.note("utility.kind", found, wanted)
     gather.stop_if_any()
+    prior = np.concatenate([prior, np.zeros(len(records) - len(vertices))])
     unit = problem.distance.unit(records)
     data = MetricData(
         records=records,
@@ -208,8 +212,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         within=problem.privacy.neighbours_within,
         unit=unit,
         loss_unit=utility.unit(unit),
-        prior=read_only(np.concatenate([prior, np.zeros(len(records) - len(vertices))])),
-        cost=lambda: _cost(utility, spaces),
+        prior=read_only(prior if spread is None else spread.hats(len(records))),
+        cost=lambda: _cost(problem, spaces, ground, spread),
         file=file,
         crossed=crossed,
         remap=utility.remap,
@@ -267,7 +271,12 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         gather.note(f"distance.{name}", found, wanted)
     for name, found, wanted in problem.utility.faults():
         gather.note(f"utility.{name}", found, wanted)
-    privacy = problem.privacy
+    privacy, utility = problem.privacy, problem.utility
+    if utility.positions is not None:
+        if not (isinstance(privacy, MetricPrivacy) and privacy.everywhere):
+            gather.note("utility.positions", "positions without privacy.everywhere", "a prior, or everywhere = true")
+        if utility.prior is not None:
+            gather.note("utility.positions", "positions beside a prior", "one of the two: where people are")
     if isinstance(privacy, MetricPrivacy):
         if privacy.everywhere and privacy.neighbours_within is not None:
             wanted = "one of the two: at every point neighbours are as near as one likes"
@@ -280,8 +289,21 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
             gather.note(f"{table}.{places.given}", found, " or ".join(sorted(distance.places)))
 
 
-def _cost(utility: LossKind, spaces: Spaces) -> Floats:
-    """What the loss says, held to its shape and to finite numbers."""
+def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
+    """Where people are, in a region; None where they stand on records, as often as a prior says."""
+    from privopt.metric.everywhere.loss import evenly, listed
+
+    utility, epsilon = problem.utility, problem.privacy.epsilon
+    if utility.prior is not None:
+        return None
+    if utility.positions is not None:
+        return listed(ground.region, epsilon, ground.records, utility.positions)
+    return evenly(ground.region, epsilon, ground.records)
+
+
+def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread: Spread | None) -> Floats:
+    """What the loss says of records, or of those who stand around them, held to its shape and to finite numbers."""
+    utility = problem.utility
     cost = np.asarray(utility.cost(spaces), dtype=np.float64).view()  # a table of distances is shared with its metric
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
@@ -290,7 +312,13 @@ def _cost(utility: LossKind, spaces: Spaces) -> Floats:
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
         found = f"a loss of {cost[i, k]} for record {spaces.records.ids[i]} and output {spaces.outputs.ids[k]}"
         raise InputError([Fault(spaces.file, "utility.kind", found, "finite losses")])
-    return cost
+    if ground is None or spread is None:
+        return cost
+    from privopt.metric.everywhere.loss import expected_cost
+
+    hats = spread.hats(len(spaces.records))[:, None]
+    expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
+    return np.divide(expected, hats, out=np.zeros(shape), where=hats > 0)
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:

@@ -1,12 +1,14 @@
 """Losses of people who stand anywhere: the matrix against closed forms, and against people drawn at random."""
 
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
 
+import privopt as po
 from privopt.declare.schema import File
 from privopt.errors import InputError
 from privopt.metric.everywhere.loss import evenly, expected_cost, listed
@@ -37,7 +39,7 @@ def cost_of(region, records, spread, outputs=None, kind=Euclidean):
     spaces = Spaces(
         records=records, outputs=outputs or records, own=outputs is None, metric=distance.metric(records, outputs)
     )
-    return expected_cost(spread, region, DistanceLoss(), distance, spaces)
+    return expected_cost(spread, region, DistanceLoss(), distance, spaces, spaces.metric.to_outputs())
 
 
 def test_a_segment_costs_a_sixth():
@@ -46,7 +48,9 @@ def test_a_segment_costs_a_sixth():
     records = Space(ids=("a", "b"))
     spaces = Spaces(records=records, outputs=records, own=True, metric=MatrixMetric([[0.0, 1.0], [1.0, 0.0]]))
     spread = evenly(region, EPSILON, records)
-    cost = expected_cost(spread, region, DistanceLoss(), Graph(edges=table_of(a=[1])), spaces)
+    cost = expected_cost(
+        spread, region, DistanceLoss(), Graph(edges=table_of(a=[1])), spaces, spaces.metric.to_outputs()
+    )
     assert np.allclose(cost, [[1 / 6, 1 / 3], [1 / 3, 1 / 6]], atol=1e-14)
     assert np.allclose(spread.hats(2), 0.5)
 
@@ -69,7 +73,7 @@ def test_other_losses_are_linear_between_vertices(tmp_path):
     np.save(tmp_path / "c.npy", np.eye(3))
     utility = CostMatrix(file=File(name="c.npy", path=tmp_path / "c.npy"))
     spaces = Spaces(records=records, outputs=records, own=True, metric=Euclidean().metric(records, None))
-    cost = expected_cost(evenly(region, EPSILON, records), region, utility, Euclidean(), spaces)
+    cost = expected_cost(evenly(region, EPSILON, records), region, utility, Euclidean(), spaces, np.eye(3))
     assert np.allclose(cost, (np.ones((3, 3)) + np.eye(3)) / 12, atol=1e-14)
 
 
@@ -121,7 +125,10 @@ def test_people_drawn_along_streets_cost_the_same():
     even = evenly(region, EPSILON, records)
     distance = Graph(edges=roads)
     spaces = Spaces(records=records, outputs=records, own=True, metric=distance.metric(records, None))
-    a, b = (expected_cost(spread, region, DistanceLoss(), distance, spaces) for spread in (even, some))
+    a, b = (
+        expected_cost(spread, region, DistanceLoss(), distance, spaces, spaces.metric.to_outputs())
+        for spread in (even, some)
+    )
     assert np.allclose(a, b, atol=0.01)
     assert np.allclose(even.hats(5), some.hats(5), atol=0.01)
 
@@ -159,3 +166,52 @@ def test_a_table_of_people_that_will_not_do_is_refused(columns, match):
     region, records = square()
     with pytest.raises(InputError, match=match):
         listed(region, EPSILON, records, table_of(**columns))
+
+
+GRID = "[records]\ngrid = { rows = 3, cols = 3, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+
+
+def loss_of(folder, utility, name="p.toml", privacy="everywhere = true\n"):
+    (folder / name).write_text(f"{GRID}[privacy]\nepsilon = 1.5\n{privacy}[utility]\nkind = 'distance'\n{utility}")
+    return po.solve("exponential", folder / name)
+
+
+def test_the_loss_of_a_release_is_what_people_lose(tmp_path):
+    """Positions drawn, protected and measured one by one: the objective of result.json is their mean."""
+    rng = np.random.default_rng(5)
+    people = rng.random((400, 2)) * [0.5, 0.3]
+    pl.DataFrame({"x": people[:, 0], "y": people[:, 1]}).write_csv(tmp_path / "people.csv")
+    release = loss_of(tmp_path, "positions = 'people.csv'\n")
+    every = np.repeat(people, 200, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        away = np.hypot(*(release.apply(every) - every).T)
+    assert release.loss == pytest.approx(away.mean(), abs=6 * away.std() / math.sqrt(len(away)))
+    even = loss_of(tmp_path, "")
+    square = rng.random((80_000, 2)) * 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        away = np.hypot(*(even.apply(square) - square).T)
+    assert even.loss == pytest.approx(away.mean(), abs=6 * away.std() / math.sqrt(len(away)))
+    assert abs(even.loss - release.loss) > 0.02
+
+
+def test_a_prior_means_that_people_stand_on_records(tmp_path):
+    ids = [f"{r}-{c}" for r in range(3) for c in range(3)]
+    pl.DataFrame({"id": ids, "p": [1.0] + [0.0] * 8}).write_csv(tmp_path / "prior.csv")
+    release = loss_of(tmp_path, "prior = 'prior.csv'\n")
+    matrix = release.opened.release
+    at = release.opened.problem.data.records.coordinates
+    assert release.loss == pytest.approx(float(matrix.probabilities[0] @ np.hypot(*at.T)))
+
+
+def test_positions_that_mean_nothing_are_refused(tmp_path):
+    (tmp_path / "people.csv").write_text("x,y\n0,0\n")
+    (tmp_path / "prior.csv").write_text("id,p\n0-0,1\n")
+    with pytest.raises(InputError, match=r"positions without privacy\.everywhere"):
+        loss_of(tmp_path, "positions = 'people.csv'\n", privacy="")
+    with pytest.raises(InputError, match="positions beside a prior"):
+        loss_of(tmp_path, "positions = 'people.csv'\nprior = 'prior.csv'\n")
+    (tmp_path / "people.csv").write_text("lat,lon\n0,0\n")
+    with pytest.raises(InputError, match=r"people\.csv.*columns lat,lon"):
+        loss_of(tmp_path, "positions = 'people.csv'\n")

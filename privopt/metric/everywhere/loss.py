@@ -212,7 +212,9 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
     )
 
 
-def expected_cost(spread: Spread, region: Region, utility: LossKind, distance: DistanceKind, spaces: Spaces) -> Floats:
+def expected_cost(
+    spread: Spread, region: Region, utility: LossKind, distance: DistanceKind, spaces: Spaces, costs: Floats
+) -> Floats:
     """(N, K) C_ck.
 
     Args:
@@ -221,9 +223,7 @@ def expected_cost(spread: Spread, region: Region, utility: LossKind, distance: D
         utility: the loss.
         distance: of the problem, which measures from any point of a plane.
         spaces: the vertices, the outputs, and distances between them.
-
-    Raises:
-        InputError: the loss cannot be computed.
+        costs: (N, K) the loss at the vertices.
     """
     outputs = spaces.records if spaces.own else spaces.outputs
 
@@ -234,7 +234,6 @@ def expected_cost(spread: Spread, region: Region, utility: LossKind, distance: D
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
     if not utility.of_distances:
-        costs = np.asarray(utility.cost(spaces), dtype=np.float64)
         return spread.expected(
             region.size, lambda part: np.einsum("bm,bmk->bk", spread.linear[part], costs[spread.corners[part]])
         )
