@@ -25,6 +25,7 @@ from privopt.errors import CertificationError, Fault, InputError, ModelError, St
 from privopt.exact.bound import Multipliers
 from privopt.execution.memory import GB, PROGRAM, resident
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
+from privopt.metric.everywhere.region import unlike
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import MatrixConstraint, MetricDP
@@ -286,10 +287,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         if data.remap and not lines:
             lines += worse_outputs(release, self.utility(problem, result.method), data)
-        if (one := release.region) is not None or data.region is not None:
-            unlike = "region: one without the other" if one is None or data.region is None else one.unlike(data.region)
-            pairs = [] if not len(release.pairs) else ["mechanism.npz: pairs: some, beside a region; wanted none"]
-            return [*lines, *pairs, *([f"mechanism.npz: {unlike}"] if unlike else [])]
+        if release.region is not None or data.region is not None:
+            return lines + unlike(release.region, data.region, release.pairs)
         along = self.privacy(problem, result.method).along_paths
         return lines or _pairs_cover(release, data, along_paths=along)
 

@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from attrs import field, frozen
@@ -101,7 +101,7 @@ class MetricDP(MatrixConstraint):
     data: MetricData | None = field(default=None, eq=False, repr=False)
 
     @classmethod
-    def of(cls, data: MetricData) -> MetricDP:
+    def of(cls, data: MetricData) -> Self:
         """The notion that a metric problem asks for."""
         scope = "all-pairs" if data.within is None else "neighbours"
         scope = scope if data.region is None else "everywhere"

@@ -26,7 +26,7 @@ from privopt.exact.bounds import log_bounds
 from privopt.exact.graph import shortest_rows
 from privopt.metric.everywhere.projection import Projection
 
-__all__ = ["ARRAYS", "MM_PER_KM", "STEPS", "Plane", "Region", "Streets", "region_of", "street_growth"]
+__all__ = ["ARRAYS", "MM_PER_KM", "STEPS", "Plane", "Region", "Streets", "region_of", "street_growth", "unlike"]
 
 ARRAYS = ("simplices", "vertices", "lengths", "snap_steps")
 """Names of a region's arrays in an artefact."""
@@ -226,3 +226,18 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
     if planar:
         return Plane(size=count, simplices=simplices, vertices=arrays["vertices"])
     return Streets(size=count, simplices=simplices, km=arrays["lengths"], steps=steps)
+
+
+def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[str]:
+    """How a release's region differs from its problem's, a line each; pairs beside one are wrong.
+
+    Args:
+        stored: the release's, None without one.
+        wanted: the problem's.
+        pairs: (P, 2) of the release.
+    """
+    lines = ["mechanism.npz: pairs: some, beside a region; wanted none"] if len(pairs) else []
+    if stored is None or wanted is None:
+        return [*lines, "mechanism.npz: region: one without the other"]
+    found = stored.unlike(wanted)
+    return [*lines, f"mechanism.npz: {found}"] if found else lines

@@ -10,9 +10,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.errors import StoppedError
+from privopt.errors import Fault, InputError, StoppedError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.metric.baselines.exponential import exponential_loss
+from privopt.metric.everywhere.region import unlike
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import SAME_WITHIN
 from privopt.metric.worth import Worth, worth_of
@@ -110,9 +111,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     scope = (
         "Methods benders and full: epsilon-metric DP inside each user's own matrix (scope own-matrix); rows of "
         "different users may violate it (measured in details.gv), and the server can find a user from what it uploads "
-        "(privopt audit). Method exact: epsilon-metric DP for every two records at distance d (all pairs, or those "
-        "within privacy.neighbours_within), whichever user reports; holds against the server too, for nothing is "
-        "uploaded."
+        "(privopt audit). Method exact: epsilon-metric DP for every two records at distance d (all pairs, those within "
+        "privacy.neighbours_within, or with privacy.everywhere any two points), whichever user reports; holds against "
+        "the server too, for nothing is uploaded."
     )
 
     def load(self, declared: LRGeoProblem, file: str) -> LRGeoInstance:
@@ -126,12 +127,23 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Mean true cost of the users' own rows."""
+        """Mean true cost of the users' own rows; at every point of a region, of whoever may stand there."""
+        if problem.data.region is not None:
+            return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        """By the method asked for."""
-        return self._exact(problem, context) if context.method == "exact" else self._central(problem, context)
+        """By the method asked for.
+
+        Raises:
+            InputError: a method that promises nothing between rows of different users, at every point of a region.
+        """
+        if context.method == "exact":
+            return self._exact(problem, context)
+        if problem.data.region is not None:
+            found = f"true beside --method {context.method}, which holds in each user's own matrix alone"
+            raise InputError([Fault(problem.data.file, "privacy.everywhere", found, "--method exact")])
+        return self._central(problem, context)
 
     def _exact(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         data, users = problem.data, problem.users
@@ -140,12 +152,15 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         published = Published(columns=found.public, data=data, given=found.whole)
         everybody = len(users) == len(data.records)
         pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
+        if data.region is not None:
+            pairs, lengths = pairs[:0], lengths[:0]
         release = LRGeoRelease(
             weights=found.whole if everybody else found.whole[users],
             records=np.asarray(data.records.ids, dtype=np.str_)[users],
             outputs=np.asarray(data.outputs.ids, dtype=np.str_),
             pairs=pairs,
             distances=lengths,
+            region=data.region,
             published=published,
         )
         lp = {"value": population_loss(found.whole, data), "lower_bound": found.lower_bound}
@@ -261,8 +276,10 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         if lines:
             return lines
         if result.method == "exact":
-            pairs, lengths = pairs_inside(data, users)
-            lines += _same_pairs("mechanism.npz", release, pairs, lengths)
+            if data.region is not None or release.region is not None:
+                lines += unlike(release.region, data.region, release.pairs)
+            else:
+                lines += _same_pairs("mechanism.npz", release, *pairs_inside(data, users))
             if release.published is not None:
                 off = np.flatnonzero((release.published.whole[users] != release.weights).any(axis=1))
                 lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]

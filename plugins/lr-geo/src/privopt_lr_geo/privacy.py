@@ -10,6 +10,7 @@ from attrs import evolve, frozen
 from privopt.errors import Fault, InputError
 from privopt.exact import certify
 from privopt.interfaces import Certificate
+from privopt.metric.everywhere.certificate import certify_everywhere
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MetricDP
 from privopt_lr_geo.exact import certified_pairs
@@ -27,6 +28,11 @@ _OWN = (
     "and knows that one matrix. It does not hold between rows of different users, which is what an observer of many "
     "users sees (measured: details.gv), nor against the server: what a user uploads is enough to find it "
     "(privopt audit shows how often)."
+)
+_EVERYWHERE = (
+    "Any two points of the region: the odds between two positions change by at most exp({epsilon:g} d) over a way of "
+    "length d inside it, whoever reports. Holds against whoever sees the output, the server included, whatever else "
+    "they know: users upload nothing, and compute the rows of the vertices around them from public numbers."
 )
 _EVERY = (
     "Every {whose}: the odds between two records at distance d change by at most exp({epsilon:g} d), whichever user "
@@ -75,14 +81,8 @@ class EveryRow(MetricDP):
     def over(cls, data: MetricData) -> EveryRow:
         """The notion that method exact keeps."""
         whose = "two records" if data.within is None else f"two records within {data.within:g} of each other"
-        return cls(
-            epsilon=data.epsilon,
-            unit=f"per {data.unit}",
-            scope="all-pairs" if data.within is None else "neighbours",
-            within=data.within,
-            statement=_EVERY.format(whose=whose, epsilon=float(data.epsilon)),
-            data=data,
-        )
+        statement = _EVERY if data.region is None else _EVERYWHERE
+        return evolve(cls.of(data), statement=statement.format(whose=whose, epsilon=float(data.epsilon)))
 
     def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
         """Certify every record's row, computed again from what is published.
@@ -93,7 +93,10 @@ class EveryRow(MetricDP):
         if not isinstance(release, LRGeoRelease) or release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
         assert self.data is not None  # over() gives it
-        pairs, distances, over = certified_pairs(self.data)
         whole, ids = release.published.whole, self.data.records.ids
+        if self.data.region is not None:
+            everywhere = certify_everywhere(whole, self.data.region, self.epsilon)
+            return self.stated(everywhere, whole, ids, release.outputs)
+        pairs, distances, over = certified_pairs(self.data)
         measured = certify(whole, pairs, distances, self.epsilon, executor=executor)
         return self.stated(measured, whole, ids, release.outputs, {"over": f"{over}, among all {len(ids)} records"})

@@ -94,7 +94,10 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
                 "false: users compute their own rows from what the server publishes, which no remapping has gone over"
             )
             faults.append(Fault(file, "utility.remap", "true", wanted))
-        absent = users[data.prior[users] == 0] if len(users) else users
+        if data.region is not None and declared.lr_geo.users != "all":
+            wanted = '"all": whoever stands at a point computes the rows of the vertices around it, whichever they are'
+            faults.append(Fault(file, "lr-geo.users", "some users beside privacy.everywhere", wanted))
+        absent = users[data.prior[users] == 0] if len(users) and data.region is None else users[:0]
         if declared.lr_geo.users == "all" and absent.size:
             absent = absent[:1]
         for place in absent[:20].tolist():

@@ -161,6 +161,7 @@ class LRGeoRelease(MatrixRelease):
             outputs=own.outputs,
             pairs=own.pairs,
             distances=own.distances,
+            region=own.region,
             matrices=matrices,
             published=published,
         )

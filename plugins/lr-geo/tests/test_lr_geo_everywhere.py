@@ -1,0 +1,70 @@
+"""Method exact at every point: whoever stands anywhere computes the rows of the vertices around it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import privopt as po
+from privopt.errors import InputError
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+
+PROBLEM = """
+[records]
+grid = { rows = 4, cols = 4, cell_km = 0.4 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = EPSILON
+everywhere = true
+[utility]
+kind = "distance"
+[lr-geo]
+users = USERS
+radius = 1.0
+obfuscation_radius = 0.5
+exponential_beyond = 0.5
+"""
+
+
+def run(folder, epsilon="4.0", users='"all"', method="exact"):
+    (folder / "p.toml").write_text(PROBLEM.replace("EPSILON", epsilon).replace("USERS", users))
+    return solve("lr-geo", folder / "p.toml", folder / "out", Options(method=method, force=True))
+
+
+@pytest.mark.parametrize("epsilon", ["4.0", "0.5"])  # column weights; the whole matrix
+def test_the_exact_method_holds_at_every_point(tmp_path, epsilon):
+    solved = run(tmp_path, epsilon)
+    result = solved.result
+    assert (result.guarantee.scope, result.certificate.holds) == ("everywhere", True)
+    assert result.certificate.checked == 18 * 16  # triangles times outputs
+    assert verify(solved.folder).complaints == ()
+    with np.load(solved.folder / "mechanism.npz") as archive:
+        assert archive["simplices"].shape == (18, 3)
+        assert len(archive["pairs"]) == 0
+    release = po.open(solved.folder)
+    data = release.opened.problem.data
+    assert result.objective.value == pytest.approx(float((data.weighted * release.opened.release.probabilities).sum()))
+    assert len(release.sample(xy=(0.3, 0.5), count=10)) == 10
+
+
+def test_vertices_moved_apart_are_found(tmp_path):
+    """As if the same rows lay on a larger map, where they would promise more per km."""
+    folder = run(tmp_path).folder
+    with np.load(folder / "mechanism.npz") as archive:
+        parts = dict(archive)
+    parts["vertices"] = parts["vertices"] * 2
+    np.savez(folder / "mechanism.npz", **parts)
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    found = verify(folder)
+    assert found.verdict is None
+    assert any("vertices" in line for line in found.complaints)
+
+
+def test_methods_and_users_that_promise_less_are_refused(tmp_path):
+    with pytest.raises(InputError, match="own matrix alone, wanted --method exact"):
+        run(tmp_path, method="benders")
+    with pytest.raises(InputError, match=r"lr-geo\.users.*some users"):
+        run(tmp_path, users=json.dumps(["1-1"]))
