@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -43,6 +44,8 @@ class Column:
         optional: whether it may be missing from the header.
         least: smallest value allowed, for numbers.
         unit: shown in faults.
+        rests: whether ``NAME rest`` is wanted beside it: (rows,) what each double leaves out of the decimal that is
+            written, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
     """
 
@@ -51,6 +54,7 @@ class Column:
     optional: bool = False
     least: float = -math.inf
     unit: str = ""
+    rests: bool = False
     label: str = field(default=Factory(lambda self: self.name, takes_self=True))
 
 
@@ -158,6 +162,8 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     for column in columns:
         if column.label in header:
             table[column.name] = _column(file, frame[column.label], column, faults)
+            if column.rests and not faults:
+                table[f"{column.name} rest"] = _rests(frame[column.label], table[column.name])
     if faults:
         raise InputError(_limited(faults, file.name))
     return table
@@ -186,6 +192,16 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
     if column.least > -math.inf:
         _note(file, stripped, ~bad & (array < column.least), column, f"{wanted} of at least {column.least:g}", faults)
     return array
+
+
+def _rests(series: pl.Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(rows,) decimals as they are written less the doubles that were read, to 60 digits, as doubles."""
+    import polars as pl
+
+    digits = Context(prec=60)
+    texts = series.cast(pl.String).str.strip_chars()
+    pairs = zip(texts.to_list(), values.tolist(), strict=True)
+    return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
 def _whole(text: pl.Series) -> pl.Series:

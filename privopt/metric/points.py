@@ -64,7 +64,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         points, columns = _as_table(points, columns, *_geoparquet(points, ids, columns.geometry))
     wanted = [Column(name=f"id {place}", kind="id", label=name) for place, name in enumerate(ids)]
     wanted += [
-        Column(name=name, optional=True, unit=unit, label=getattr(columns, name))
+        Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name))
         for name, unit in (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
     ]
     table = read_table(points, wanted, any_of=[] if ids_alone else [("lat", "lon"), ("x", "y")])
@@ -76,7 +76,8 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     for kind, names in COORDINATES.items():
         if all(name in table for name in names):
             coordinates = np.column_stack([table[name] for name in names])
-            return Space(ids=joined, coordinates=coordinates, kind=kind, source=points.name)
+            off = max(float(np.abs(table[f"{name} rest"]).max()) for name in names)
+            return Space(ids=joined, coordinates=coordinates, kind=kind, source=points.name, off=off)
     return Space(ids=joined, kind="plain", source=points.name)
 
 

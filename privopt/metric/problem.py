@@ -6,6 +6,7 @@ and checked, :class:`MetricData`: records, outputs, distances, required pairs, c
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Final, Generic, Self, TypeVar
 
 from attrs import frozen
@@ -41,7 +42,7 @@ class Grid:
 
     rows: int = key(help="rows of cells, south to north", check=_how_many)
     cols: int = key(help="columns of cells, west to east", check=_how_many)
-    cell_km: float = key(help="side of a cell", unit="km", check=positive)
+    cell_km: Fraction = key(help="side of a cell", unit="km", check=positive)
     south_west: tuple[float, ...] | None = key(
         None, help="[lat, lon] of the centre of cell 0-0; left out: a plane", unit="degrees", check=_corner
     )

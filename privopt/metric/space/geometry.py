@@ -34,6 +34,7 @@ __all__ = ["EuclideanMetric", "HaversineMetric", "MatrixMetric", "Metric"]
 _CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
 _BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
 _TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
+KM_A_DEGREE = 111.2  # of latitude or, on the equator, of longitude: a little more than pi R / 180
 _NAMED = 20  # faults of one kind that are named one by one
 
 
@@ -107,6 +108,8 @@ class _PointMetric(Metric):
         self.records = records
         self._whole: Callable[[], Floats | None] = lambda: None  # the table of all distances, while somebody holds it
         self.outputs = records if outputs is None else outputs
+        far = self._far(self.records)
+        self._off = (2.0 * far, far + self._far(self.outputs))  # between records, and from them to outputs
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         wanted = " or ".join(self._kinds)
         faults = [
@@ -128,23 +131,30 @@ class _PointMetric(Metric):
 
     @abstractmethod
     def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Distances from records i to records (or outputs) j."""
+        """Distances from records i to records (or outputs) j, between their doubles, rounded down."""
+
+    @staticmethod
+    @abstractmethod
+    def _far(space: Space) -> float:
+        """How far at most, in the metric's unit, the places meant lie from their doubles."""
+
+    def _down(self, distances: Floats, outputs: bool) -> Floats:
+        """The same, never above the distances of the places meant, of which both may lie nearer."""
+        off = self._off[outputs]
+        return distances if off == 0.0 else np.maximum((distances - off) * (1.0 - 2.0**-52), 0.0)
 
     def _chunked(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         i, j = np.broadcast_arrays(i, j)
         if i.size <= _CHUNK:
-            return self._measure(i, j, outputs)
+            return self._down(self._measure(i, j, outputs), outputs)
         if i.ndim == 1:
             steps = range(0, i.size, _CHUNK)
-            return np.concatenate([self._measure(i[s : s + _CHUNK], j[s : s + _CHUNK], outputs) for s in steps])
+            return np.concatenate([self._chunked(i[s : s + _CHUNK], j[s : s + _CHUNK], outputs) for s in steps])
         result = np.empty(i.shape)
         step = max(1, _CHUNK // (i.size // len(i)))
         for s in range(0, len(i), step):
-            result[s : s + step] = (
-                self._measure(i[s : s + step], j[s : s + step], outputs)
-                if step > 1
-                else self._chunked(i[s], j[s], outputs)
-            )
+            part = slice(s, s + step) if step > 1 else s
+            result[part] = self._chunked(i[part], j[part], outputs)
         return result
 
     @abstractmethod
@@ -221,14 +231,18 @@ class EuclideanMetric(_PointMetric):
         points, table = self._points[0], np.empty((self.size, self.size))
         across = np.ascontiguousarray(points.T)
         in_threads(lambda a, b: roots_of_square(points, across, a, b, table), self.size)
-        return table
+        return self._down(table, False)
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
-        return no_less(distances)
+        return no_less(distances + 2.0 * max(self._off))
+
+    @staticmethod
+    def _far(space: Space) -> float:
+        return space.off * math.sqrt(max(1, _width(space))) * (1.0 + 2.0**-50)
 
     def _tree(self, within: float) -> tuple[Floats, float]:
-        return self.points, _a_little_more(within)
+        return self.points, _a_little_more(within + self._off[0])
 
 
 class HaversineMetric(_PointMetric):
@@ -255,13 +269,17 @@ class HaversineMetric(_PointMetric):
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
-        return no_less(distances, sphere=True)
+        return no_less(distances + 2.0 * max(self._off), sphere=True)
+
+    @staticmethod
+    def _far(space: Space) -> float:
+        return 2.0 * space.off * KM_A_DEGREE
 
     def _tree(self, within: float) -> tuple[Floats, float]:
         lat, lon = np.radians(self.points).T
         sphere = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
-        return sphere, _a_little_more(chord) + 1e-14  # the points themselves are rounded
+        return sphere, _a_little_more(chord) + 1e-14 + self._off[0] / EARTH_RADIUS_KM  # the points are rounded
 
 
 class MatrixMetric(Metric):

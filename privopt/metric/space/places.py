@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -47,6 +48,8 @@ class Space:
         coordinates: (N, 2) km (planar: x, y) or degrees (geographic: lat, lon), (N, dim) for vectors, None if plain.
         kind: planar, geographic, vector or plain.
         source: name of the file that faults are reported against.
+        off: how far at most, along an axis and in its unit, the places meant lie from these doubles: the decimals that
+            were written. Distances are those of the places meant, rounded down.
         triangles: (S, 3) of a mesh or a grid, counter-clockwise, whose corners the places are; None without any.
         projection: by which planar coordinates came from the earth; None where they did not.
 
@@ -59,6 +62,7 @@ class Space:
     coordinates: Floats | None = field(default=None, converter=_coordinates)
     kind: Kind = "plain"
     source: str = "records"
+    off: float = 0.0
     triangles: Ints | None = None
     projection: Projection | None = None
 
@@ -108,7 +112,7 @@ class Space:
 def grid_points(
     rows: int,
     cols: int,
-    cell_km: float,
+    cell_km: float | Fraction,
     south_west: Sequence[float] | None = None,
     *,
     source: str = "problem.toml",
@@ -135,7 +139,7 @@ def grid_points(
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
     ]
     if not (math.isfinite(cell_km) and cell_km > 0):
-        faults.append(Fault(source, f"{key}.cell_km", repr(cell_km), "a number above 0"))
+        faults.append(Fault(source, f"{key}.cell_km", repr(float(cell_km)), "a number above 0"))
     if south_west is not None and not (
         len(south_west) == 2 and abs(south_west[0]) < 90.0 and -180.0 <= south_west[1] <= 180.0
     ):
@@ -144,20 +148,25 @@ def grid_points(
     if faults:
         raise InputError(faults)
     ids = tuple(f"{r}-{c}" for r in range(rows) for c in range(cols))
-    north = np.arange(rows, dtype=np.float64) * cell_km
-    east = np.arange(cols, dtype=np.float64) * cell_km
+    steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
+    along = np.array([float(step) for step in steps])
+    north, east = along[:rows], along[:cols]
     triangles = _halves(rows, cols)
     if south_west is None:
         points = np.column_stack([np.tile(east, rows), np.repeat(north, cols)])
-        return Space(ids=ids, coordinates=points, kind="planar", source=source, triangles=triangles)
+        off = max(abs(float(step - Fraction(double))) for step, double in zip(steps, along.tolist(), strict=True))
+        return Space(ids=ids, coordinates=points, kind="planar", source=source, triangles=triangles, off=off)
     lat, lon = float(south_west[0]), float(south_west[1])
     latitudes = lat + north / EARTH_RADIUS_KM / _RADIANS
     longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS
     if latitudes[-1] > 90.0 or longitudes[-1] - lon >= 360.0:
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller one")])
+    # every operation is off by u of what it gives, the cosine by the tangent times what its angle is off by
+    span = max(float(latitudes[-1]) - lat, float(longitudes[-1]) - lon)
+    off = 2.0**-53 * (4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span)
     longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
     points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
-    return Space(ids=ids, coordinates=points, kind="geographic", source=source, triangles=triangles)
+    return Space(ids=ids, coordinates=points, kind="geographic", source=source, triangles=triangles, off=off)
 
 
 def _halves(rows: int, cols: int) -> Ints:

@@ -47,11 +47,13 @@ class Roads:
         directed: whether edges lead from tail to head only.
         source: name of the file that faults are reported against.
         first_row: row of the first edge in that file.
+        short: whether roads may be longer than these lengths, each by less than one unit in the last place: decimals
+            that were rounded down.
 
     Attributes:
         nodes: ids, in the order in which they first occur in tails, then heads.
         exact: whether sums along paths are exact.
-        stretch: by what factor, at most, paths of the lengths as given are longer than those cut down.
+        stretch: by what factor, at most, paths of the lengths meant are longer than those cut down.
 
     Raises:
         InputError: arrays of different lengths, no edge at all, or lengths that will not do, by row.
@@ -66,6 +68,7 @@ class Roads:
         directed: bool = False,
         source: str = "edges",
         first_row: int = 2,
+        short: bool = False,
     ) -> None:
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
@@ -83,7 +86,8 @@ class Roads:
         self.source = source
         self._number = number
         both = np.array(ends, dtype=np.int64).reshape(2, -1)
-        self._graph, self.exact, self.stretch = _graph(both.T, lengths, len(number), directed)
+        self._graph, self.exact, stretch = _graph(both.T, lengths, len(number), directed)
+        self.stretch = stretch * (1.0 + 2.0**-50) if short else stretch
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -166,13 +170,15 @@ class Roads:
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """The columns from, to and km of a CSV file of roads.
+    """The columns from, to and km of a CSV file of roads: doubles that the decimals written are not below.
 
     Raises:
         InputError: a file that will not do, by row and column.
     """
-    columns = [Column(name="from", kind="id"), Column(name="to", kind="id"), Column(name="km", least=0.0, unit="km")]
-    return read_table(edges, columns)
+    columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
+    table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
+    table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])
+    return table
 
 
 def read_roads(edges: File, *, directed: bool) -> Roads:
@@ -182,7 +188,8 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         InputError: a file that will not do, by row and column.
     """
     table = road_table(edges)
-    return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name)
+    short = bool(table["km rest"].any())
+    return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name, short=short)
 
 
 class RoadMetric(Metric):
