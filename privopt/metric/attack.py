@@ -305,11 +305,17 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     """What an attacker gets from a matrix, and what it costs by the mechanism's own loss.
 
     ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
-    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs.
+    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs. With a region it is over
+    any two of its points, from the certificate, and the others are over the edges between its vertices.
     """
     z, prior = release.probabilities, data.prior
-    every = pair_blocks(len(release.records), data.metric.between)
-    achieved = achieved_epsilon(z, every)
+    if data.region is not None:
+        from privopt.metric.everywhere.certificate import certify_everywhere
+
+        achieved = certify_everywhere(release.weights, data.region, data.epsilon).worst
+        release = release.along_edges(data)
+    else:
+        achieved = achieved_epsilon(z, pair_blocks(len(release.records), data.metric.between))
     found = violations(z, [(release.pairs, release.distances)], float(data.epsilon))
     return {
         "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},

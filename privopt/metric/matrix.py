@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.declare.notebook import card, grid
@@ -106,6 +106,13 @@ class MatrixRelease(Release):
     def probabilities(self) -> NDArray[np.float64]:
         """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
         return self.weights.astype(np.float64) / float(TOTAL)
+
+    def along_edges(self, data: MetricData) -> Self:
+        """What figures and attacks go over: with a region its edges as pairs, at their real distances; else itself."""
+        if self.region is None:
+            return self
+        pairs = self.region.edges
+        return evolve(self, pairs=pairs, distances=data.distance.between(pairs[:, 0], pairs[:, 1]))
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz."""

@@ -154,7 +154,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     release_class = MatrixRelease
     scope = (
         "epsilon-metric DP: for every two records at distance d (all pairs, or those within "
-        "privacy.neighbours_within) and every output, the probabilities differ by a factor of at most "
+        "privacy.neighbours_within; with privacy.everywhere any two points of the region, d the length of a way inside "
+        "it) and every output, the probabilities differ by a factor of at most "
         "exp(epsilon d). Holds against whoever sees the output, whatever else they know."
     )
 

@@ -52,6 +52,7 @@ def metric_figures(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> dict[str, Figure]:
     """The report's figures by file name, losses as the mechanism's own loss has them."""
+    release = release.along_edges(data)
     costed = costs_of(loss, data)
     beside = [(name, value) for name, value, _ in losses_beside(costed, result)]
     bound = result.objective.lower_bound
@@ -72,6 +73,7 @@ def metric_sections(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
     """The body of the report, losses as the mechanism's own loss has them."""
+    release = release.along_edges(data)
     made = metric_figures(release, data, result, loss)
     sections = []
     if fits(release.probabilities):
@@ -112,6 +114,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     """Records with their losses, and outputs with how often they are released; None without coordinates on a map."""
     if data.records.kind not in ("geographic", "planar"):
         return None
+    release = release.along_edges(data)
     costed, z = costs_of(loss, data), release.probabilities
     likeliest = z.argmax(axis=1)
     often = data.prior @ z

@@ -38,6 +38,16 @@ _SCOPES = {
     "everywhere": "any two points of the region",
 }
 
+_STATEMENT = (
+    "Whoever sees the output, and whatever else they know, learns almost the same from {whose}: the odds between two "
+    "records at distance d change by at most exp({epsilon:g} d)."
+)
+_EVERYWHERE = (
+    "Whoever sees the output, and whatever else they know, learns almost the same from {whose}, records or not: the "
+    "odds between two points joined by a way of length d inside the region change by at most exp({epsilon:g} d). "
+    "What is protected of a position outside is the point of the region that it is first taken to."
+)
+
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
     """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
@@ -124,7 +134,14 @@ class MetricDP(MatrixConstraint):
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
         ]
+        if result.guarantee.scope == "everywhere":
+            checked[0] = (
+                f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
+                "region, on the integers that are drawn from: that is any two points, not only records."
+            )
         unchecked = [AGAIN, "What the sender reveals elsewhere, or by when and how often it reports."]
+        if result.guarantee.scope == "everywhere":
+            unchecked.insert(0, "How far a position lay from the region, and that it is where its sender says.")
         if result.guarantee.scope == "own-matrix":
             unchecked.insert(0, "Rows of different users against each other, and what the server learns from uploads.")
         return checked, unchecked
@@ -136,9 +153,8 @@ class MetricDP(MatrixConstraint):
     @property
     def guarantee(self) -> Guarantee:
         """What a release that keeps it may claim."""
-        statement = self.statement or (
-            f"Whoever sees the output, and whatever else they know, learns almost the same from {_SCOPES[self.scope]}: "
-            f"the odds between two records at distance d change by at most exp({float(self.epsilon):g} d)."
+        statement = self.statement or (_EVERYWHERE if self.scope == "everywhere" else _STATEMENT).format(
+            epsilon=float(self.epsilon), whose=_SCOPES[self.scope]
         )
         extra = dict(self.extra) if self.within is None else {"neighbours_within": self.within, **self.extra}
         return Guarantee(
@@ -239,7 +255,7 @@ def _promise(guarantee: Guarantee) -> str:
     unit = guarantee.unit.removeprefix("per ")
     unit = "" if unit == "unit of distance" else f" {unit}"
     start, end = "Whoever sees what was released, whatever else they know, can", "."
-    pair = "two records"
+    pair = "two points of the region" if guarantee.scope == "everywhere" else "two records"
     if guarantee.scope == "own-matrix":
         start, pair = "Whoever sees a report and knows the one matrix that it was drawn from can", "two places"
         end = "; between different users, and towards the server, nothing of the kind is promised."

@@ -47,6 +47,7 @@ class Worth:
         within: greatest distance of a required pair; None for every pair.
         guess: how often the likeliest record given one report is the true one, under the prior.
         chance: how often the likeliest record under the prior alone is.
+        noun: what a row belongs to: a record, or a vertex of a region.
     """
 
     epsilon: float
@@ -58,21 +59,23 @@ class Worth:
     within: float | None
     guess: float
     chance: float
+    noun: str = "record"
 
     def sentences(self) -> tuple[str, ...]:
         """The figures, in words."""
         lines = []
         unit = self.unit.replace("unit of", "units of")
+        plural = {"vertex": "vertices"}.get(self.noun, f"{self.noun}s")
         if self.median is not None and self.closest is not None:
             one, two, least = self.closest
             lines.append(
-                "One report changes the odds between a record and its nearest neighbour by a factor of at most "
+                f"One report changes the odds between a {self.noun} and its nearest neighbour by a factor of at most "
                 f"{_factor(self.epsilon * self.median)} at the median distance of {self.median:.4g} {unit}; "
-                f"between the two closest records, {one} and {two}, by at most {_factor(self.epsilon * least)}."
+                f"between the two closest {plural}, {one} and {two}, by at most {_factor(self.epsilon * least)}."
             )
         lines.append(
-            f"The best guess at the record from one report is right in {_percent(self.guess)} of cases; without any "
-            f"report in {_percent(self.chance)}."
+            f"The best guess at the {self.noun} from one report is right in {_percent(self.guess)} of cases; without "
+            f"any report in {_percent(self.chance)}."
         )
         return tuple(lines)
 
@@ -93,7 +96,7 @@ class Worth:
             )
         if self.guess > NEARLY_CERTAIN and 1.0 - self.guess < (1.0 - self.chance) / 2:
             lines.append(
-                f"the best guess at the record from one report is right in {_percent(self.guess)} of cases (in "
+                f"the best guess at the {self.noun} from one report is right in {_percent(self.guess)} of cases (in "
                 f"{_percent(self.chance)} without one): this release hides next to nothing from who knows the prior"
             )
         return tuple(lines)
@@ -111,6 +114,8 @@ def worth_of(
         rows_of: (M,) record of each row, of senders who are equally likely; None for all records under the prior.
     """
     pairs, distances = data.pairs, data.distances
+    if data.region is not None:  # rows are held to more than the length of the way
+        distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     apart = (distances > 0) & by_distance
     nearest = np.full(len(data.records), np.inf)
     closest = None
@@ -141,6 +146,7 @@ def worth_of(
         within=data.within,
         guess=1.0 - bayes_error(rows, prior),
         chance=float(prior.max()),
+        noun="record" if data.region is None else "vertex",
     )
 
 

@@ -102,7 +102,12 @@ class PlanarLaplace(_ClosedForm):
         if not LEAST <= data.epsilon <= GREATEST:  # beyond, squares of distances in units of noise leave a double
             wanted = f"{float(LEAST):g} to {float(GREATEST):g} (per {data.unit}), where the noise can be integrated"
             raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", wanted)])
-        return Matrix(z=planar_laplace(data.records, data.outputs, float(data.epsilon)), solver={"name": "integration"})
+        share = 1.0
+        if data.region is not None:  # noise at the share of epsilon that every edge leaves keeps the vertices' rows
+            i, j = data.pairs.T
+            share = float((data.distances / data.distance.between(i, j)).min(initial=1.0))
+        z = planar_laplace(data.records, data.outputs, share * float(data.epsilon))
+        return Matrix(z=z, solver={"name": "integration"}, details={"share_of_epsilon": share})
 
 
 @frozen(kw_only=True)
