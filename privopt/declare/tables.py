@@ -25,7 +25,17 @@ from privopt.files.archive import parse_npy
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Column", "Table", "check_ids", "duplicate_faults", "read_array", "read_lines", "read_table"]
+__all__ = [
+    "Column",
+    "Table",
+    "as_csv",
+    "check_ids",
+    "csv_bytes",
+    "duplicate_faults",
+    "read_array",
+    "read_lines",
+    "read_table",
+]
 
 PARQUET: Final = b"PAR1"
 """What a Parquet file begins with."""
@@ -107,6 +117,26 @@ def _parquet(file: File) -> pl.DataFrame:
         return pl.read_parquet(file.contents)
     except pl.exceptions.PolarsError:
         raise InputError([Fault(file.name, "", "a file that is no Parquet", "a table")]) from None
+
+
+def as_csv(file: File) -> bytes | None:
+    """A Parquet file as CSV text, of which everything is read as from it; None of a file that is none.
+
+    Columns that no text can hold (lists, bytes) are left out.
+
+    Raises:
+        InputError: it is no table.
+    """
+    return csv_bytes(_parquet(file)) if file.contents.startswith(PARQUET) else None
+
+
+def csv_bytes(frame: pl.DataFrame) -> bytes:
+    """CSV text of a table: each number with the least digits that give its double back."""
+    import polars as pl
+
+    flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind == pl.Binary)]
+    text: str = frame.select(pl.col(flat).cast(pl.String).fill_null("")).write_csv()
+    return text.encode()
 
 
 def _ragged(file: File, raw: bytes) -> Fault:

@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats
 from privopt.declare.schema import File, key
-from privopt.declare.tables import PARQUET, Column, duplicate_faults, read_table
+from privopt.declare.tables import PARQUET, Column, as_csv, csv_bytes, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
 from privopt.metric.space.places import Space
 from privopt.metric.space.wkb import centres_of, check_degrees
@@ -20,8 +20,9 @@ from privopt.metric.space.wkb import centres_of, check_degrees
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Columns", "read_points"]
+__all__ = ["Columns", "points_as_csv", "read_points"]
 
+_GEOJSON: Final = (".geojson", ".json")
 BETWEEN: Final = "/"
 """Joins an id of several columns."""
 
@@ -58,10 +59,10 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
-    if points.name.lower().endswith((".geojson", ".json")):
-        points, columns = _as_table(points, columns, *_geojson(points, ids))
-    elif columns.geometry is not None:
-        points, columns = _as_table(points, columns, *_geoparquet(points, ids, columns.geometry))
+    if columns.geometry is not None or points.name.lower().endswith(_GEOJSON):
+        points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
+    if columns.geometry is not None:
+        columns = evolve(columns, lat=f"{columns.geometry} (latitude)", lon=f"{columns.geometry} (longitude)")
     wanted = [Column(name=f"id {place}", kind="id", label=name) for place, name in enumerate(ids)]
     wanted += [
         Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name))
@@ -81,16 +82,30 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     return Space(ids=joined, kind="plain", source=points.name)
 
 
-def _as_table(points: File, columns: Columns, frame: pl.DataFrame, places: Floats) -> tuple[File, Columns]:
-    """A file of geometries as a plain table: ids beside latitudes and longitudes."""
+def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
+    """A points file that is no CSV as one, of which the same points are read with the same columns; None of a CSV file.
+
+    A column ``geometry`` NAME becomes two, ``NAME (latitude)`` and ``NAME (longitude)``.
+
+    Raises:
+        InputError: it is of no form that points have.
+    """
     import polars as pl
 
-    of = columns.geometry or "geometry"
-    lat, lon = f"{of} (latitude)", f"{of} (longitude)"
-    made = frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None)
-    out = io.BytesIO()
-    made.write_parquet(out)
-    return evolve(points, kept=out.getvalue()), evolve(columns, lat=lat, lon=lon)
+    columns = columns or Columns()
+    ids = (columns.id,) if isinstance(columns.id, str) else columns.id
+    lat, lon = columns.lat, columns.lon
+    if points.name.lower().endswith(_GEOJSON):
+        frame, places = _geojson(points, ids)
+    elif columns.geometry is None:
+        return as_csv(points)
+    elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
+        return None
+    else:
+        frame, places = _geoparquet(points, ids, columns.geometry)
+    if columns.geometry is not None:
+        lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
+    return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
 def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:

@@ -6,6 +6,7 @@ and checked, :class:`MetricData`: records, outputs, distances, required pairs, c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, Generic, Self, TypeVar
 
@@ -15,7 +16,7 @@ from privopt.declare.schema import File, key, positive
 from privopt.declare.show import problem_html
 from privopt.metric.data import MetricData, load
 from privopt.metric.kinds import DistanceKind, LossKind, MetricNotion
-from privopt.metric.points import Columns
+from privopt.metric.points import Columns, points_as_csv
 
 __all__ = ["Grid", "Mesh", "MetricInstance", "MetricProblem", "Places"]
 
@@ -68,6 +69,11 @@ class Places:
     ids: File | None = key(None, help="ids of the vectors, one a line; left out: 0, 1, ...")
     count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
     mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
+
+    def as_csv(self) -> Mapping[str, bytes]:
+        """The points file as CSV, where it is of another form, by its name."""
+        made = None if self.points is None else points_as_csv(self.points, self.columns)
+        return {} if made is None or self.points is None else {self.points.name: made}
 
     @property
     def given(self) -> str:

@@ -15,13 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from attrs import AttrsInstance, field, frozen
+import attrs
+from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
+from privopt.declare.tables import as_csv
 from privopt.errors import Fault, InputError
 from privopt.run.folder import PRIVATE, PROBLEM, files_in
 
-__all__ = ["ProblemCopy", "stray_files"]
+__all__ = ["ProblemCopy", "stray_files", "with_csv_tables"]
 
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*                              # comments may hold quotes that open nothing
@@ -92,6 +94,48 @@ class ProblemCopy:
             elif not file.secret:
                 _put(work / PROBLEM / name, file.contents)
         _put(work / PROBLEM / self.name, self.contents)
+
+
+def with_csv_tables(source: File, declared: AttrsInstance) -> File:
+    """The problem with its public tables as CSV, whatever they were read from; itself where they are.
+
+    A table of the problem class with a method ``as_csv() -> Mapping[str, bytes]`` knows how its files read so; every
+    other Parquet file becomes the same columns.
+
+    Args:
+        source: the problem file.
+        declared: what was read from it.
+    """
+    files = {file.name: file for file in files_of(declared) if not file.absent}
+    secret = {name for name, file in files.items() if file.secret}
+    made = {name: text for name, text in _known(declared).items() if name not in secret}
+    for name in files.keys() - made.keys() - secret:
+        text = as_csv(files[name])
+        if text is not None:
+            made[name] = text
+    if not made:
+        return source
+    renamed: dict[str, str] = {}
+    for name in sorted(made):
+        path, number = PurePosixPath(name), 1
+        new = str(path.with_suffix(".csv"))
+        while new in {*files, *renamed.values(), source.name} - {name}:
+            number += 1
+            new = str(path.with_name(f"{path.stem}-{number}.csv"))
+        renamed[name] = new
+    beside = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
+    return evolve(source, kept=_renamed(source, renamed), beside={**source.beside, **beside})
+
+
+def _known(declared: AttrsInstance) -> dict[str, bytes]:
+    """Files that the tables of a problem know to read as CSV."""
+    convert = getattr(declared, "as_csv", None)
+    found = {} if convert is None else dict(convert())
+    for attribute in attrs.fields(type(declared)):
+        value = getattr(declared, attribute.name)
+        if attrs.has(type(value)) and not isinstance(value, File):
+            found |= _known(value)
+    return found
 
 
 def _same(file: File) -> tuple[int, int] | str:

@@ -18,7 +18,7 @@ from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt import __version__
 from privopt.declare import File, files_of
-from privopt.errors import CertificationError, PrivoptError, RoundTripError, StoppedError, UsageError
+from privopt.errors import CertificationError, InputError, PrivoptError, RoundTripError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.execution.limits import limited_to
 from privopt.execution.memory import GB, available, resident
@@ -38,7 +38,7 @@ from privopt.interfaces import (
 from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, Times
 from privopt.registry import Registered, observers_of, registry
 from privopt.run.folder import PRIVATE, RESULT, dump_json
-from privopt.run.inputs import ProblemCopy
+from privopt.run.inputs import ProblemCopy, with_csv_tables
 from privopt.run.publish import check_target, discard_partial, new_folder
 from privopt.run.result import NEAR
 from privopt.run.verify import read_problem, verify
@@ -162,9 +162,15 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             resume=options.resume,
         )
         with context.timed("build"):
-            declared = read_problem(mechanism, source)
-            copy = ProblemCopy.of(source, declared)
-            problem = mechanism.load(declared, source.name)
+            given = read_problem(mechanism, source)
+            published = with_csv_tables(source, given)  # what is solved is what will be read in DIR
+            declared = given if published is source else read_problem(mechanism, published)
+            copy = ProblemCopy.of(published, declared)
+            try:
+                problem = mechanism.load(declared, source.name)
+            except InputError:
+                mechanism.load(given, source.name)  # the same faults, in the files that are there
+                raise
         if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
             context.check()
         registered.expect("privacy", mechanism.privacy(problem, method.name), PrivacyConstraint)

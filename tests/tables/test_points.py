@@ -79,7 +79,7 @@ def test_every_format_gives_the_same_places(files, file, more):
         ('count = 3\ncolumns = { id = "county" }', "columns only beside points"),
         ('points = "c.csv"\ncolumns = { name = "county" }', "records.columns.name: found an unknown key"),
         ('points = "bad.geojson"', "wanted a FeatureCollection of points"),
-        ('points = "line.geojson"', "column geometry (latitude): found nothing, wanted a finite number (degrees)"),
+        ('points = "line.geojson"', "column lat: found nothing, wanted a finite number (degrees)"),
         ('points = "bad.parquet"', "bad.parquet: found a file that is no Parquet"),
     ],
 )
