@@ -1,0 +1,624 @@
+"""Checks a folder of privopt with the standard library alone: ``python -I checker.py DIR`` (left out: this folder).
+
+It shares no code with what made the folder. Each claim is printed with "holds" or the reason why not. Exit code 0: all
+hold, and the release is private; 1: one does not; 2: the folder cannot be read, or is of a kind unknown here; 6: all
+hold, but it claims no privacy. Not checked: ``time``, ``solver``, ``asked``, ``details`` and sentences.
+
+Of a matrix under metric differential privacy: each row of weights sums to 2**63. For every
+output k and pair of records that the problem requires w_ik <= exp(epsilon d_ij) w_jk: each stored pair holds at its
+stored distance, and a way over stored pairs, along which the factors multiply, leads from one record of a required pair
+to the other and is no longer than their true distance. The loss is as stated, and no such matrix has one below sum_i
+min_k (p_i c_ik + sum of f over rows of i - sum of F f over rows against i), whatever the multipliers f >= 0 of rows
+z_i <= F z_j are (Lagrange). Of photos to delete: the rank that they leave, and that no choice does better, by cases.
+
+Numbers in TOML and CSV files mean the decimals that are written, in .npy files the doubles. Reals are whole numbers of
+2**-256, rounded to the side that errs towards "does not hold".
+"""
+
+# ruff: noqa: B905, E731  (what a zip would miss is compared before; formulas read best in one line)
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import heapq
+import io
+import json
+import math
+import re
+import stat
+import sys
+import tomllib
+import zipfile
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from operator import eq, le, mul, sub, truediv
+from pathlib import Path
+from typing import Any
+
+__all__ = ["check"]
+
+BITS = 256
+ONE = 1 << BITS
+TOTAL = 1 << 63  # the sum of each row of weights
+FLAT = 45 * ONE  # exp(45) > 2**64 exceeds every ratio of weights: beyond it a row of privacy says nothing
+low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
+NEAR = Fraction(1, 10**9)  # how far, relatively, a figure in result.json may lie from the same figure computed here
+RADIUS = 6371  # of the sphere, km
+TERMS = [(c, n, k) for c, n in ((16, 5), (-4, 239)) for k in range(140)]  # 16 arctan(1/5) - 4 arctan(1/239)
+PI = sum((-1) ** k * (c << 320) // (n ** (2 * k + 1) * (2 * k + 1)) for c, n, k in TERMS) >> 64
+TYPES = {"<u8": "Q", "<i8": "q", "<f8": "d", "<f4": "f", "<u4": "I", "<i4": "i", "<i2": "h", "|u1": "B", "|b1": "B"}
+
+
+class Refused(Exception):  # noqa: N818
+    """A claim that does not hold, and code 1; or what cannot be read or is unknown here, and code 2."""
+
+
+def need(holds: object, why: str, code: int = 1) -> None:
+    if not holds:
+        raise Refused(why, code)
+
+
+def check_sums(folder: Path, private: bool = False) -> list[str]:
+    """The files below, which SHA256SUMS lists as sha256sum writes them. Links, pipes and devices are not opened."""
+    names, lines, left = list[str](), list[str](), [""]
+    while left:
+        above = left.pop()
+        entries = list((folder / above).iterdir())
+        need(entries or not above, f"{above}: an empty folder")
+        for entry in entries:
+            mode = entry.lstat().st_mode
+            need(stat.S_ISDIR(mode) or stat.S_ISREG(mode), f"{above}{entry.name}: a link or a device, wanted a file")
+            (left if stat.S_ISDIR(mode) else names).append(f"{above}{entry.name}" + "/" * stat.S_ISDIR(mode))
+    need("SHA256SUMS" in names, "SHA256SUMS: missing", 2)
+    for name in sorted(set(names) - {"SHA256SUMS", "report.html"}):
+        if private or not name.startswith("private/"):
+            digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+            lines.append(f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n")
+    written = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
+    odd = sorted({line[66:].strip() for line in set(written.splitlines(True)) ^ set(lines)})
+    need(written == "".join(lines), f"not as SHA256SUMS lists them: {', '.join(odd[:5]) or 'their order'}")
+    if not private and (folder / "private").exists():
+        check_sums(folder / "private", private=True)
+    return names
+
+
+class Array:
+    """An array of an .npy file, its values row by row."""
+
+    def __init__(self, raw: bytes, name: str) -> None:
+        size = 10 + int.from_bytes(raw[8:10], "little")
+        need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
+        head = ast.literal_eval(raw[10:size].decode("latin-1"))
+        kind, self.shape, body = str(head["descr"]), tuple(map(int, head["shape"])), raw[size:]
+        self.kind, step = kind[1] if kind[1] == "U" else kind[1:], int(kind[2:])
+        fits = math.prod(self.shape) * step * (4 if self.kind == "U" else 1) == len(body)
+        need(fits and min(self.shape, default=0) >= 0, f"{name}: not as long as its header says", 2)
+        self.flat: Sequence[Any] = array(TYPES[kind], body) if kind in TYPES else body.decode("utf-32-le")
+        if kind not in TYPES:
+            self.flat = ["".join(self.flat[at : at + step]).rstrip("\0") for at in range(0, len(self.flat), step)]
+        if head["fortran_order"] and len(self.shape) == 2:
+            self.flat = [value for i in range(self.shape[0]) for value in self.flat[i :: self.shape[0]]]
+
+    def row(self, i: int) -> Sequence[Any]:
+        return self.flat[i * self.shape[1] : (i + 1) * self.shape[1]]
+
+    def column(self, k: int) -> Sequence[Any]:
+        return self.flat[k :: self.shape[1]]
+
+
+def read_npz(path: Path, wanted: str, packed: int = 1) -> list[Array]:
+    """The arrays of an archive, those wanted (name:type:sides) and no others, at most so many times as large."""
+    found, left = dict[str, Array](), packed * path.stat().st_size + (packed > 1) * 2**20
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            name, left = info.filename.removesuffix(".npy"), left - info.file_size
+            once = name not in found and info.compress_type in (0, 8) and left >= 0
+            need(once, f"{path.name}: {name!r} is there twice, or too large", 2)
+            found[name] = Array(archive.read(info), f"{path.name}: {name}")
+    holds = " ".join(sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items()))
+    need(re.fullmatch(" ".join(sorted(wanted.split())), holds), f"{path.name}: holds {holds}, wanted {wanted}", 2)
+    return [found[part.split(":")[0]] for part in wanted.split()]
+
+
+def decimal(value: object) -> Fraction:
+    """The rational that a decimal means."""
+    sound = re.fullmatch(r"[+-]?(\d{1,999}\.?\d{0,999}|\.\d{1,999})([eE][+-]?\d{1,3})?", str(value), re.ASCII)
+    need(sound, f"{str(value)[:40]!r}: wanted a number", 2)
+    return Fraction(str(value))
+
+
+class Problem:
+    """The problem file in ``problem/``, and the files that it names."""
+
+    def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
+        self.folder, self.names, file = folder / "problem", names, stated["file"]
+        need(f"problem/{file}" in names and "/" not in file, f"problem.file: {file!r} is not in problem/", 2)
+        raw = (self.folder / file).read_bytes()
+        need(hashlib.sha256(raw).hexdigest() == stated["sha256"], "problem.sha256: not that of the problem file")
+        self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=str)
+        for name in names:
+            known = not name.startswith("problem/") or name[8:] == file or repr(name[8:]) in repr(self.tables)
+            need(known, f"{name}: the problem names no such file")
+
+    def table(self, name: str, keys: str) -> dict[str, Any]:
+        """A table of it, in which no other key may stand."""
+        found: dict[str, Any] = self.tables[name]
+        unknown = ", ".join(sorted(set(found) - set(keys.split())))
+        need(not unknown, f"problem: [{name}]: {unknown}: unknown here", 2)
+        return found
+
+    def read(self, name: object) -> bytes:
+        need(f"problem/{name}" in self.names, f"problem: {name!r}: wanted the name of a file beside it", 2)
+        return (self.folder / str(name)).read_bytes()
+
+    def array(self, name: object, *shape: int) -> Array:
+        """A matrix of numbers, none of them NaN or above all doubles."""
+        found = Array(self.read(name), f"problem/{name}")
+        fits = len(found.shape) == 2 and found.shape == (shape or found.shape) and found.kind[0] in "fiu"
+        need(fits and all(x < math.inf for x in found.flat), f"problem/{name}: wanted numbers {shape or ''}", 2)
+        return found
+
+    def columns(self, file: object) -> dict[str, list[str]]:
+        """A CSV file by the names in its header."""
+        lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline=""), strict=True))
+        head, *rows = [[cell.strip() for cell in line] for line in lines if line]
+        fits = rows and all(len(row) == len(head) for row in rows) and len(set(head)) == len(head)
+        need(fits, f"problem/{file}: wanted a header, and rows as long as it", 2)
+        return dict(zip(head, map(list, zip(*rows))))
+
+    def shares(self, file: object, name: str, ids: list[str]) -> tuple[list[str], list[int], int]:
+        """Ids, whole numbers in proportion to their shares, and the sum of these; all alike without a file."""
+        if file is None:
+            return ids, [1] * len(ids), len(ids)
+        cells = self.columns(file)
+        found, given = cells["id"], [decimal(cell) for cell in cells[name]]
+        need(len(found) == len(set(found)) and min(given) >= 0 < max(given), f"problem/{file}: column {name}", 2)
+        shared = math.lcm(*{share.denominator for share in given})
+        return found, [int(share * shared) for share in given], int(sum(given) * shared)
+
+
+def exponential(x: int, up: bool = False) -> int:
+    """At most exp(x), or at least: Taylor's series at x / 2**k, squared k times, each step rounded that way."""
+    k, more, room, n = max(0, x.bit_length() - BITS + 16), int(up), BITS + 64, 0
+    t = ((x << 64) >> k) + more
+    term = total = 1 << room
+    while term > more:
+        n += 1
+        term = (term * t >> room) // n + more
+        total += term
+    total += 2 * more  # the terms left out are less than twice the last
+    for _ in range(k):
+        total = (total * total >> room) + more
+    return (total >> 64) + more
+
+
+def cosine(x: int) -> int:
+    """cos x, |x| < 10, to 2**-230."""
+    square, term, total, n = x * x >> BITS, ONE, ONE, 0
+    while term:
+        n += 2
+        term = (term * square >> BITS) // (n * (n - 1))
+        total += -term if n % 4 else term
+    return total
+
+
+def arcsine_of_root(h: int) -> int:
+    """asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved eight times, then Taylor's series."""
+    square, n = min(max(h, 0), ONE) << BITS, 1
+    for _ in range(8):
+        square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
+    power = total = sine = math.isqrt(square)
+    while power:
+        power = (power * sine >> BITS) * sine * n // (ONE * (n + 1))
+        n += 2
+        total += power // n
+    return total << 8
+
+
+class Places:
+    """Ids with coordinates: rationals (planar, vector), latitude and longitude in radians (geographic), or none."""
+
+    def __init__(self, problem: Problem, name: str) -> None:
+        table = problem.table(name, "grid points vectors ids count columns")
+        given = [key for key in ("grid", "points", "vectors", "count") if key in table]
+        need(len(given) == 1, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
+        self.kind, self.at, self.ids = "plain", list[Any](), [str(i) for i in range(table.get("count", 0))]
+        if "grid" in table:
+            grid, side, self.kind = table["grid"], decimal(table["grid"]["cell_km"]), "planar"
+            cells = [(r, c) for r in range(grid["rows"]) for c in range(grid["cols"])]
+            self.ids, self.at = [f"{r}-{c}" for r, c in cells], [(c * side, r * side) for r, c in cells]
+            if "south_west" in grid:
+                south, west = (low(decimal(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
+                up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
+                self.kind, self.at = "geographic", [(south + r * up, west + c * right) for r, c in cells]
+        elif "points" in table:
+            names = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
+            found, parts = problem.columns(table["points"]), names["id"]
+            self.ids = ["/".join(name) for name in zip(*(found[c] for c in ([parts] if parts in found else parts)))]
+            four = (found.get(names[key], []) for key in ("lat", "lon", "x", "y"))
+            lat, lon, x, y = (list(map(decimal, cells)) for cells in four)
+            sound = all(abs(angle) <= 360 for angle in lat + lon) and not (lat and lon and x and y)
+            need(sound, f"problem: [{name}]: wanted lat, lon in degrees or x, y", 2)
+            self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
+            self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
+        elif "vectors" in table:
+            rows = problem.array(table["vectors"])
+            self.kind, self.at = "vector", [tuple(map(Fraction, rows.row(i))) for i in range(rows.shape[0])]
+            lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines() if "ids" in table else None
+            self.ids = [str(i) for i in range(len(self.at))] if lines is None else [line.strip() for line in lines]
+        once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
+        need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
+
+
+def shortest(start: Any, after: Any, most: int | None = None) -> dict[Any, int]:
+    """The lengths of the shortest ways to all that is reached, within ``most`` (Dijkstra)."""
+    found, best, queue = dict[Any, int](), {start: 0}, [(0, start)]
+    while queue:
+        length, here = heapq.heappop(queue)
+        if here not in found:
+            found[here] = length
+            for there, step in after[here]:
+                total = length + step
+                if there not in found and total < best.get(there, total + 1) and (most is None or total <= most):
+                    best[there] = total
+                    heapq.heappush(queue, (total, there))
+    return found
+
+
+def roads(problem: Problem, file: object, one_way: bool = False) -> Callable[[str, list[str]], list[int | None]]:
+    """Shortest ways to one end from each start, over edges whose lengths are decimals, in exact sums."""
+    cells = problem.columns(file)
+    lengths = [decimal(cell) for cell in cells["km"]]
+    need(min(lengths) >= 0, f"problem/{file}: a length below 0", 2)
+    shared = math.lcm(*{length.denominator for length in lengths})
+    before: dict[str, list[tuple[str, int]]] = {name: [] for name in cells["from"] + cells["to"]}
+    for tail, head, length in zip(cells["from"], cells["to"], lengths):
+        before[head].append((tail, int(length * shared)))
+        before[tail].extend([] if one_way else [(head, int(length * shared))])
+
+    found: Any = lambda end: {name: (length << BITS) // shared for name, length in shortest(end, before).items()}
+    return lambda end, starts: list(map(found(end).get, starts))
+
+
+class Metric:
+    """Distances to every record, ``own(i)`` of record i and ``ends(k)`` of output k, at most ``room`` too short."""
+
+    def __init__(self, problem: Problem) -> None:
+        kind = problem.tables["distance"].get("kind")
+        keys = {"euclidean": "kind", "haversine": "kind", "graph": "kind edges", "matrix": "kind matrix output_matrix"}
+        need(kind in keys, f"problem: distance.kind {kind!r}: unknown here", 2)
+        table, self.records = problem.table("distance", keys[kind]), Places(problem, "records")
+        self.outputs = Places(problem, "outputs") if "outputs" in problem.tables else self.records
+        pair = (self.records.kind, self.outputs.kind)
+        fits = {"euclidean": pair in (("planar",) * 2, ("vector",) * 2), "haversine": pair == ("geographic",) * 2}
+        need(fits.get(kind, True), f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
+        self.roads, self.room = None, ONE >> 95 if kind == "haversine" else 1
+        self.unit = "unit of distance" if kind == "matrix" or self.records.kind == "vector" else "km"
+        here, there, own, other = self.records.at, self.outputs.at, self.records.ids, self.outputs.ids
+        if kind == "euclidean":
+            shared = math.lcm(*{x.denominator for at in here + there for x in at})
+            here, there = ([[int(x * shared) for x in at] for at in points] for points in (here, there))
+            sums: Any = lambda a, b: sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])
+            way: Callable[[Any, Any], int] = lambda a, b: math.isqrt((sums(a, b) << 2 * BITS) // shared**2)
+        elif kind == "haversine":
+            here, there = ([(lat, lon, cosine(lat)) for lat, lon in points] for points in (here, there))
+            turn: Any = lambda a, b: (a[2] * b[2] >> BITS) * (ONE - cosine(a[1] - b[1])) >> BITS
+            half: Any = lambda a, b: (
+                (ONE - cosine(a[0] - b[0]) + turn(a, b)) >> 1
+            )  # the square of the sine of half the way
+            way = lambda a, b: max(0, 2 * RADIUS * arcsine_of_root(half(a, b)) - (ONE >> 96)) if a != b else 0
+        self.own: Callable[[int], list[Any]] = lambda i: [way(here[i], at) for at in here]
+        self.ends: Callable[[int], list[Any]] = lambda k: [way(there[k], at) for at in here]
+        if kind == "graph":
+            self.roads = ways = roads(problem, table["edges"])
+            self.own, self.ends = (lambda i: ways(own[i], own)), (lambda k: ways(other[k], own))
+        elif kind == "matrix":
+            given = problem.array(table["matrix"], len(own), len(own))
+            need(min(given.flat) >= 0, "problem: distance.matrix: a distance below 0", 2)
+            self.own = self.ends = lambda i: [low(Fraction(min(d))) for d in zip(given.row(i), given.column(i))]
+            if "outputs" in problem.tables:
+                across = problem.array(table["output_matrix"], len(own), len(other)) if len(table) == 3 else None
+                self.ends = lambda k: [low(Fraction(d)) for d in across.column(k)] if across else []
+
+    def losses(self, problem: Problem) -> None:
+        """Losses c_ik by output, ``column(k)``: at most the true ones, and less than 2**-80 below them; the prior."""
+        table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
+        kind = problem.table("utility", "kind prior cost edges directed targets").get("kind")
+        ids, given, self.whole = problem.shares(table.get("prior"), "p", records)
+        need(sorted(ids) == sorted(records), "problem: utility.prior: wanted one row for each record", 2)
+        share = dict(zip(ids, given))
+        self.prior, self.column = [share[name] for name in records], self.ends
+        self.loss_unit = self.unit.replace("unit of", "units of")
+        if kind == "matrix":
+            cost, self.loss_unit = problem.array(table["cost"], len(records), len(outputs)), "units of cost"
+            self.column = lambda k: [low(Fraction(c)) for c in cost.column(k)]
+        elif kind == "travel-cost":  # sum over targets t of q_t |way from record to t - way from output to t|
+            targets, weights, total = problem.shares(table.get("targets"), "weight", records)
+            travel, place = self.roads, {name: i for i, name in enumerate(records)}
+            if "edges" in table:
+                travel, self.loss_unit = roads(problem, table["edges"], table.get("directed") is True), "km"
+            if travel is not None:
+                tables: list[Any] = [list(zip(*(travel(t, ends) for t in targets))) for ends in (records, outputs)]
+            else:
+                both = ((self.own, len(records)), (self.ends, len(outputs)))
+                tables = [[[row[place[t]] for t in targets] for row in map(ways, range(n))] for ways, n in both]
+            near, far = ([[q * x for q, x in zip(weights, row) if q] for row in table] for table in tables)
+            off = self.room + 1
+            self.column = lambda k: [max(0, sum(map(abs, map(sub, row, far[k]))) // total - off) for row in near]
+        need(kind in ("distance", "matrix", "travel-cost"), f"problem: utility.kind {kind!r}: unknown here", 2)
+
+
+def alike(stated: dict[str, Any], wanted: dict[str, Any], where: str, near: Fraction = NEAR) -> None:
+    """What result.json says beside what the files give, and nothing else: equal, doubles near one another."""
+    need(stated.keys() == wanted.keys(), f"{where}: holds {', '.join(stated)}, wanted {', '.join(wanted)}")
+    for name, value in wanted.items():
+        same = type(stated[name]) is type(value) and stated[name] == value
+        if type(value) is float and type(stated[name]) in (int, float):
+            one, other = Fraction(stated[name]), Fraction(value)
+            same = abs(one - other) <= near * max(abs(one), abs(other))
+        need(same, f"{where}.{name}: {str(stated[name])[:99]!r} is claimed, {str(value)[:99]!r} found")
+
+
+def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, Any], measured: dict[str, Any]) -> str:
+    """What result.json says of objective, promise, certificate and status, sentences apart."""
+    stated, found, bound = result["guarantee"], result["certificate"], result["objective"]["lower_bound"]
+    gap = None
+    if bound is not None:
+        gap = max(0.0, bound - value if unit == "locations" else (value - bound) / max(abs(value), 1e-12))
+    alike(result["objective"], {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}, "objective")
+    promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
+    alike(stated, promise | {"statement": str(stated["statement"])}, "guarantee", Fraction(0))
+    measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
+    alike(found, measured, "certificate")
+    status = "optimal" if gap is not None and gap <= result["asked"]["gap"] else "feasible"
+    need(result["status"] == status, f"status: {result['status']!r} is claimed, {status!r} found")
+    return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
+
+
+def progress(what: str, items: Sequence[Any]) -> Iterator[Any]:
+    for done, item in enumerate(items):
+        if done % 256 == 255 and sys.stderr.isatty():
+            sys.stderr.write(f"{what}: {done:,} of {len(items):,}\r")
+        yield item
+
+
+class Matrix:
+    """A release of metric differential privacy: mechanism.npz, and what its problem asks of it."""
+
+    claims = ("integers", "privacy", "objective", "words")
+
+    def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
+        table = problem.table("privacy", "kind epsilon neighbours_within")
+        need(table.get("kind", "metric-dp") == "metric-dp", f"problem: privacy.kind {table.get('kind')!r}: unknown", 2)
+        self.epsilon, self.within = decimal(table.get("epsilon")), table.get("neighbours_within")
+        self.limit = math.inf if self.within is None else low(decimal(self.within))
+        self.folder, self.result, self.metric = folder, result, Metric(problem)
+        self.metric.losses(problem)
+        self.size, self.width = len(self.metric.records.ids), len(self.metric.outputs.ids)
+
+    def integers(self) -> str:
+        """Rows and columns are those of the problem, and each row sums to 2**63."""
+        parts = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1"
+        self.weights, records, outputs, pairs, distances = read_npz(self.folder / "mechanism.npz", parts)
+        same = list(records.flat) == self.metric.records.ids and list(outputs.flat) == self.metric.outputs.ids
+        need(same, "mechanism.npz: records or outputs that are not those of the problem, in its order")
+        fits = self.weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
+        need(fits, "mechanism.npz: arrays that do not fit one another", 2)
+        self.stored = [(*pairs.row(p), d) for p, d in enumerate(distances.flat)]
+        sound = self.are_pairs(pairs) and all(0 <= d < math.inf for d in distances.flat)
+        need(sound, "mechanism.npz: pairs that are no two records, or distances that are none", 2)
+        self.rows = [list(self.weights.row(i)) for i in range(self.size)]
+        wrong = [i for i, row in enumerate(self.rows) if sum(row) != TOTAL]
+        need(not wrong, f"mechanism.npz: rows {wrong[:5]} do not sum to 2**63")
+        return f"{self.size:,} rows of {self.width:,} weights"
+
+    def are_pairs(self, pairs: Array) -> bool:
+        return set(pairs.flat) <= set(range(self.size)) and not any(map(eq, pairs.column(0), pairs.column(1)))
+
+    def required(self, i: int) -> dict[int, int]:
+        """The records that shall be hard to tell from record i, at distances rounded down."""
+        return {j: d for j, d in enumerate(self.metric.own(i)) if j != i and d is not None and d <= self.limit}
+
+    def privacy(self) -> str:
+        """Stored pairs hold at their distances, and imply all that are required."""
+        self.worst, implied, direct = 0.0, 0, dict[tuple[int, int], int]()
+        after: list[list[tuple[int, int]]] = [[] for _ in self.rows]
+        for i, j, d in progress("privacy", self.stored):
+            most, way = exponential(min(low(self.epsilon * Fraction(d)), FLAT)), -low(-Fraction(d))
+            for a, b in ((i, j), (j, i)):
+                kept = all(map(le, map(ONE.__mul__, self.rows[a]), map(most.__mul__, self.rows[b])))
+                need(kept, f"a weight of record {a} is above exp(epsilon {d!r}) times that of record {b}")
+                divisors = [w or TOTAL for w in self.rows[b]]
+                excess = max(map(truediv, map(sub, self.rows[a], self.rows[b]), divisors))
+                self.worst = max(self.worst, math.log1p(max(excess, 0.0)) / (d or 1.0))
+                after[a].append((b, way))
+                direct[a, b] = min(way, direct.get((a, b), way))
+        for i in progress("ways", range(self.size)):
+            left = {j: d for j, d in self.required(i).items() if j > i and direct.get((i, j), d + 1) > d}
+            reached = shortest(i, after, max(left.values())) if left else {}
+            lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
+            need(not lost, f"records {i} and {lost[:1]} are required, and no way over stored pairs is as short")
+            implied += len(left)
+        return f"{len(self.stored):,} pairs of records at {self.width:,} outputs; {implied:,} pairs follow"
+
+    def proof(self) -> tuple[list[tuple[int, int, int]], list[int], Sequence[int], Sequence[float]]:
+        """The rows (i, j, F) of proof.npz, F rounded up, and their multipliers by output: starts, rows, values."""
+        parts = "version:i8:1 pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
+        need((self.folder / "proof.npz").exists(), "proof.npz: missing, though a lower_bound is claimed")
+        version, pairs, starts, which, values = read_npz(self.folder / "proof.npz", parts, packed=8)
+        ends = list(starts.flat)
+        sound = list(version.flat) == [1] and len(ends) == self.width + 1 and ends == sorted(ends) and ends[0] == 0
+        sound = sound and (ends[-1],) == which.shape == values.shape and pairs.shape[1] == 2 and self.are_pairs(pairs)
+        sound = sound and max(which.flat, default=-1) < pairs.shape[0] and all(0 <= f < 1e60 for f in values.flat)
+        need(sound, "proof.npz: arrays that do not fit one another, or multipliers that are none", 2)
+        rows, last, reached, after = [], -1, dict[int, int](), list[Any]()
+        for i, j in progress("rows of the proof", [pairs.row(p) for p in range(pairs.shape[0])]):
+            last, reached = i, self.required(i) if i != last else reached
+            if j not in reached:
+                ways = (self.required(a).items() for a in range(self.size))
+                after = after or [[(b, d + self.metric.room) for b, d in found] for found in ways]
+                reached = {b: d - self.metric.room for b, d in shortest(i, after).items()} | reached
+            need(j in reached, f"proof.npz: pairs: {i}, {j}, which is neither required nor implied")
+            x = math.ceil(self.epsilon * (reached[j] + self.metric.room))
+            rows.append((i, j, exponential(x, up=True) if x <= FLAT else 0))
+        return rows, ends, which.flat, values.flat
+
+    def objective(self) -> str:
+        """The loss, and the bound that no such matrix has one below, output by output."""
+        total, least, claimed = 0, list[int](), self.result["objective"]["lower_bound"]
+        need(claimed is not None or not (self.folder / "proof.npz").exists(), "proof.npz beside no lower_bound")
+        rows, starts, which, values = self.proof() if claimed is not None else ([], [0] * (self.width + 1), [], [])
+        for k in progress("objective", range(self.width)):
+            costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
+            total += sum(map(mul, costs, self.weights.column(k)))
+            for place in range(starts[k], starts[k + 1]):
+                i, j, growth = rows[which[place]]
+                f = int(math.ldexp(values[place], BITS)) if growth else 0
+                costs[i] += f
+                costs[j] -= (growth * f >> BITS) + 1
+            least = list(map(min, least or costs, costs))
+        self.value, bound = total / (TOTAL * ONE), Fraction(sum(least), ONE)
+        if claimed is not None:
+            below = type(claimed) is float and claimed <= bound
+            need(below, f"objective.lower_bound: {claimed!r} is claimed, {float(bound)!r} proved")
+        said = "no bound is claimed" if claimed is None else f"none is below {float(bound):.12g}"
+        return f"{self.value:.12g} {self.metric.loss_unit}; {said}"
+
+    def words(self) -> str:
+        """What result.json says of the promise and its certificate, and its status."""
+        text, epsilon = self.result["guarantee"]["epsilon_text"], float(self.epsilon)
+        need(decimal(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
+        promise = {"kind": "metric-dp", "epsilon": epsilon, "epsilon_text": text, "unit": f"per {self.metric.unit}"}
+        promise |= {"neighbours_within": float(self.within)} if self.within else {}
+        promise["scope"] = "neighbours" if self.within else "all-pairs"
+        measured = {"worst": self.worst, "allowed": epsilon, "checked": len(self.stored) * self.width}
+        return compare(self.result, self.value, self.metric.loss_unit, promise, measured)
+
+
+class Photos:
+    """Photos to delete, so that a classifier's scores do not tell the place: deletions.csv."""
+
+    claims = ("privacy", "objective", "words")
+
+    def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
+        photos = problem.table("photos", "scores probabilities folder classifier true_location keep keep_at_least")
+        asked = problem.table("privacy", "top_k deletion_budget margin")
+        self.folder, self.result, self.k = folder, result, int(asked.get("top_k", 0))
+        self.budget = int(asked.get("deletion_budget", 0))
+        with open(folder / "deletions.csv", newline="", encoding="utf-8") as stream:
+            head, *rows = csv.reader(stream)
+        names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
+        file = photos.get("scores", photos.get("probabilities"))
+        if str(file).lower().endswith(".csv"):
+            cells = problem.columns(file)
+            first = next(iter(cells))
+            names = cells.pop(first) if first.lower() in ("photo", "file", "name", "id") else names
+            scores: list[Sequence[float]] = [list(map(float, row)) for row in zip(*cells.values())]
+        else:
+            parts = "scores:f8:2 true:i8:0 left_out:U:1 positioned:b1:1"
+            table, *found = [problem.array(file)] if file else read_npz(folder / "scores.npz", parts)
+            names, true = ([row[0] for row in rows], found[0].flat[0]) if found else (names, true)
+            scores = list(map(table.row, range(table.shape[0])))
+        if "probabilities" in photos:
+            scores = [[math.log(p) if p else -math.inf for p in row] for row in scores]
+        sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(names) == len(scores)
+        need(sound and {row[1] for row in rows} <= {"0", "1"}, "deletions.csv: not the photos of the problem", 2)
+        self.kept, self.all = {i for i, row in enumerate(rows) if row[1] == "0"}, set(range(len(rows)))
+        self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
+        self.least, self.theta = photos.get("keep_at_least", 1), float(asked.get("margin", 0))
+        self.blind = {i for i in self.all if scores[i][true] == -math.inf}
+        self.gain: dict[int, list[Any]] = {}  # by place: S_ij - S_it - theta in units of 2**-1074, None for -inf
+        for j in set(range(len(scores[0]))) - {true}:
+            terms = ([0.0] if i in self.blind else [row[j], -row[true], -self.theta] for i, row in enumerate(scores))
+            self.gain[j] = [None if -math.inf in row else sum(int(Fraction(x) * 2**1074) for x in row) for row in terms]
+
+    def privacy(self) -> str:
+        """The places that the photos kept leave at or above the true one."""
+        gains = ([gain[i] for i in self.kept] for gain in self.gain.values())
+        level = [None not in gain and sum(gain) >= 0 for gain in gains]
+        self.level = sum(level) if self.kept and not self.kept & self.blind else len(level)
+        need(self.keep <= self.kept and len(self.kept) >= self.least, "photos that shall be kept are deleted")
+        self.deleted = len(self.all) - len(self.kept)
+        need(self.level >= self.k if self.k else self.deleted <= self.budget, f"{self.level} places are level")
+        return f"{self.level} of {len(level)} other places are as likely as the true one, or likelier"
+
+    def objective(self) -> str:
+        """Deletions or protected places, and that no choice does better."""
+        self.value, claimed = float(self.deleted if self.k else self.level), self.result["objective"]["lower_bound"]
+        if claimed is not None:
+            fewest = len(self.all) - claimed + 1 if self.k else max(self.least, len(self.all) - self.budget)
+            sound = claimed == int(claimed) and (claimed <= self.value if self.k else claimed >= self.value)
+            need(sound, f"objective.lower_bound: {claimed} beside {self.value}")
+            self.prove(self.k or int(claimed) + 1, int(fewest))
+        return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
+
+    def prove(self, k: int, fewest: int) -> None:
+        """No choice keeps so many photos and protects k places: a tree of cases, each leaf closed by multipliers.
+
+        Photos that stay number at most sum_i max(0, 1 + sum_j f_j (S_ij - S_it - theta)), f_j >= 0 of protected places.
+        """
+        if fewest > len(self.all) or k > len(self.gain):
+            return
+        need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
+        parts = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
+        found = read_npz(self.folder / "proof.npz", parts, packed=8)
+        version, kinds, items, starts, places, values = (each.flat for each in found)
+        cases, leaf = [(frozenset[int](), frozenset(self.gain), frozenset(self.keep), frozenset[int]())], 0
+        for kind, item in zip(kinds, items):
+            inside, left, kept, gone = cases.pop()
+            if kind == 1:  # a place counts as protected, or does not count
+                need(item in left, f"proof.npz: place {item} is decided already")
+                cases += [(inside, left - {item}, kept, gone), (inside | {item}, left - {item}, kept, gone)]
+            elif kind == 2:  # a photo goes, or stays
+                cases += [(inside, left, kept, gone | {item}), (inside, left, kept | {item}, gone)]
+            else:
+                at = range(starts[leaf], starts[leaf + 1])
+                need(all(places[a] in inside and values[a] >= 0 for a in at), "proof.npz: other places' multipliers")
+                force = [(int(math.ldexp(values[a], 64)), self.gain[places[a]]) for a in at]
+                out = gone | {i for i in self.all for j in inside if self.gain[j][i] is None}
+                sums = {i: (1 << 1138) + sum(f * gain[i] for f, gain in force) for i in self.all - out}
+                most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1138
+                closed = most < fewest or len(inside) + len(left) < k or kept & out
+                need(closed, f"proof.npz: case {leaf} lets {most} photos stay, wanted fewer than {fewest}")
+                leaf += 1
+        need(not cases and version[0] == 1, "proof.npz: cases that are left open")
+
+    def words(self) -> str:
+        """What result.json says of the promise and its certificate, and its status."""
+        promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "margin": self.theta}
+        promise |= {"scope": "margin" if self.theta else "this-classifier"}
+        promise |= {"top_k": self.k} if self.k else {"deletion_budget": self.budget}
+        others, beaten = len(self.gain), len(self.gain) - self.level
+        worst, allowed = (beaten, others - self.k) if self.k else (self.deleted, self.budget)
+        measured = {"worst": float(worst), "allowed": float(allowed), "checked": others, "protected_k": self.level}
+        unit, measured["rank_after"] = "photos" if self.k else "locations", self.level + 1
+        return compare(self.result, self.value, unit, promise, measured)
+
+
+def check(folder: Path, say: Callable[[str], object] = print) -> int:
+    """Say of each claim whether it holds; returns the exit code."""
+    name = "files"
+    try:
+        names = check_sums(folder)
+        once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
+        wrong = lambda text: need(False, f"result.json: {text}, which is no number", 2)
+        text = (folder / "result.json").read_bytes()
+        result = json.loads(text, object_pairs_hook=once, parse_constant=wrong)
+        kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
+        need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
+        release = kind(folder, Problem(folder, result["problem"], names), result)
+        say(f"holds: files: {len(names)} as SHA256SUMS lists them")
+        for name in release.claims:
+            say(f"holds: {name}: {getattr(release, name)()}")
+    except Exception as error:  # bytes that nobody meant so may raise anything
+        why, code = error.args if isinstance(error, Refused) else (f"{type(error).__name__}: {error}", 2)
+        say(f"{'does not hold' if code == 1 else 'cannot be checked'}: {name}: {why}")
+        return int(code)
+    return 6 if "seeded" in result["guarantee"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(check(Path(*sys.argv[1:])))
