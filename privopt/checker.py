@@ -4,12 +4,12 @@ It shares no code with what made the folder. Each claim is printed with "holds" 
 hold, and the release is private; 1: one does not; 2: the folder cannot be read, or is of a kind unknown here; 6: all
 hold, but it claims no privacy. Not checked: ``time``, ``solver``, ``asked``, ``details`` and sentences.
 
-Of a matrix under metric differential privacy: each row of weights sums to 2**63. For every
-output k and pair of records that the problem requires w_ik <= exp(epsilon d_ij) w_jk: each stored pair holds at its
-stored distance, and a way over stored pairs, along which the factors multiply, leads from one record of a required pair
-to the other and is no longer than their true distance. The loss is as stated, and no such matrix has one below sum_i
-min_k (p_i c_ik + sum of f over rows of i - sum of F f over rows against i), whatever the multipliers f >= 0 of rows
-z_i <= F z_j are (Lagrange). Of photos to delete: the rank that they leave, and that no choice does better, by cases.
+Of a matrix under metric differential privacy: each row of weights sums to 2**63. For every output k and pair of records
+that the problem requires, w_ik <= exp(epsilon d_ij) w_jk: each stored pair holds at its stored distance, and from one
+record of a required pair to the other leads a way over stored pairs no longer than their true distance: the factors
+along it multiply. The loss is as stated, and no such matrix has one below sum_i min_k (p_i c_ik + sum of f over rows of
+i - sum of F f over rows against i), whatever the multipliers f >= 0 of rows z_i <= F z_j (Lagrange). Of photos to
+delete: the rank that they leave, and that no choice does better, by cases.
 
 Numbers in TOML and CSV files mean the decimals that are written, in .npy files the doubles. Reals are whole numbers of
 2**-256, rounded to the side that errs towards "does not hold".
@@ -31,7 +31,7 @@ import sys
 import tomllib
 import zipfile
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from operator import eq, le, mul, sub, truediv
 from pathlib import Path
@@ -39,15 +39,11 @@ from typing import Any
 
 __all__ = ["check"]
 
-BITS = 256
-ONE = 1 << BITS
-TOTAL = 1 << 63  # the sum of each row of weights
+BITS, ONE, TOTAL = 256, 1 << 256, 1 << 63  # of reals; the sum of each row of weights
 FLAT = 45 * ONE  # exp(45) > 2**64 exceeds every ratio of weights: beyond it a row of privacy says nothing
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
-NEAR = Fraction(1, 10**9)  # how far, relatively, a figure in result.json may lie from the same figure computed here
 RADIUS = 6371  # of the sphere, km
-TERMS = [(c, n, k) for c, n in ((16, 5), (-4, 239)) for k in range(140)]  # 16 arctan(1/5) - 4 arctan(1/239)
-PI = sum((-1) ** k * (c << 320) // (n ** (2 * k + 1) * (2 * k + 1)) for c, n, k in TERMS) >> 64
+PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
 TYPES = {"<u8": "Q", "<i8": "q", "<f8": "d", "<f4": "f", "<u4": "I", "<i4": "i", "<i2": "h", "|u1": "B", "|b1": "B"}
 
 
@@ -62,15 +58,12 @@ def need(holds: object, why: str, code: int = 1) -> None:
 
 def check_sums(folder: Path, private: bool = False) -> list[str]:
     """The files below, which SHA256SUMS lists as sha256sum writes them. Links, pipes and devices are not opened."""
-    names, lines, left = list[str](), list[str](), [""]
-    while left:
-        above = left.pop()
-        entries = list((folder / above).iterdir())
-        need(entries or not above, f"{above}: an empty folder")
-        for entry in entries:
-            mode = entry.lstat().st_mode
-            need(stat.S_ISDIR(mode) or stat.S_ISREG(mode), f"{above}{entry.name}: a link or a device, wanted a file")
-            (left if stat.S_ISDIR(mode) else names).append(f"{above}{entry.name}" + "/" * stat.S_ISDIR(mode))
+    names, lines = list[str](), list[str]()
+    for path in folder.rglob("*"):
+        name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
+        fits = stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir()))
+        need(fits, f"{name}: a link, a device or an empty folder, wanted a regular file")
+        names += [name] if stat.S_ISREG(mode) else []
     need("SHA256SUMS" in names, "SHA256SUMS: missing", 2)
     for name in sorted(set(names) - {"SHA256SUMS", "report.html"}):
         if private or not name.startswith("private/"):
@@ -78,8 +71,8 @@ def check_sums(folder: Path, private: bool = False) -> list[str]:
             escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
             lines.append(f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n")
     written = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
-    odd = sorted({line[66:].strip() for line in set(written.splitlines(True)) ^ set(lines)})
-    need(written == "".join(lines), f"not as SHA256SUMS lists them: {', '.join(odd[:5]) or 'their order'}")
+    odd = sorted({line[66:].strip() for line in set(written.splitlines(True)) ^ set(lines)})[:5]
+    need(written == "".join(lines), f"not as SHA256SUMS lists them: {odd}")
     if not private and (folder / "private").exists():
         check_sums(folder / "private", private=True)
     return names
@@ -96,9 +89,9 @@ class Array:
         self.kind, step = kind[1] if kind[1] == "U" else kind[1:], int(kind[2:])
         fits = math.prod(self.shape) * step * (4 if self.kind == "U" else 1) == len(body)
         need(fits and min(self.shape, default=0) >= 0, f"{name}: not as long as its header says", 2)
-        self.flat: Sequence[Any] = array(TYPES[kind], body) if kind in TYPES else body.decode("utf-32-le")
-        if kind not in TYPES:
-            self.flat = ["".join(self.flat[at : at + step]).rstrip("\0") for at in range(0, len(self.flat), step)]
+        text = body.decode("utf-32-le") if self.kind == "U" else ""
+        self.flat: Sequence[Any] = [text[at : at + step].rstrip("\0") for at in range(0, len(text), step)]
+        self.flat = self.flat or array(TYPES.get(kind, "B"), body)
         if head["fortran_order"] and len(self.shape) == 2:
             self.flat = [value for i in range(self.shape[0]) for value in self.flat[i :: self.shape[0]]]
 
@@ -247,8 +240,9 @@ class Places:
         elif "vectors" in table:
             rows = problem.array(table["vectors"])
             self.kind, self.at = "vector", [tuple(map(Fraction, rows.row(i))) for i in range(rows.shape[0])]
-            lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines() if "ids" in table else None
-            self.ids = [str(i) for i in range(len(self.at))] if lines is None else [line.strip() for line in lines]
+            self.ids = [str(i) for i in range(rows.shape[0])]
+        if "ids" in table:
+            self.ids = [line.strip() for line in problem.read(table["ids"]).decode("utf-8-sig").splitlines()]
         once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
 
@@ -326,11 +320,10 @@ class Metric:
     def losses(self, problem: Problem) -> None:
         """Losses c_ik by output, ``column(k)``: at most the true ones, and less than 2**-80 below them; the prior."""
         table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
-        kind = problem.table("utility", "kind prior cost edges directed targets").get("kind")
+        kind = problem.table("utility", "kind prior cost edges directed targets remap").get("kind")
         ids, given, self.whole = problem.shares(table.get("prior"), "p", records)
         need(sorted(ids) == sorted(records), "problem: utility.prior: wanted one row for each record", 2)
-        share = dict(zip(ids, given))
-        self.prior, self.column = [share[name] for name in records], self.ends
+        self.prior, self.column = list(map(dict(zip(ids, given)).__getitem__, records)), self.ends
         self.loss_unit = self.unit.replace("unit of", "units of")
         if kind == "matrix":
             cost, self.loss_unit = problem.array(table["cost"], len(records), len(outputs)), "units of cost"
@@ -351,38 +344,31 @@ class Metric:
         need(kind in ("distance", "matrix", "travel-cost"), f"problem: utility.kind {kind!r}: unknown here", 2)
 
 
-def alike(stated: dict[str, Any], wanted: dict[str, Any], where: str, near: Fraction = NEAR) -> None:
+def alike(stated: dict[str, Any], wanted: dict[str, Any], where: str, near: float = 1e-9) -> None:
     """What result.json says beside what the files give, and nothing else: equal, doubles near one another."""
     need(stated.keys() == wanted.keys(), f"{where}: holds {', '.join(stated)}, wanted {', '.join(wanted)}")
     for name, value in wanted.items():
         same = type(stated[name]) is type(value) and stated[name] == value
         if type(value) is float and type(stated[name]) in (int, float):
             one, other = Fraction(stated[name]), Fraction(value)
-            same = abs(one - other) <= near * max(abs(one), abs(other))
+            same = abs(one - other) <= Fraction(near) * max(abs(one), abs(other))
         need(same, f"{where}.{name}: {str(stated[name])[:99]!r} is claimed, {str(value)[:99]!r} found")
 
 
 def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, Any], measured: dict[str, Any]) -> str:
     """What result.json says of objective, promise, certificate and status, sentences apart."""
     stated, found, bound = result["guarantee"], result["certificate"], result["objective"]["lower_bound"]
-    gap = None
+    gap, best = None, result["objective"]["value"]
     if bound is not None:
-        gap = max(0.0, bound - value if unit == "locations" else (value - bound) / max(abs(value), 1e-12))
+        gap = max(0.0, bound - best if unit == "locations" else (best - bound) / max(abs(best), 1e-12))
     alike(result["objective"], {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}, "objective")
     promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
-    alike(stated, promise | {"statement": str(stated["statement"])}, "guarantee", Fraction(0))
+    alike(stated, promise | {"statement": str(stated["statement"])}, "guarantee", 0.0)
     measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
     alike(found, measured, "certificate")
     status = "optimal" if gap is not None and gap <= result["asked"]["gap"] else "feasible"
     need(result["status"] == status, f"status: {result['status']!r} is claimed, {status!r} found")
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
-
-
-def progress(what: str, items: Sequence[Any]) -> Iterator[Any]:
-    for done, item in enumerate(items):
-        if done % 256 == 255 and sys.stderr.isatty():
-            sys.stderr.write(f"{what}: {done:,} of {len(items):,}\r")
-        yield item
 
 
 class Matrix:
@@ -395,7 +381,7 @@ class Matrix:
         need(table.get("kind", "metric-dp") == "metric-dp", f"problem: privacy.kind {table.get('kind')!r}: unknown", 2)
         self.epsilon, self.within = decimal(table.get("epsilon")), table.get("neighbours_within")
         self.limit = math.inf if self.within is None else low(decimal(self.within))
-        self.folder, self.result, self.metric = folder, result, Metric(problem)
+        self.folder, self.result, self.tables, self.metric = folder, result, problem.tables, Metric(problem)
         self.metric.losses(problem)
         self.size, self.width = len(self.metric.records.ids), len(self.metric.outputs.ids)
 
@@ -403,13 +389,13 @@ class Matrix:
         """Rows and columns are those of the problem, and each row sums to 2**63."""
         parts = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1"
         self.weights, records, outputs, pairs, distances = read_npz(self.folder / "mechanism.npz", parts)
+        whole = self.result["guarantee"]["scope"] in ("all-pairs", "neighbours") and "lr-geo" not in self.tables
         same = list(records.flat) == self.metric.records.ids and list(outputs.flat) == self.metric.outputs.ids
-        need(same, "mechanism.npz: records or outputs that are not those of the problem, in its order")
+        need(same, "mechanism.npz: not the records and outputs of the problem, in its order", 2 - whole)
         fits = self.weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
-        need(fits, "mechanism.npz: arrays that do not fit one another", 2)
+        sound = fits and self.are_pairs(pairs) and all(0 <= d < math.inf for d in distances.flat)
+        need(sound, "mechanism.npz: arrays that do not fit, pairs of no two records, or distances that are none", 2)
         self.stored = [(*pairs.row(p), d) for p, d in enumerate(distances.flat)]
-        sound = self.are_pairs(pairs) and all(0 <= d < math.inf for d in distances.flat)
-        need(sound, "mechanism.npz: pairs that are no two records, or distances that are none", 2)
         self.rows = [list(self.weights.row(i)) for i in range(self.size)]
         wrong = [i for i, row in enumerate(self.rows) if sum(row) != TOTAL]
         need(not wrong, f"mechanism.npz: rows {wrong[:5]} do not sum to 2**63")
@@ -426,17 +412,16 @@ class Matrix:
         """Stored pairs hold at their distances, and imply all that are required."""
         self.worst, implied, direct = 0.0, 0, dict[tuple[int, int], int]()
         after: list[list[tuple[int, int]]] = [[] for _ in self.rows]
-        for i, j, d in progress("privacy", self.stored):
+        for i, j, d in self.stored:
             most, way = exponential(min(low(self.epsilon * Fraction(d)), FLAT)), -low(-Fraction(d))
             for a, b in ((i, j), (j, i)):
                 kept = all(map(le, map(ONE.__mul__, self.rows[a]), map(most.__mul__, self.rows[b])))
                 need(kept, f"a weight of record {a} is above exp(epsilon {d!r}) times that of record {b}")
-                divisors = [w or TOTAL for w in self.rows[b]]
-                excess = max(map(truediv, map(sub, self.rows[a], self.rows[b]), divisors))
+                excess = max(map(truediv, map(sub, self.rows[a], self.rows[b]), [w or TOTAL for w in self.rows[b]]))
                 self.worst = max(self.worst, math.log1p(max(excess, 0.0)) / (d or 1.0))
                 after[a].append((b, way))
                 direct[a, b] = min(way, direct.get((a, b), way))
-        for i in progress("ways", range(self.size)):
+        for i in range(self.size):
             left = {j: d for j, d in self.required(i).items() if j > i and direct.get((i, j), d + 1) > d}
             reached = shortest(i, after, max(left.values())) if left else {}
             lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
@@ -447,7 +432,6 @@ class Matrix:
     def proof(self) -> tuple[list[tuple[int, int, int]], list[int], Sequence[int], Sequence[float]]:
         """The rows (i, j, F) of proof.npz, F rounded up, and their multipliers by output: starts, rows, values."""
         parts = "version:i8:1 pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
-        need((self.folder / "proof.npz").exists(), "proof.npz: missing, though a lower_bound is claimed")
         version, pairs, starts, which, values = read_npz(self.folder / "proof.npz", parts, packed=8)
         ends = list(starts.flat)
         sound = list(version.flat) == [1] and len(ends) == self.width + 1 and ends == sorted(ends) and ends[0] == 0
@@ -455,7 +439,7 @@ class Matrix:
         sound = sound and max(which.flat, default=-1) < pairs.shape[0] and all(0 <= f < 1e60 for f in values.flat)
         need(sound, "proof.npz: arrays that do not fit one another, or multipliers that are none", 2)
         rows, last, reached, after = [], -1, dict[int, int](), list[Any]()
-        for i, j in progress("rows of the proof", [pairs.row(p) for p in range(pairs.shape[0])]):
+        for i, j in [pairs.row(p) for p in range(pairs.shape[0])]:
             last, reached = i, self.required(i) if i != last else reached
             if j not in reached:
                 ways = (self.required(a).items() for a in range(self.size))
@@ -469,9 +453,10 @@ class Matrix:
     def objective(self) -> str:
         """The loss, and the bound that no such matrix has one below, output by output."""
         total, least, claimed = 0, list[int](), self.result["objective"]["lower_bound"]
-        need(claimed is not None or not (self.folder / "proof.npz").exists(), "proof.npz beside no lower_bound")
-        rows, starts, which, values = self.proof() if claimed is not None else ([], [0] * (self.width + 1), [], [])
-        for k in progress("objective", range(self.width)):
+        proved = (self.folder / "proof.npz").exists()
+        need(proved == (claimed is not None), "objective.lower_bound and proof.npz: one of them without the other")
+        rows, starts, which, values = self.proof() if proved else ([], [0] * (self.width + 1), [], [])
+        for k in range(self.width):
             costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
             total += sum(map(mul, costs, self.weights.column(k)))
             for place in range(starts[k], starts[k + 1]):
@@ -481,19 +466,17 @@ class Matrix:
                 costs[j] -= (growth * f >> BITS) + 1
             least = list(map(min, least or costs, costs))
         self.value, bound = total / (TOTAL * ONE), Fraction(sum(least), ONE)
-        if claimed is not None:
-            below = type(claimed) is float and claimed <= bound
-            need(below, f"objective.lower_bound: {claimed!r} is claimed, {float(bound)!r} proved")
-        said = "no bound is claimed" if claimed is None else f"none is below {float(bound):.12g}"
+        below = not proved or (type(claimed) is float and claimed <= bound)
+        need(below, f"objective.lower_bound: {claimed!r} is claimed, {float(bound)!r} proved")
+        said = f"none is below {float(bound):.12g}" if proved else "no bound is claimed"
         return f"{self.value:.12g} {self.metric.loss_unit}; {said}"
 
     def words(self) -> str:
-        """What result.json says of the promise and its certificate, and its status."""
         text, epsilon = self.result["guarantee"]["epsilon_text"], float(self.epsilon)
         need(decimal(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
         promise = {"kind": "metric-dp", "epsilon": epsilon, "epsilon_text": text, "unit": f"per {self.metric.unit}"}
-        promise |= {"neighbours_within": float(self.within)} if self.within else {}
-        promise["scope"] = "neighbours" if self.within else "all-pairs"
+        near = {"scope": "neighbours", "neighbours_within": float(self.within or 0)}
+        promise |= near if self.within else {"scope": "all-pairs"}
         measured = {"worst": self.worst, "allowed": epsilon, "checked": len(self.stored) * self.width}
         return compare(self.result, self.value, self.metric.loss_unit, promise, measured)
 
@@ -506,10 +489,9 @@ class Photos:
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         photos = problem.table("photos", "scores probabilities folder classifier true_location keep keep_at_least")
         asked = problem.table("privacy", "top_k deletion_budget margin")
-        self.folder, self.result, self.k = folder, result, int(asked.get("top_k", 0))
-        self.budget = int(asked.get("deletion_budget", 0))
-        with open(folder / "deletions.csv", newline="", encoding="utf-8") as stream:
-            head, *rows = csv.reader(stream)
+        self.folder, self.result, self.k = folder, result, asked.get("top_k", 0)
+        self.budget: int = asked.get("deletion_budget", 0)
+        head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
         names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
         file = photos.get("scores", photos.get("probabilities"))
         if str(file).lower().endswith(".csv"):
@@ -528,7 +510,7 @@ class Photos:
         need(sound and {row[1] for row in rows} <= {"0", "1"}, "deletions.csv: not the photos of the problem", 2)
         self.kept, self.all = {i for i, row in enumerate(rows) if row[1] == "0"}, set(range(len(rows)))
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
-        self.least, self.theta = photos.get("keep_at_least", 1), float(asked.get("margin", 0))
+        self.least, self.theta = max(len(self.keep), photos.get("keep_at_least", 1)), float(asked.get("margin", 0))
         self.blind = {i for i in self.all if scores[i][true] == -math.inf}
         self.gain: dict[int, list[Any]] = {}  # by place: S_ij - S_it - theta in units of 2**-1074, None for -inf
         for j in set(range(len(scores[0]))) - {true}:
@@ -537,12 +519,11 @@ class Photos:
 
     def privacy(self) -> str:
         """The places that the photos kept leave at or above the true one."""
-        gains = ([gain[i] for i in self.kept] for gain in self.gain.values())
-        level = [None not in gain and sum(gain) >= 0 for gain in gains]
+        level = [None not in (own := [gain[i] for i in self.kept]) and sum(own) >= 0 for gain in self.gain.values()]
         self.level = sum(level) if self.kept and not self.kept & self.blind else len(level)
-        need(self.keep <= self.kept and len(self.kept) >= self.least, "photos that shall be kept are deleted")
-        self.deleted = len(self.all) - len(self.kept)
-        need(self.level >= self.k if self.k else self.deleted <= self.budget, f"{self.level} places are level")
+        self.deleted, kept = len(self.all) - len(self.kept), self.keep <= self.kept and len(self.kept) >= self.least
+        enough = self.level >= self.k if self.k else self.deleted <= self.budget
+        need(kept and enough, f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay")
         return f"{self.level} of {len(level)} other places are as likely as the true one, or likelier"
 
     def objective(self) -> str:
@@ -556,10 +537,7 @@ class Photos:
         return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
 
     def prove(self, k: int, fewest: int) -> None:
-        """No choice keeps so many photos and protects k places: a tree of cases, each leaf closed by multipliers.
-
-        Photos that stay number at most sum_i max(0, 1 + sum_j f_j (S_ij - S_it - theta)), f_j >= 0 of protected places.
-        """
+        """No choice keeps so many photos and protects k places: a tree of cases, each leaf closed by multipliers."""
         if fewest > len(self.all) or k > len(self.gain):
             return
         need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
@@ -570,27 +548,25 @@ class Photos:
         for kind, item in zip(kinds, items):
             inside, left, kept, gone = cases.pop()
             if kind == 1:  # a place counts as protected, or does not count
-                need(item in left, f"proof.npz: place {item} is decided already")
                 cases += [(inside, left - {item}, kept, gone), (inside | {item}, left - {item}, kept, gone)]
             elif kind == 2:  # a photo goes, or stays
                 cases += [(inside, left, kept, gone | {item}), (inside, left, kept | {item}, gone)]
             else:
                 at = range(starts[leaf], starts[leaf + 1])
-                need(all(places[a] in inside and values[a] >= 0 for a in at), "proof.npz: other places' multipliers")
-                force = [(int(math.ldexp(values[a], 64)), self.gain[places[a]]) for a in at]
+                force = [(int(math.ldexp(values[a], BITS)), self.gain[places[a]]) for a in at if places[a] in inside]
                 out = gone | {i for i in self.all for j in inside if self.gain[j][i] is None}
-                sums = {i: (1 << 1138) + sum(f * gain[i] for f, gain in force) for i in self.all - out}
-                most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1138
+                sums = {i: (1 << 1330) + sum(max(0, f) * gain[i] for f, gain in force) for i in self.all - out}
+                # Lagrange: photos that stay number at most sum_i max(0, 1 + sum_j f_j (S_ij - S_it - theta)), f >= 0
+                most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1330
                 closed = most < fewest or len(inside) + len(left) < k or kept & out
                 need(closed, f"proof.npz: case {leaf} lets {most} photos stay, wanted fewer than {fewest}")
                 leaf += 1
         need(not cases and version[0] == 1, "proof.npz: cases that are left open")
 
     def words(self) -> str:
-        """What result.json says of the promise and its certificate, and its status."""
         promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "margin": self.theta}
-        promise |= {"scope": "margin" if self.theta else "this-classifier"}
-        promise |= {"top_k": self.k} if self.k else {"deletion_budget": self.budget}
+        task = {"top_k": self.k} if self.k else {"deletion_budget": self.budget}
+        promise |= task | {"scope": "margin" if self.theta else "this-classifier"}
         others, beaten = len(self.gain), len(self.gain) - self.level
         worst, allowed = (beaten, others - self.k) if self.k else (self.deleted, self.budget)
         measured = {"worst": float(worst), "allowed": float(allowed), "checked": others, "protected_k": self.level}
@@ -605,8 +581,7 @@ def check(folder: Path, say: Callable[[str], object] = print) -> int:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
         wrong = lambda text: need(False, f"result.json: {text}, which is no number", 2)
-        text = (folder / "result.json").read_bytes()
-        result = json.loads(text, object_pairs_hook=once, parse_constant=wrong)
+        result = json.loads((folder / "result.json").read_bytes(), object_pairs_hook=once, parse_constant=wrong)
         kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         release = kind(folder, Problem(folder, result["problem"], names), result)

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from privopt_photo_censor import search, subsets
 from privopt_photo_censor.incumbent import Shared
-from privopt_photo_censor.lagrange import Data, Tableau
+from privopt_photo_censor.lagrange import Data
+from privopt_photo_censor.scores import Album
 
-__all__ = ["AlternateSearch", "Enumeration", "PhotoSearch"]
+__all__ = ["AlternateSearch", "Enumeration", "PhotoSearch", "data_of"]
 
 STACK_BYTES: Final = 512 * 2**20
 TABLE_BYTES: Final = 256 * 2**20
@@ -21,11 +22,12 @@ MOST_ALTERNATES: Final = 64
 """Largest k of the search over alternates: beyond it there are more sets of them than it could ever see."""
 
 
-def _data(shared: Shared) -> Data:
-    data = shared.data
+def data_of(album: Album) -> Data:
+    """An album as the compiled searches take it."""
+    data = album.reduced
     return Data(
         data.scores, data.true, data.margin, data.diff, data.kills, data.size, data.keep,
-        np.zeros(3 * shared.album.photos + 4),
+        np.zeros(3 * album.photos + 4),
     )  # fmt: skip
 
 
@@ -40,7 +42,7 @@ class AlternateSearch:
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
-        self.data = _data(shared)
+        self.data = data_of(shared.album)
         self.goal = search.Goal(shared.state, shared.best, shared.budget)
         self.k = -1
         self.until = 0
@@ -49,7 +51,8 @@ class AlternateSearch:
         self.capped = shared.cap
 
     @staticmethod
-    def _levels(photos: int, k: int) -> int:
+    def levels(photos: int, k: int) -> int:
+        """Levels of a stack of a sane size: one for each alternate, and for photos branched on."""
         level = 8 * ((k + 2) * (photos + k + 2) + 6 * (photos + k + 2))
         return int(min(k + 2 + photos + 2, STACK_BYTES // level))
 
@@ -57,7 +60,7 @@ class AlternateSearch:
     def fits(cls, shared: Shared) -> bool:
         """Whether the stack of a search for this k is of a sane size."""
         k = int(shared.state[0])
-        return k <= MOST_ALTERNATES and cls._levels(shared.album.photos, k) >= k + 2 + min(
+        return k <= MOST_ALTERNATES and cls.levels(shared.album.photos, k) >= k + 2 + min(
             LEAST_LEAVES, shared.album.photos
         )
 
@@ -65,20 +68,10 @@ class AlternateSearch:
         """Open the search for the k now wanted; None where its stack would be too large."""
         k = int(self.shared.state[0])
         photos, m = self.shared.album.photos, len(self.shared.reach)
-        levels, rows = self._levels(photos, k), k + 2
         if not self.fits(self.shared):
             self.spent = True
             return None
-        wide = (levels, photos + rows)
-        whole = (levels, rows)
-        tableau = Tableau(
-            np.zeros((levels, rows, photos + rows)), np.zeros(whole, np.int64), np.zeros(wide, np.bool_),
-            np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(whole, np.int64),
-        )  # fmt: skip
-        stack = search.Stack(
-            tableau, np.zeros((rows, m), np.int64), np.zeros((rows, m)), np.zeros(rows, np.int64),
-            np.zeros(rows, np.int64), np.zeros(1, np.int64),
-        )  # fmt: skip
+        stack = search.stack_of(photos, m, k, self.levels(photos, k))
         self.k = k
         self.shared.state[6:] = 0, self.leaf
         search.start(self.data, self.goal, stack, self.shared.reach)
@@ -144,7 +137,7 @@ class PhotoSearch:
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
-        self.data = _data(shared)
+        self.data = data_of(shared.album)
         self.goal = search.Goal(shared.state, shared.best, shared.budget)
         self.state: subsets.Walk | None = None
 

@@ -18,7 +18,18 @@ import numpy as np
 from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.compiled import jit
 
-__all__ = ["Data", "Tableau", "above", "append_row", "clear", "dual_simplex", "exact_sign", "numpy_jit", "set_upper"]
+__all__ = [
+    "Data",
+    "Tableau",
+    "above",
+    "append_row",
+    "clear",
+    "dual_simplex",
+    "exact_sign",
+    "leaving",
+    "numpy_jit",
+    "set_upper",
+]
 
 EPS = 2.220446049250313e-16
 FEASIBLE = 1e-9
@@ -197,7 +208,7 @@ def _lagrangian(t: Tableau, D: Data, r: int, ray: Floats, step: float) -> float:
 
 
 @numpy_jit
-def _leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
+def leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
     """Row most out of its bounds, by how much, and whether it must rise."""
     worst = FEASIBLE
     row = -1
@@ -289,7 +300,7 @@ def dual_simplex(t: Tableau, D: Data, r: int, need: int) -> float:
     n = D.diff.shape[1]
     ray = np.zeros(r)
     for _turn in range(40 + 8 * r):
-        row, gap, rise = _leaving(t, r)
+        row, gap, rise = leaving(t, r)
         if row < 0:
             break
         q = _entering(t, r, row, gap, rise)

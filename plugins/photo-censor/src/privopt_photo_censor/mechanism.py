@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from privopt.errors import Fault, InputError
+from privopt.errors import CertificationError, Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
+from privopt_photo_censor.proof import Tree, claim, proved_tree
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_scores
 from privopt_photo_censor.scores import Album, Task, some
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from privopt.run.report import Section
 
 __all__ = ["PhotoCensor"]
+
+PATIENCE = 2.0
+"""Seconds that the tree of a bound may take beyond a limit: what was found is worth proving."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
@@ -79,9 +84,13 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             listing=problem.data.listing,
             thumbnails=problem.data.thumbnails,
         )
+        with context.timed("verify"):
+            late = None if context.deadline is None else max(context.deadline, time.monotonic() + PATIENCE)
+            tree = proved_tree(album, task, album.photos - plan.bound if fewer else plan.bound, deadline=late)
         return Outcome(
             release=release,
-            lower_bound=float(album.photos - plan.bound if fewer else plan.bound),
+            lower_bound=None if tree is None else float(tree[0]),
+            proof=None if tree is None else tree[1],
             solver={
                 "name": plan.solver or "privopt-photo-censor",
                 "version": "" if plan.solver else version("privopt-photo-censor"),
@@ -128,8 +137,14 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """The bound as it is stated."""
-        return result.objective.lower_bound
+        """The bound that is stated, where the tree in proof.npz proves it."""
+        bound, album = result.objective.lower_bound, problem.data.album
+        if bound is None or bound != int(bound):
+            return None
+        fault = Tree.read(folder).fault(album, *claim(album, problem.declared.task, int(bound)))
+        if fault is not None:
+            raise CertificationError(f"proof.npz: {fault}")
+        return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
         """What of the folder was not scored, and which photos kept carry their position."""

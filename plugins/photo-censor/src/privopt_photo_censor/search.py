@@ -15,7 +15,20 @@ from numpy.typing import NDArray
 
 from privopt_photo_censor.lagrange import Data, Tableau, above, append_row, clear, dual_simplex, numpy_jit, set_upper
 
-__all__ = ["Goal", "Stack", "extend", "finish", "open_bound", "open_most", "run", "start"]
+__all__ = [
+    "Goal",
+    "Stack",
+    "copy",
+    "extend",
+    "finish",
+    "join",
+    "level",
+    "open_bound",
+    "open_most",
+    "run",
+    "stack_of",
+    "start",
+]
 
 KEPT, SOLVED, RESTART = 0, 1, 2
 WHOLE = 1e-6
@@ -45,15 +58,29 @@ class Stack(NamedTuple):
     depth: Any  # [current level]
 
 
+def stack_of(photos: int, alternates: int, k: int, levels: int) -> Stack:
+    """An empty stack for sets of k alternates, of so many levels."""
+    rows = k + 2
+    wide, whole = (levels, photos + rows), (levels, rows)
+    tableau = Tableau(
+        np.zeros((levels, rows, photos + rows)), np.zeros(whole, np.int64), np.zeros(wide, np.bool_),
+        np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(wide), np.zeros(whole, np.int64),
+    )  # fmt: skip
+    return Stack(
+        tableau, np.zeros((rows, alternates), np.int64), np.zeros((rows, alternates)), np.zeros(rows, np.int64),
+        np.zeros(rows, np.int64), np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
 @numpy_jit
-def _level(S: Stack, v: int) -> Tableau:
+def level(S: Stack, v: int) -> Tableau:
     """The tableau of one level."""
     t = S.tableau
     return Tableau(t.T[v], t.basis[v], t.basic[v], t.x[v], t.cost[v], t.low[v], t.high[v], t.rows[v])
 
 
 @numpy_jit
-def _copy(S: Stack, a: int, b: int, r: int) -> None:
+def copy(S: Stack, a: int, b: int, r: int) -> None:
     """Copy the tableau of level a with its r rows to level b (loops: slices compile to ten times the code)."""
     if a == b:
         return
@@ -73,9 +100,9 @@ def _copy(S: Stack, a: int, b: int, r: int) -> None:
 
 
 @numpy_jit
-def _join(D: Data, S: Stack, v: int, r: int, j: int, need: int) -> float:
+def join(D: Data, S: Stack, v: int, r: int, j: int, need: int) -> float:
     """Add alternate `j` as row r of level v, and bound."""
-    t = _level(S, v)
+    t = level(S, v)
     n = D.diff.shape[1]
     for i in range(n):
         if D.kills[j, i] and t.high[i] > 0.0:
@@ -126,7 +153,7 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
             G.state[6] = max(G.state[6], np.int64(1))
             return
         if chosen[top] == -2:
-            t = _level(S, top)
+            t = level(S, top)
             pick = -1
             worst = WHOLE
             for i in range(n):
@@ -162,8 +189,8 @@ def _leaf(D: Data, G: Goal, S: Stack, v: int, r: int) -> None:
         if top + 1 >= S.tableau.T.shape[0]:
             G.state[6] = 2
             continue
-        _copy(S, top, top + 1, r)
-        below = _level(S, top + 1)
+        copy(S, top, top + 1, r)
+        below = level(S, top + 1)
         set_upper(below, r, pick, value)
         G.state[4] += 1
         if dual_simplex(below, D, r, G.state[1]) >= G.state[1] and G.state[0] == goal:
@@ -188,7 +215,7 @@ def _sort(cand: Any, bound: Any, count: int) -> None:
 @numpy_jit
 def start(D: Data, G: Goal, S: Stack, reach: NDArray[Any]) -> None:
     """Open the root: candidates are the locations that alone let enough photos stay (`reach` = K_j of P3)."""
-    root = _level(S, 0)
+    root = level(S, 0)
     n = D.diff.shape[1]
     for i in range(n):
         root.low[i] = 1.0 if D.keep[i] else 0.0
@@ -218,9 +245,9 @@ def _expand(D: Data, G: Goal, S: Stack, r: int, source: int, begin: int, scratch
         if S.bound[source, e] < G.state[1]:
             continue
         j = S.cand[source, e]
-        _copy(S, r, scratch, r)
+        copy(S, r, scratch, r)
         G.state[4] += 1
-        bound = min(_join(D, S, scratch, r, j, G.state[1]), S.bound[source, e])
+        bound = min(join(D, S, scratch, r, j, G.state[1]), S.bound[source, e])
         if bound >= G.state[1]:
             S.cand[r, count] = j
             S.bound[r, count] = bound
@@ -256,9 +283,9 @@ def run(D: Data, G: Goal, S: Stack, programs: int) -> int:
         else:
             j = S.cand[r, S.place[r]]
             S.place[r] += 1
-        _copy(S, r, r + 1, r)
+        copy(S, r, r + 1, r)
         G.state[4] += 1
-        if _join(D, S, r + 1, r, j, G.state[1]) < G.state[1]:
+        if join(D, S, r + 1, r, j, G.state[1]) < G.state[1]:
             continue
         if r + 1 == G.state[0]:
             goal = G.state[0]
@@ -295,10 +322,10 @@ def open_most(S: Stack) -> int:
 @numpy_jit
 def _build(D: Data, S: Stack, chosen: Any, v: int) -> float:
     """Put the set `chosen` on level v, from the root."""
-    _copy(S, v * 0, v, v * 0)
+    copy(S, v * 0, v, v * 0)
     bound = np.inf
     for a in range(chosen.shape[0]):
-        bound = min(bound, _join(D, S, v, a, chosen[a], v * 0))
+        bound = min(bound, join(D, S, v, a, chosen[a], v * 0))
     return bound
 
 
@@ -324,10 +351,10 @@ def extend(D: Data, G: Goal, S: Stack, chosen: NDArray[Any], top: NDArray[Any], 
             member |= chosen[a] == j
         if member or S.bound[0, e] <= top[last]:
             continue
-        _copy(S, v, v + 1, r)
+        copy(S, v, v + 1, r)
         G.state[4] += 1
         least: Any = np.int64(top[last])
-        bound = _join(D, S, v + 1, r, j, least)
+        bound = join(D, S, v + 1, r, j, least)
         if bound <= top[last]:
             continue
         out[e] = bound
