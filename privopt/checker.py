@@ -247,14 +247,14 @@ class Places:
         need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
 
 
-def shortest(start: Any, after: Any, most: int | None = None) -> dict[Any, int]:
+def shortest(start: object, after: Callable[[Any], list[Any]], most: int | None = None) -> dict[Any, int]:
     """The lengths of the shortest ways to all that is reached, within ``most`` (Dijkstra)."""
-    found, best, queue = dict[Any, int](), {start: 0}, [(0, start)]
+    found, best, queue = dict[Any, int](), {start: 0}, list[Any]([(0, start)])
     while queue:
         length, here = heapq.heappop(queue)
         if here not in found:
             found[here] = length
-            for there, step in after[here]:
+            for there, step in after(here):
                 total = length + step
                 if there not in found and total < best.get(there, total + 1) and (most is None or total <= most):
                     best[there] = total
@@ -273,7 +273,8 @@ def roads(problem: Problem, file: object, one_way: bool = False) -> Callable[[st
         before[head].append((tail, int(length * shared)))
         before[tail].extend([] if one_way else [(head, int(length * shared))])
 
-    found: Any = lambda end: {name: (length << BITS) // shared for name, length in shortest(end, before).items()}
+    ways: Any = lambda end: shortest(end, before.__getitem__).items()
+    found: Any = lambda end: {name: (length << BITS) // shared for name, length in ways(end)}
     return lambda end, starts: list(map(found(end).get, starts))
 
 
@@ -423,7 +424,7 @@ class Matrix:
                 direct[a, b] = min(way, direct.get((a, b), way))
         for i in range(self.size):
             left = {j: d for j, d in self.required(i).items() if j > i and direct.get((i, j), d + 1) > d}
-            reached = shortest(i, after, max(left.values())) if left else {}
+            reached = shortest(i, after.__getitem__, max(left.values())) if left else {}
             lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
             need(not lost, f"records {i} and {lost[:1]} are required, and no way over stored pairs is as short")
             implied += len(left)
@@ -444,7 +445,7 @@ class Matrix:
             if j not in reached:
                 ways = (self.required(a).items() for a in range(self.size))
                 after = after or [[(b, d + self.metric.room) for b, d in found] for found in ways]
-                reached = {b: d - self.metric.room for b, d in shortest(i, after).items()} | reached
+                reached = {b: d - self.metric.room for b, d in shortest(i, after.__getitem__).items()} | reached
             need(j in reached, f"proof.npz: pairs: {i}, {j}, which is neither required nor implied")
             x = math.ceil(self.epsilon * (reached[j] + self.metric.room))
             rows.append((i, j, exponential(x, up=True) if x <= FLAT else 0))

@@ -1,0 +1,140 @@
+"""The checker that shares no code: one file, the standard library alone, the same answers as verify."""
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples import EXAMPLES
+from forms import CHECKED, forms
+
+from privopt import checker
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+
+FILE = Path(checker.__file__)
+
+
+def test_it_is_one_file_of_at_most_600_lines_that_imports_the_standard_library_alone():
+    text = FILE.read_text()
+    assert text.count("\n") <= 600
+    assert max(map(len, text.splitlines())) <= 120
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add(str(node.module).partition(".")[0])
+    assert names <= sys.stdlib_module_names
+    assert not {"importlib", "pickle", "ctypes", "subprocess"} & names
+    assert "__import__" not in text
+    assert "eval(" not in text.replace("literal_eval(", "")
+
+
+def test_it_runs_alone_in_an_empty_place(example, tmp_path):
+    alone = shutil.copy(FILE, tmp_path / "checker.py")
+    folder = shutil.copytree(example("words"), tmp_path / "dir")
+    done = subprocess.run([sys.executable, "-I", "-S", alone, folder], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["holds"] * 5
+    (folder / "report.html").unlink(missing_ok=True)
+    (folder / "problem" / "words.txt").write_text("x\n")
+    assert subprocess.run([sys.executable, "-I", "-S", alone, folder], capture_output=True, check=False).returncode == 1
+    assert (
+        subprocess.run([sys.executable, "-I", alone, tmp_path / "none"], capture_output=True, check=False).returncode
+        == 2
+    )
+
+
+@pytest.mark.parametrize("name", ["optimal-lp", "bd-mdp", "words", "photo-censor"])
+def test_examples_hold(example, name):
+    lines: list[str] = []
+    assert checker.check(example(name), lines.append) == 0, lines
+
+
+@pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp", "lr-geo"])
+def test_what_it_does_not_know_it_names(example, name):
+    lines: list[str] = []
+    assert checker.check(example(name), lines.append) == 2
+    assert "cannot be checked" in lines[-1]
+
+
+def test_a_seeded_release_claims_no_privacy(example, tmp_path):
+    from privopt.run.folder import sums_text
+
+    folder = shutil.copytree(example("words"), tmp_path / "dir")
+    result = json.loads((folder / "result.json").read_text())
+    result["seed"] = 3
+    result["guarantee"] |= {"seeded": True, "warning": "seeded, not private"}
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    assert verify(folder).verdict == "none"
+    assert checker.check(folder, list[str]().append) == 6
+
+
+@pytest.mark.parametrize("number", range(CHECKED))
+def test_both_accept_random_problems_and_prove_what_is_stated(tmp_path, number):
+    agree(forms(number), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(CHECKED, 500))
+def test_both_accept_many_random_problems(tmp_path, number):
+    agree(forms(number), tmp_path)
+
+
+def agree(form, tmp_path):
+    """Both accept, and the bound that the checker proves is the stated one but for the room that is left below it."""
+    folder = solve(form.mechanism, form.write(tmp_path / "problem"), tmp_path / "out", Options(**form.options)).folder
+    assert verify(folder).complaints == ()
+    lines: list[str] = []
+    assert checker.check(folder, lines.append) == 0, lines
+    objective = json.loads((folder / "result.json").read_text())["objective"]
+    bound, value = objective["lower_bound"], objective["value"]
+    if bound is not None and form.mechanism != "photo-censor":
+        proved = Fraction(next(line for line in lines if "none is below" in line).split()[-1])
+        size = max(abs(Fraction(bound)), Fraction(1, 10**300))
+        assert bound == value or abs(proved - Fraction(bound)) <= Fraction(1, 10**9) * size
+
+
+def test_exponentials_are_enclosed():
+    import flint
+
+    rng = np.random.default_rng(5)
+    for exponent in [0.0, 1e-60, 1e-12, *rng.uniform(0, 45, 200).tolist()]:
+        x = int(Fraction(exponent) * checker.ONE)
+        low, high = checker.exponential(x), checker.exponential(x, up=True)
+        flint.ctx.prec = 1200
+        ball = (flint.arb(flint.fmpz(x)) / flint.arb(flint.fmpz(checker.ONE))).exp() * flint.fmpz(checker.ONE)
+        assert flint.arb(flint.fmpz(low)) <= ball
+        assert ball <= flint.arb(flint.fmpz(high))
+        assert high - low <= max(4, low >> 230)
+    flint.ctx.prec = 53
+
+
+def test_sines_and_arcs_are_as_close_as_they_say():
+    import flint
+
+    flint.ctx.prec = 400
+    one = flint.fmpz(checker.ONE)
+    assert abs(flint.arb(checker.PI) / one - flint.arb.pi()) < flint.arb(2) ** -250
+    rng = np.random.default_rng(6)
+    for angle in [0.0, 1e-9, *rng.uniform(-9.9, 9.9, 100).tolist()]:
+        x = int(Fraction(angle) * checker.ONE)
+        exact = (flint.arb(flint.fmpz(x)) / one).cos()
+        assert abs(flint.arb(flint.fmpz(checker.cosine(x))) / one - exact) < flint.arb(2) ** -230
+    for h in [0.0, 1e-30, 1.0, 0.5, *rng.uniform(0, 1, 100).tolist(), *(10.0 ** -rng.uniform(0, 30, 50)).tolist()]:
+        x = int(Fraction(h) * checker.ONE)
+        exact = (flint.arb(flint.fmpz(x)) / one).sqrt().asin()
+        assert abs(flint.arb(flint.fmpz(checker.arcsine_of_root(x))) / one - exact) < flint.arb(2) ** -110
+    flint.ctx.prec = 53
+
+
+def test_the_examples_of_the_mechanisms_are_known():
+    assert {"optimal-lp", "words", "photo-censor"} <= set(EXAMPLES)
