@@ -5,7 +5,7 @@ BIN := .venv/bin
 DRAWS ?= ci
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
-.PHONY: help demo test slow third-party lint bench docs clean
+.PHONY: help demo test slow third-party lint wheels bench docs clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
@@ -34,8 +34,11 @@ lint: .venv/.stamp  ## ruff and strict types
 docs: .venv/.stamp  ## the documentation as pages, in site/
 	@$(BIN)/mkdocs build --strict --quiet
 
+wheels: .venv/.stamp  ## all wheels, the same bytes each time, and a bill of what they stand on, in dist/
+	@$(BIN)/python .ci/wheels.py
+
 bench: .venv/.stamp  ## our solvers against others on the same instances; writes docs/benchmarks.md
 	@$(BIN)/python tests/bench/bench_optimal.py
 
 clean:  ## everything that make made
-	rm -rf .venv .tools uv.lock demo-out site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .tools uv.lock demo-out site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -174,12 +175,15 @@ def _tiles(result: Result) -> str:
 
 
 def _provenance(result: Result, absent: Sequence[str]) -> Section:
-    seed = "" if result.seed is None else f" --seed {result.seed}"
+    asked = result.asked
+    options = [("time-limit", asked.time_limit), ("memory", asked.memory), ("seed", result.seed)]
+    given = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
     unsafe = " --allow-unsafe" if result.guarantee.kind == NOTHING else ""
     command = (
-        f"privopt solve {result.mechanism} problem/{result.problem.file} --method {result.method}{seed}"
-        f"{unsafe} --out again\nprivopt verify ."
+        f"privopt solve {result.mechanism} {quote('problem/' + result.problem.file)} --method {result.method} "
+        f"--solver {quote(asked.solver)} --gap {asked.gap!r}{given}{unsafe} --out again\nprivopt verify ."
     )
+    versions = result.solver.get("versions")
     rows = {
         "privopt": shown(result.privopt),
         "plugin": f"{shown(result.plugin.name)} {shown(result.plugin.version)}",
@@ -187,6 +191,11 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         "status": shown(result.status),
         "solver": ", ".join(
             f"{shown(k)}: {shown(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
+        ),
+        **(
+            {"loaded": ", ".join(f"{shown(name)} {shown(value)}" for name, value in versions.items())}
+            if isinstance(versions, dict)
+            else {}
         ),
         "problem": f"{shown(result.problem.file)}, SHA-256 {shown(result.problem.sha256)}",
         "seed": "none: noise, where there is any, from the operating system"

@@ -1,0 +1,57 @@
+"""Wheels: the same bytes from two copies of the sources, whatever their dates; and the bill beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LEFT_OUT = shutil.ignore_patterns(".venv", ".git", ".tools", "dist", "site", ".*_cache", "__pycache__", "shared")
+
+
+def bill() -> bytes:
+    return subprocess.run([sys.executable, ROOT / ".ci" / "sbom.py"], capture_output=True, check=True).stdout
+
+
+def test_the_bill_names_everything_that_is_needed_once_and_is_the_same_each_time():
+    text = bill()
+    assert text == bill()
+    found = json.loads(text)
+    assert (found["bomFormat"], found["specVersion"], found["version"]) == ("CycloneDX", "1.6", 1)
+    names = {entry["name"]: entry for entry in found["components"]}
+    assert len(names) == len(found["components"])
+    assert {"numpy", "scipy", "highspy", "mip", "privopt-lr-geo"} <= names.keys()
+    assert not {"pytest", "mypy", "ruff"} & names.keys()
+    assert names["numpy"]["version"] == distribution("numpy").version
+    references = {entry["bom-ref"] for entry in found["components"]} | {found["metadata"]["component"]["bom-ref"]}
+    assert {edge["ref"] for edge in found["dependencies"]} == references
+    assert {below for edge in found["dependencies"] for below in edge["dependsOn"]} <= references
+
+
+@pytest.mark.slow
+def test_wheels_are_the_same_bytes_each_time(tmp_path):
+    sums = []
+    for copy, date in (("one", 1_600_000_000), ("two", 1_700_000_000)):
+        root = shutil.copytree(ROOT, tmp_path / copy, ignore=LEFT_OUT)
+        for path in root.rglob("*"):
+            os.utime(path, (date, date))
+        done = subprocess.run(
+            [sys.executable, root / ".ci" / "wheels.py", tmp_path / f"{copy}-dist"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        made = sorted((tmp_path / f"{copy}-dist").glob("*.*"))
+        sums.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in made})
+    assert len([name for name in sums[0] if name.endswith(".whl")]) == 6
+    assert sums[0] == sums[1]
