@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from itertools import islice
 from typing import Self
 
 import numpy as np
@@ -33,6 +34,8 @@ __all__ = ["Block", "Kept", "Multipliers", "lower_bound", "sum_down"]
 
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]
+#: Those of one output that are not 0: (k, pairs (M,), whether each is backward (M,), multipliers (M,)).
+Few = tuple[int, Ints, Bools, Floats]
 
 _COLUMNS = 128
 
@@ -47,9 +50,11 @@ class Multipliers:
     Attributes:
         blocks: called without arguments, gives ``(k0, k1, forward, backward)`` with arrays of shape (P, k1 - k0),
             each output at most once; outputs that no block names have multipliers 0.
+        few: the same output by output, those alone that are not 0, where most are: trees over many pairs.
     """
 
     blocks: Callable[[], Iterator[Block]]
+    few: Callable[[], Iterator[Few]] | None = None
 
     @classmethod
     def whole(cls, forward: Floats, backward: Floats, *, columns: int = _COLUMNS) -> Multipliers:
@@ -64,15 +69,26 @@ class Multipliers:
         return cls(blocks=blocks)
 
     @classmethod
+    def sparse(cls, few: Callable[[], Iterator[Few]], pairs: int) -> Multipliers:
+        """Of those that are not 0; outputs in order, each row of one once."""
+
+        def blocks() -> Iterator[Block]:
+            step, known = max(1, min(_COLUMNS, 4_000_000 // max(1, pairs))), few()
+            while batch := list(islice(known, step)):
+                first, last = batch[0][0], batch[-1][0]
+                both = np.zeros((2, pairs, last + 1 - first))
+                for k, places, backward, values in batch:
+                    both[backward.astype(np.int64), places, k - first] = values
+                yield first, last + 1, both[0], both[1]
+
+        return cls(blocks=blocks, few=few)
+
+    @classmethod
     def zero(cls, pairs: int, outputs: int) -> Multipliers:
         """All 0: they prove every record's cheapest output."""
 
-        def blocks() -> Iterator[Block]:
-            for start in range(0, outputs, _COLUMNS):
-                none = np.zeros((pairs, min(_COLUMNS, outputs - start)))
-                yield start, start + none.shape[1], none, none
-
-        return cls(blocks=blocks)
+        rows, backward, values = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_), np.zeros(0)
+        return cls.sparse(lambda: ((k, rows, backward, values) for k in range(outputs)), pairs)
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
         """Both arrays at full size (P, K)."""
@@ -83,30 +99,30 @@ class Multipliers:
 
 
 @jit()
-def _sift(forward, backward, entry, flipped, reached, group, spare, rows, values):  # type: ignore[no-untyped-def]
+def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
     """Write down the rows of one output that count, and how many: see :meth:`Kept.of`."""
-    found = 0
+    found = first = 0
     shares = np.zeros(64)
-    for i in range(group.size - 1):
-        allowed = spare[i]
-        cut = 64
+    while first < given.size:
+        i, end = source[given[first]], first
+        while end < given.size and source[given[end]] == i:
+            end += 1
+        allowed, cut = spare[i], 64
         if allowed > 0.0:
             shares[:] = 0.0
-            for row in range(group[i], group[i + 1]):
-                f = backward[entry[row]] if flipped[row] else forward[entry[row]]
-                if reached[row] and 0.0 < f < allowed:
-                    shares[min(63, -math.frexp(f / allowed)[1])] += f
+            for m in range(first, end):
+                if f[m] < allowed:
+                    shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
             total = 0.0
             while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
                 cut -= 1
                 total += shares[cut]
-        for row in range(group[i], group[i + 1]):
-            f = backward[entry[row]] if flipped[row] else forward[entry[row]]
-            if not (reached[row] and 0.0 < f < np.inf) or (f < allowed and min(63, -math.frexp(f / allowed)[1]) >= cut):
-                continue
-            rows[found] = row
-            values[found] = f
-            found += 1
+        for m in range(first, end):
+            if f[m] >= allowed or min(63, -math.frexp(f[m] / allowed)[1]) < cut:
+                rows[found] = given[m]
+                values[found] = f[m]
+                found += 1
+        first = end
     return found
 
 
@@ -185,19 +201,14 @@ class Kept:
         records, outputs = shape
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        flipped, reached = source == pairs[entry, 1], np.isfinite(growth[entry])
+        reached, backward = np.isfinite(growth[entry]), source == pairs[entry, 1]
         allowed = np.zeros(records) if spare is None else spare
         rows, values = np.empty(len(entry), dtype=np.uint32), np.empty(len(entry))
         found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
-        for start, stop, forward, backward in multipliers.blocks():
-            wanted = (len(pairs), stop - start)
-            if not (0 <= start < stop <= outputs) or forward.shape != wanted or backward.shape != wanted:
-                shapes = f"{forward.shape}, {backward.shape}"
-                raise UsageError(f"multipliers for columns {start} to {stop} have shapes {shapes}")
-            columns = [np.ascontiguousarray(block.T, dtype=np.float64) for block in (forward, backward)]
-            for k, (ahead, back) in enumerate(zip(*columns, strict=True), start=start):
-                count = _sift(ahead, back, entry, flipped, reached, group, allowed, rows, values)
-                found[k] = rows[:count].copy(), values[:count].copy()
+        for k, given, f in _by_rows(multipliers, 2 * entry + backward, outputs):
+            there = reached[given] & (f > 0.0) & (f < np.inf)
+            count = _sift(given[there], f[there], source, allowed, rows, values)
+            found[k] = rows[:count].copy(), values[:count].copy()
         none = rows[:0], values[:0]
         parts = [found.get(k, none) for k in range(outputs)]
         return cls(
@@ -240,6 +251,35 @@ class Kept:
         """What they prove of the loss of every mechanism, rounded down; minus infinity where a sum is no double."""
         least, wild = self.least(cost)
         return -math.inf if wild.any() else sum_down(least)
+
+
+def _by_rows(multipliers: Multipliers, numbers: Ints, outputs: int) -> Iterator[tuple[int, Ints, Floats]]:
+    """Each output's rows, in order, and their multipliers.
+
+    Args:
+        multipliers: of P pairs.
+        numbers: (2 P,) for each row twice the number of its pair, and 1 more where it is the backward one.
+        outputs: K.
+
+    Raises:
+        UsageError: blocks that do not fit.
+    """
+    if multipliers.few is not None:
+        place = np.empty(len(numbers), dtype=np.int64)
+        place[numbers] = np.arange(len(numbers))
+        for k, pairs, backward, f in multipliers.few():
+            given = place[2 * pairs + backward]
+            order = np.argsort(given)
+            yield k, given[order], f[order]
+        return
+    every = np.arange(len(numbers))
+    for start, stop, forward, back in multipliers.blocks():
+        wanted = (len(numbers) // 2, stop - start)
+        if not (0 <= start < stop <= outputs) or forward.shape != wanted or back.shape != wanted:
+            raise UsageError(f"multipliers for columns {start} to {stop} have shapes {forward.shape}, {back.shape}")
+        both = np.stack([forward.T, back.T], axis=2).reshape(stop - start, -1)
+        for k, f in enumerate(both, start=start):
+            yield k, every, f[numbers]
 
 
 def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, multipliers: Multipliers) -> float:

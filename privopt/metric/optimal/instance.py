@@ -241,10 +241,12 @@ def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
     Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
     which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
     """
-    less = np.exp(-gain)[:, None]
+    less, known = np.exp(-gain), multipliers.few
 
     def blocks() -> Iterator[Block]:
         for k0, k1, forward, backward in multipliers.blocks():
-            yield k0, k1, forward * less, backward * less
+            yield k0, k1, forward * less[:, None], backward * less[:, None]
 
-    return Multipliers(blocks=blocks)
+    if known is None:
+        return Multipliers(blocks=blocks)
+    return Multipliers.sparse(lambda: ((k, p, back, f * less[p]) for k, p, back, f in known()), len(less))

@@ -171,6 +171,9 @@ def _restored(answer: Solution, few: Instance, instance: Instance, rows: Ints, g
 
 def scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
     """Multipliers of some pairs (their `rows` among all) as those of all, zero for the others."""
+    known = multipliers.few
+    if known is not None:
+        return Multipliers.sparse(lambda: ((k, rows[p], back, f) for k, p, back, f in known()), pairs)
 
     def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
         for k0, k1, forward, backward in multipliers.blocks():
