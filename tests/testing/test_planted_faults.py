@@ -22,6 +22,8 @@ FAULTS = [
     ("rows-sum-to-one", matrix.RowSumOff, "metric-dp"),
     ("zeros-on-both-sides", matrix.ZeroOnOneSide, "metric-dp"),
     ("epsilon-achieved", matrix.EpsilonOnePercent, "metric-dp"),
+    ("every-point", matrix.NearestRecord, "metric-dp"),
+    ("every-point", matrix.RecordsAlone, "metric-dp"),
     ("sampler", matrix.TrueRecordFirst, "metric-dp"),
     ("sampler", matrix.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", matrix.TruthHalfTheTime, "metric-dp"),

@@ -1,6 +1,6 @@
 """The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
 
-from privopt.testing.checks import runs, evidence, matrix, attack, loss, files, forged, secrets, inputs, same  # noqa: I001  (in order)
+from privopt.testing.checks import runs, evidence, matrix, points, attack, loss, files, forged, secrets, inputs, same  # noqa: I001  (in order)
 from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "inputs",
     "loss",
     "matrix",
+    "points",
     "runs",
     "same",
     "secrets",

@@ -132,6 +132,35 @@ class _Vacuous(MetricDP):
         return MetricDP.measure(self, nobody, executor=executor)
 
 
+class NearestRecord(RightMatrix):
+    """Claims any two points, and lets positions take the nearest record."""
+
+    def load(self, declared: Any, file: str) -> Any:
+        instance = super().load(declared, file)
+        data = instance.data
+        return evolve(instance, data=evolve(data, metric=data.distance, ground=None, region=None))
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        own = super().privacy(problem, method)
+        return evolve(own, scope="everywhere") if problem.declared.privacy.everywhere else own
+
+
+class RecordsAlone(_Unchecked):
+    """Claims any two points of rows that hold between the vertices alone."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _Blind.of(problem.data)
+
+    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
+        if data.region is None:
+            return release
+        lengths = data.distance.between(data.pairs[:, 0], data.pairs[:, 1])
+        z = optimum(data.weighted, data.pairs, lengths, float(data.epsilon))
+        if z is None:
+            return release
+        return evolve(release, weights=repair(z, data.pairs, lengths, data.epsilon, loss=data.weighted).weights)
+
+
 class HonestOnePercent(RightMatrix):
     """The same, under a constraint that measures: the pipeline refuses it."""
 

@@ -23,7 +23,7 @@ def _table(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
     wide = len(case.space) % 2 == 0
     return {
         "lr-geo": {
-            "users": {"random": case.records},  # everybody
+            "users": "all",
             "radius": 2 * far if wide else near,
             "obfuscation_radius": far,
             "exponential_beyond": near if wide else 0.0,

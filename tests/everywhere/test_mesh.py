@@ -1,0 +1,191 @@
+"""Meshes are conforming, cover what they should, and keep all places as corners; what cannot be is refused by name."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import shapely
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.declare.schema import File
+from privopt.errors import InputError
+from privopt.metric.everywhere.geojson import mesh_over, polygons_of
+from privopt.metric.everywhere.mesh import lattice, plane_of, refined, refined_places, twice_areas
+from privopt.metric.everywhere.projection import Projection, degrees_in_units
+from privopt.metric.space.formulas import haversine
+from privopt.metric.space.places import Space, grid_points
+
+
+def file_of(document, name="region.geojson"):
+    return File(name=name, path=None, kept=json.dumps(document).encode())
+
+
+def polygon(*rings):
+    return {"type": "Polygon", "coordinates": [[*map(list, ring), list(ring[0])] for ring in rings]}
+
+
+SQUARE = [(0, 0), (2, 0), (2, 2), (0, 2)]
+HOLE = [(0.7, 0.7), (1.5, 0.7), (1.5, 1.5), (0.7, 1.5)]
+FAR = [(5, 5), (6, 5), (5.5, 6)]
+
+
+def check_conforming(vertices, triangles):
+    """Counter-clockwise; each side belongs to one triangle, or to two that lie on its two sides; nothing overlaps."""
+    assert (twice_areas(vertices[triangles]) > 0).all()
+    sides = triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
+    assert len(np.unique(sides, axis=0)) == len(sides)
+    areas = shapely.polygons(vertices[triangles].astype(float))
+    assert shapely.area(areas).sum() == pytest.approx(shapely.union_all(areas).area, rel=1e-6)
+    assert len(np.unique(vertices, axis=0)) == len(vertices)
+    assert set(np.unique(triangles).tolist()) == set(range(len(vertices)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.05, 3.0), st.integers(3, 25))
+def test_a_lattice_is_the_triangles_that_meet_a_region(seed, side_km, corners):
+    chance = np.random.default_rng(seed)
+    angles = np.sort(chance.uniform(0, 2 * np.pi, corners))
+    ring = np.column_stack([np.cos(angles), np.sin(angles)]) * chance.uniform(0.3, 1, corners)[:, None] * 3e6
+    rings = [np.concatenate([part, part[:1]]) for part in (ring, 0.3 * ring)]
+    shape = shapely.Polygon(rings[0], [rings[1]])
+    if not shape.is_valid or shape.area < 1e9:
+        return
+    vertices, triangles = lattice([rings], side_km * 1e6)
+    check_conforming(vertices, triangles)
+    every = shapely.polygons(vertices[triangles].astype(float))
+    assert shape.difference(shapely.union_all(every).buffer(3)).area == 0
+    assert shapely.intersects(every, shape.buffer(3)).all()
+    lengths = np.linalg.norm(vertices[triangles] - vertices[triangles[:, [1, 2, 0]]], axis=2)
+    assert np.abs(lengths - side_km * 1e6).max() <= 2
+
+
+def test_holes_and_several_parts():
+    collection = {
+        "type": "FeatureCollection",
+        "features": [
+            {"type": "Feature", "properties": {}, "geometry": polygon(SQUARE, HOLE)},
+            {
+                "type": "Feature",
+                "properties": {},
+                "geometry": {"type": "MultiPolygon", "coordinates": [polygon(FAR)["coordinates"]]},
+            },
+        ],
+    }
+    space = mesh_over(file_of(collection), 0.1, planar=True, file="p.toml", key="records.mesh.side_km")
+    vertices = np.rint(space.coordinates * 1e6).astype(np.int64)
+    check_conforming(vertices, space.triangles)
+    covered = shapely.union_all(shapely.polygons(space.coordinates[space.triangles]))
+    assert not covered.contains(shapely.Point(1.1, 1.1))
+    assert covered.contains(shapely.Polygon(SQUARE, [HOLE]).buffer(-1e-5))
+    assert len(shapely.get_parts(covered)) == 2
+    assert plane_of(space).size == len(space)
+    assert list(space.ids[:2]) == ["0", "1"]
+
+
+def test_a_region_on_the_earth_is_projected():
+    region = file_of(polygon([(12.4, 41.8), (12.6, 41.8), (12.6, 41.95), (12.4, 41.95)]))
+    space = mesh_over(region, 1.0, planar=False, file="p.toml", key="k")
+    assert space.kind == "planar"
+    there = space.projection.to_earth(np.rint(space.coordinates * 1e6).astype(np.int64))
+    assert np.abs(there.mean(axis=0) - [41.875, 12.5]).max() < 0.02
+    back = space.projection.to_plane(degrees_in_units(there))
+    assert np.abs(back - space.coordinates * 1e6).max() <= 7
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), st.floats(-75, 75), st.floats(-180, 180), st.floats(0.01, 6))
+def test_projected_distances_never_exceed_great_circles(seed, lat, lon, reach):
+    chance = np.random.default_rng(seed)
+    degrees = np.column_stack([lat + reach * chance.uniform(-1, 1, 12), lon + 2 * reach * chance.uniform(-1, 1, 12)])
+    degrees[:, 1] = (degrees[:, 1] + 180) % 360 - 180
+    units = degrees_in_units(degrees)
+    exact = units / 1e7
+    plane = Projection.of(exact, "places").to_plane(units) / 1e6
+    i, j = np.triu_indices(12, 1)
+    # a millimetre and a half for rounding positions in the plane, and rounding of great circles down
+    assert (np.linalg.norm(plane[i] - plane[j], axis=1) <= haversine(exact[i], exact[j]) * (1 + 1e-9) + 1.5e-6).all()
+
+
+def test_the_poles_are_refused():
+    with pytest.raises(InputError, match="poles"):
+        Projection.of(np.array([[86.0, 0.0], [86.0, 40.0]]), "places")
+
+
+def places(*points):
+    return Space(ids=[f"p{n}" for n in range(len(points))], coordinates=points, kind="planar", source="points.csv")
+
+
+@pytest.mark.parametrize(
+    ("points", "what"),
+    [
+        ([(0, 0), (1, 1)], "2 places"),
+        ([(0, 0), (1, 1), (2, 2), (3, 3)], "in one line"),
+        ([(0, 0), (1, 0), (0, 1), (1e-8, 0)], "the place of 'p0'"),
+        ([(0, 0), (1, 0), (5e6, 1)], "at most 4,000,000 km"),
+        ([(0, 0), (1, 0), (5000, 1)], "1,000 km across"),
+    ],
+)
+def test_places_that_span_no_plane_are_refused(points, what):
+    with pytest.raises(InputError, match=what):
+        plane_of(places(*points))
+
+
+def test_a_grid_of_one_row_is_refused():
+    with pytest.raises(InputError, match="2 rows and 2 columns"):
+        plane_of(grid_points(1, 5, 1.0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(3, 40))
+def test_all_points_stay_corners(seed, count):
+    chance = np.random.default_rng(seed)
+    points = chance.uniform(0, 10, (count, 2))
+    if chance.random() < 0.5:
+        points = np.unique(np.round(points, 0), axis=0)  # many on one line, or on one circle
+    if np.linalg.matrix_rank(points - points[0]) < 2:
+        return
+    plane = plane_of(places(*points.tolist()))
+    check_conforming(plane.vertices, plane.simplices)
+    finer, added = refined(plane, 5e6)
+    check_conforming(finer.vertices, finer.simplices)
+    assert (finer.vertices[: plane.size] == plane.vertices).all()
+    assert len(added) == finer.size - plane.size
+    ends = finer.vertices[finer.edges]
+    assert np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1).max() <= 5e6
+
+
+def test_refined_places_have_ids_of_their_own():
+    grid = grid_points(2, 2, 1.0)
+    finer, plane = refined_places(grid, 0.8)
+    assert finer.ids[:5] == ("0-0", "0-1", "1-0", "1-1", "0-0~0-1~1")
+    assert len(finer) == plane.size == 9
+    again, same = refined_places(grid, 2.0)
+    assert again.ids == grid.ids
+    assert same.size == 4
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [
+        ({"type": "Point", "coordinates": [0, 0]}, "'Point'"),
+        ([1, 2], "no GeoJSON object"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1]]]}, "a ring of 3 positions"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1]]]}, "whose ends differ"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, "x"], [0, 0]]]}, "no list of positions"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 91], [0, 0]]]}, "planar = true"),
+        ({"type": "FeatureCollection", "features": []}, "no polygon"),
+        ({"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": None}]}, "features"),
+    ],
+)
+def test_regions_that_are_none_are_refused(document, what):
+    with pytest.raises(InputError, match=what):
+        polygons_of(file_of(document))
+
+
+def test_too_many_triangles_are_refused():
+    region = file_of(polygon([(0, 0), (900, 0), (900, 900), (0, 900)]))
+    with pytest.raises(InputError, match="fewer than 1,000,000"):
+        mesh_over(region, 0.01, planar=True, file="p.toml", key="records.mesh.side_km")
+    assert math.isclose(len(mesh_over(region, 100.0, planar=True, file="p.toml", key="k")), 120, rel_tol=0.3)

@@ -1,0 +1,218 @@
+"""Guarantees between any two points: what is certified holds at points drawn anywhere, and what leaks is refused."""
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from scipy.spatial import Delaunay, QhullError
+
+from privopt.exact.weights import repair
+from privopt.metric.everywhere.certificate import certify_everywhere
+from privopt.metric.everywhere.region import MM_PER_KM, Plane, Streets, street_growth
+from privopt.metric.everywhere.triangles import common_factors, sufficient
+from privopt.testing.checks.points import greatest_excess
+
+TOTAL = 2**63
+EPSILONS = [Fraction(1, 100), Fraction(1), Fraction(7, 3), Fraction(40)]
+LENGTHS = [1e-6, 0.013, 0.2, 1.0, 1 / 3, 7.0]
+
+
+@st.composite
+def planes(draw):
+    """Meshes with slivers, holes, several parts, or a single triangle."""
+    size = draw(st.sampled_from([40, 10**5, 3 * 10**6, 10**8]))
+    point = st.tuples(*[st.integers(-size, size)] * 2)
+    points = np.array(draw(st.lists(point, min_size=3, max_size=9, unique=True)), dtype=np.int64)
+    try:
+        found = Delaunay(points.astype(float)).simplices.astype(np.int64)
+    except QhullError:
+        reject()
+    one, other = points[found[:, 1]] - points[found[:, 0]], points[found[:, 2]] - points[found[:, 0]]
+    twice = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+    found[twice < 0] = found[twice < 0][:, [0, 2, 1]]
+    found = found[twice != 0]
+    keep = np.array(draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))), dtype=bool)
+    return Plane(size=len(points), simplices=found[keep] if keep.any() else found, vertices=points)
+
+
+@st.composite
+def networks(draw):
+    """Street networks: bridges, parallel streets, streets that end where they begin, long and tiny ones."""
+    nodes = draw(st.integers(2, 6))
+    end = st.integers(0, nodes - 1)
+    streets = draw(st.lists(st.tuples(end, end, st.sampled_from(LENGTHS)), min_size=1, max_size=9))
+    simplices, km = [street[:2] for street in streets], [street[2] for street in streets]
+    return Streets(size=nodes, simplices=simplices, km=km, steps=draw(st.sampled_from([0, 1, 3, 8])))
+
+
+def released(region, epsilon, lengths, seed, outputs=3):
+    """Integer weights held to epsilon over the edges at some lengths; near a random matrix with zeros."""
+    chance = np.random.default_rng(seed)
+    z = chance.random((region.size, outputs)) ** chance.choice([1, 9]) * (chance.random((region.size, outputs)) < 0.8)
+    return repair(z, region.edges, lengths, epsilon).weights
+
+
+def rows_of(weights):
+    return [[int(w) for w in row] for row in weights]
+
+
+def brute(weights, region, epsilon):
+    """Whether every gradient keeps epsilon, and the greatest rate squared, simplex by simplex in rationals."""
+    worst, holds = Fraction(0), True
+    for s, corners in enumerate(region.simplices.tolist()):
+        for k in range(weights.shape[1]):
+            z = [int(weights[c, k]) for c in corners]
+            if isinstance(region, Streets):
+                factor = 1 + street_growth(epsilon, float(region.km[s]), region.steps)
+                holds &= max(z) <= factor * min(z)
+                continue
+            (ax, ay), (bx, by), (cx, cy) = region.vertices[corners].tolist()
+            twice = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
+            gx = Fraction((z[1] - z[0]) * (cy - ay) - (z[2] - z[0]) * (by - ay), twice)
+            gy = Fraction((z[2] - z[0]) * (bx - ax) - (z[1] - z[0]) * (cx - ax), twice)
+            squared = gx**2 + gy**2
+            if squared and not min(z):
+                return False, None
+            if squared:
+                worst = max(worst, squared / min(z) ** 2 * MM_PER_KM**2)
+    return (holds if isinstance(region, Streets) else worst <= epsilon**2), worst
+
+
+def check_kept(region, epsilon, seed, tries):
+    weights = released(region, epsilon, region.lengths(epsilon), seed)
+    measured = certify_everywhere(weights, region, epsilon)
+    assert measured.holds, measured
+    assert measured.worst <= float(epsilon) * (1 + 2**-50)
+    assert measured.checked == len(region.simplices) * 3
+    assert greatest_excess(rows_of(weights), region, epsilon, random.Random(seed), tries) is None
+
+
+@settings(max_examples=150, deadline=None)
+@given(planes(), st.sampled_from(EPSILONS), st.integers(0, 999))
+def test_rows_over_the_edges_of_triangles_keep_every_point(region, epsilon, seed):
+    check_kept(region, epsilon, seed, 15)
+
+
+@settings(max_examples=150, deadline=None)
+@given(networks(), st.sampled_from(EPSILONS), st.integers(0, 999))
+def test_rows_over_the_edges_of_streets_keep_every_point(region, epsilon, seed):
+    check_kept(region, epsilon, seed, 15)
+
+
+@pytest.mark.slow
+@settings(max_examples=1_000, deadline=None)
+@given(planes() | networks(), st.sampled_from(EPSILONS), st.integers(0, 999))
+def test_a_thousand_regions_keep_every_point(region, epsilon, seed):
+    check_kept(region, epsilon, seed, 40)
+
+
+@settings(max_examples=150, deadline=None)
+@given(planes() | networks(), st.sampled_from(EPSILONS), st.sampled_from(EPSILONS), st.integers(0, 999))
+def test_the_certificate_is_the_rational_one(region, kept, asked, seed):
+    """Whatever the weights: what holds, and the worst, are those of every gradient in rationals."""
+    weights = released(region, kept, region.lengths(kept) * random.Random(seed).choice([1.0, 1.0 + 1e-12, 1.3]), seed)
+    measured = certify_everywhere(weights, region, asked)
+    holds, worst = brute(weights, region, asked)
+    assert measured.holds == holds
+    if isinstance(region, Plane) and worst is not None:
+        true = math.sqrt(worst)
+        assert true * (1 - 1e-14) <= measured.worst <= true * (1 + 1e-13) + 1e-300
+    if isinstance(region, Streets) and math.isfinite(measured.worst):
+        least = Fraction(measured.worst) if measured.worst else Fraction(1, 10**30)
+        assert brute(weights, region, least)[0]
+        assert measured.worst == 0 or not brute(weights, region, least * (1 - Fraction(1, 10**9)))[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(planes(), st.sampled_from(EPSILONS), st.data())
+def test_ratios_along_sides_bound_the_gradient(region, epsilon, data):
+    """The least value at any corner, the others as far above it as the sides let them be."""
+    corners = region.vertices[region.simplices]
+    allowed = sufficient(corners, epsilon)
+    per_mm = epsilon / MM_PER_KM
+    for triangle, ratios in zip(corners.tolist(), allowed.tolist(), strict=True):
+        parts = data.draw(st.tuples(*[st.fractions(0, 1, max_denominator=50)] * 2))
+        for a in range(3):
+            b, c = (a + 1) % 3, (a + 2) % 3
+            z = {a: Fraction(1), b: 1 + parts[0] * Fraction(ratios[c]), c: 1 + parts[1] * Fraction(ratios[b])}
+            if max(z[b], z[c]) > (1 + Fraction(ratios[a])) * min(z[b], z[c]):
+                continue
+            (bx, by), (cx, cy) = ([triangle[n][axis] - triangle[a][axis] for axis in (0, 1)] for n in (b, c))
+            p, q, twice = z[b] - 1, z[c] - 1, bx * cy - by * cx
+            assert (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2 <= (per_mm * twice) ** 2
+
+
+@pytest.mark.parametrize(
+    ("corners", "factor"),
+    [
+        ([[0, 0], [2 * 10**6, 0], [10**6, 1_732_051]], math.sqrt(0.75)),
+        ([[0, 0], [10**6, 0], [0, 10**6]], math.sqrt(0.5)),
+    ],
+)
+def test_common_factors_of_even_triangles(corners, factor):
+    points = np.array([corners])
+    sides = points[:, [2, 0, 1]] - points[:, [1, 2, 0]]
+    assert common_factors(sides, 1e-9)[0] == pytest.approx(factor, abs=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(planes(), st.sampled_from(EPSILONS))
+def test_common_factors_lie_between_their_bounds(region, epsilon):
+    points = region.vertices[region.simplices]
+    sides = points[:, [2, 0, 1]] - points[:, [1, 2, 0]]
+    found = common_factors(sides, float(epsilon) / MM_PER_KM)
+    lengths = np.hypot(sides[..., 0], sides[..., 1])
+    one, other = -sides[:, [1, 2, 0]], sides[:, [2, 0, 1]]
+    angles = np.arccos(np.clip((one * other).sum(axis=2) / (lengths[:, [1, 2, 0]] * lengths[:, [2, 0, 1]]), -1, 1))
+    assert (found >= np.sin(angles.min(axis=1)) * (1 - 1e-6)).all()
+    assert (found <= np.cos(angles.max(axis=1) / 2) * (1 + 1e-6) + 1e-7).all()
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
+def test_what_is_private_between_records_alone_is_not_between_points(epsilon):
+    """Rows held over the real lengths, then snapped at random: caught by the certificate and by points alike."""
+    even = Plane(
+        size=4,
+        simplices=[[0, 1, 2], [1, 3, 2]],
+        vertices=[[0, 0], [10**6, 0], [500_000, 866_025], [1_500_000, 866_025]],
+    )
+    street = Streets(size=2, simplices=[[0, 1]], km=[1.0], steps=8)
+    for region in (even, street):
+        ends = region.edges
+        lengths = np.ones(len(ends))
+        weights = released(region, epsilon, lengths, 5)
+        measured = certify_everywhere(weights, region, epsilon)
+        assert not measured.holds
+        assert measured.worst > epsilon
+        assert measured.failures
+        assert greatest_excess(rows_of(weights), region, epsilon, random.Random(1), 400) is not None
+
+
+def test_long_streets_are_never_dropped_by_their_length():
+    """A street longer than the way around asks for more than that way does (mathematics C2)."""
+    around = Streets(size=3, simplices=[[0, 1], [1, 2]], km=[1.0, 1.0], steps=0)
+    whole = Streets(size=3, simplices=[[0, 1], [1, 2], [0, 2]], km=[1.0, 1.0, 2.0], steps=0)
+    assert whole.lengths(Fraction(1))[1] < around.lengths(Fraction(1)).sum()
+    first = [TOTAL // 10, 2 * (TOTAL // 10), 4 * (TOTAL // 10)]
+    weights = np.array([[w, TOTAL - w] for w in first], dtype=np.uint64)
+    assert certify_everywhere(weights, around, Fraction(1)).holds
+    assert not certify_everywhere(weights, whole, Fraction(1)).holds
+    assert greatest_excess(rows_of(weights), whole, Fraction(1), random.Random(2), 300) is not None
+
+
+@pytest.mark.parametrize("tiny", [1e-9, 1e-4, 0.4])
+def test_the_slack_is_enough_however_short_or_long_edges_are(tiny):
+    region = Streets(size=4, simplices=[[0, 1], [1, 2], [2, 3], [3, 0]], km=[tiny, 1.0, 30.0, tiny * 2], steps=8)
+    weights = released(region, Fraction(3, 2), region.lengths(Fraction(3, 2)), 2)
+    assert certify_everywhere(weights, region, Fraction(3, 2)).holds
+
+
+def test_rows_of_other_vertices_hold_nothing():
+    region = Streets(size=2, simplices=[[0, 1]], km=[1.0], steps=8)
+    measured = certify_everywhere(np.full((1, 2), TOTAL // 2, dtype=np.uint64), region, Fraction(1))
+    assert not measured.holds
+    assert math.isinf(measured.worst)
