@@ -54,12 +54,15 @@ def shown(name: str, found: dict[str, object]) -> str:
 HEAD = "| problem | exit | seconds | GB | loss, km | bound | gap | worst | verify |"
 
 
-def rome(folder: Path, epsilon: float, rest: str) -> None:
-    """The streets, with the positions of their nodes."""
+def rome(folder: Path, epsilon: float, rest: str, *, placed: bool = False) -> None:
+    """The streets; records are all nodes, or those whose position is known, with it."""
     links = [r for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
     nodes = sorted({end for r in links for end in (r["u"], r["v"])}, key=int)
     at = {r["osmid"]: (r["y"], r["x"]) for r in csv.DictReader((ROME / "nodes_rome.csv").open())}
-    _table(folder / "points.csv", "id,lat,lon", ([node, *at[node]] for node in nodes))
+    if placed:
+        _table(folder / "points.csv", "id,lat,lon", ([node, *at[node]] for node in nodes if node in at))
+    else:
+        _table(folder / "points.csv", "id", ([node] for node in nodes))
     _table(folder / "edges.csv", "from,to,km", ([r["u"], r["v"], float(r["length"]) / 1000] for r in links))
     text = '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "edges.csv"\n'
     (folder / "problem.toml").write_text(f'{text}[privacy]\nepsilon = {epsilon}\n{rest}[utility]\nkind = "distance"\n')
@@ -76,9 +79,9 @@ def square(folder: Path, side_km: float, epsilon: float, rest: str, utility: str
 
 def streets(folder: Path) -> Iterator[str]:
     """The streets of Rome."""
-    for name, rest in (("everywhere", "everywhere = true\n"), ("all pairs of records", "")):
-        rome(folder, 3.0, rest)
-        for mechanism, options in (("optimal-lp", ("--gap", "1e-2")), ("exponential", ())):
+    for mechanism, options in (("optimal-lp", ("--gap", "1e-2")), ("exponential", ())):
+        for name, rest in (("everywhere", "everywhere = true\n"), ("all pairs of records", "")):
+            rome(folder, 3.0, rest)
             yield shown(f"Rome, 3 per km, {name}, {mechanism}", solved(folder, mechanism, *options))
 
 
@@ -86,18 +89,19 @@ def plane(folder: Path, sides: tuple[float, ...], epsilons: tuple[float, ...]) -
     """Meshes over the square."""
     for epsilon in epsilons:
         for side in sides:
-            for mechanism, rest, utility in (
-                ("optimal-lp", "everywhere = true\n", ""),
-                ("exponential", "everywhere = true\n", ""),
-                ("planar-laplace", "everywhere = true\n", ""),
-                ("planar-laplace", "everywhere = true\n", "remap = true\n"),
-                ("optimal-lp", "", ""),
+            for mechanism, utility in (
+                ("optimal-lp", ""),
+                ("exponential", ""),
+                ("planar-laplace", ""),
+                ("planar-laplace", "remap = true\n"),
             ):
-                square(folder, side, epsilon, rest, utility)
+                square(folder, side, epsilon, "everywhere = true\n", utility)
                 name = f"{epsilon:g} per km, side {side:g}, {mechanism}{', remapped' if utility else ''}"
-                name += "" if rest else ", all pairs of records"
                 options = ("--gap", "1e-2") if mechanism == "optimal-lp" else ()
                 yield shown(name, solved(folder, mechanism, *options))
+        square(folder, max(sides), epsilon, "")
+        name = f"{epsilon:g} per km, side {max(sides):g}, optimal-lp, all pairs of records"
+        yield shown(name, solved(folder, "optimal-lp", "--gap", "1e-2"))
 
 
 def laplace(epsilons: tuple[float, ...]) -> Iterator[str]:
@@ -108,7 +112,7 @@ def laplace(epsilons: tuple[float, ...]) -> Iterator[str]:
         step = min(0.2, 0.5 / epsilon)
         at = (np.arange(round(SIDE / step)) + 0.5) * step
         far = at.size + 2 * int(np.ceil(9 / epsilon / step))
-        out = (np.arange(far) - (far - at.size) / 2 + 0.5) * step + step / 3  # off the people's own places
+        out = (np.arange(far // 2) - (far - at.size) / 2 + 0.25) * step  # a quarter of the plane, off people's places
         people = np.stack(np.meshgrid(at, at), axis=-1).reshape(-1, 2)
         seen = np.stack(np.meshgrid(out, out), axis=-1).reshape(-1, 2)
         cut = remapped = mass = 0.0
@@ -117,7 +121,7 @@ def laplace(epsilons: tuple[float, ...]) -> Iterator[str]:
             density = np.exp(-epsilon * away)
             best = part.clip(0, SIDE)
             cut += (density * np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1))).sum()
-            for _ in range(40):  # Weiszfeld's steps to the median of the posterior
+            for _ in range(25):  # Weiszfeld's steps to the median of the posterior
                 pull = density / np.maximum(np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1)), 1e-9)
                 best = (pull @ people) / pull.sum(axis=1, keepdims=True)
             remapped += (density * np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1))).sum()
@@ -130,20 +134,31 @@ def tables(folder: Path) -> Iterator[str]:
     import polars as pl
 
     rng = np.random.default_rng(0)
-    makers = {"plane, side .25": (partial(square, folder, 0.25, 2.0), "x", "y", (0.0, SIDE, 0.0, SIDE))}
+    makers = {"plane, side .25": (partial(square, folder, 0.25, 2.0), "x", "y")}
     if ROME.exists():
-        makers["Rome's streets"] = (partial(rome, folder, 3.0), "lat", "lon", (41.80, 41.98, 12.38, 12.62))
-    for name, (make, first, second, box) in makers.items():
-        positions = {first: rng.uniform(*box[:2], 100_000), second: rng.uniform(*box[2:], 100_000)}
+        makers["Rome's streets"] = (partial(rome, folder, 3.0, placed=True), "lat", "lon")
+    for name, (make, first, second) in makers.items():
+        at = rng.uniform(0, SIDE, (100_000, 2)) if first == "x" else beside_streets(rng, 100_000)
+        positions = {first: at[:, 0], second: at[:, 1]}
         pl.DataFrame(positions).write_csv(folder / "trips.csv", float_precision=6)
         for scope, rest in (("records", ""), ("every point", "everywhere = true\n")):
-            make(rest)
+            make(rest=rest)
             solved(folder, "exponential", verify=False)
             given = ["apply", folder / "out", folder / "trips.csv", f"--{first}", first, f"--{second}", second]
             runs = [run_command([*PRIVOPT, *given, "--out", folder / "safe.parquet", "--force"]) for _ in range(3)]
             codes, seconds = {run[0] for run in runs}, sorted(run[1] for run in runs)[1]
             rate = in_memory(folder, positions)
             yield f"| apply, {name}, {scope} | exit {codes} | {seconds:.2f} s | {rate:,.0f} rows a processor second |"
+
+
+def beside_streets(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Positions along Rome's streets, 15 m beside them (normal), as phones see them."""
+    nodes = {r["osmid"]: (float(r["y"]), float(r["x"])) for r in csv.DictReader((ROME / "nodes_rome.csv").open())}
+    links = [(r["u"], r["v"]) for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
+    ends = np.array([(nodes[u], nodes[v]) for u, v in links if u in nodes and v in nodes])
+    street, part = rng.integers(len(ends), size=count), rng.random((count, 1))
+    at = ends[street, 0] * (1 - part) + ends[street, 1] * part
+    return at + rng.normal(0, 0.015 / 111.2, (count, 2)) / [1.0, np.cos(np.radians(41.9))]
 
 
 def in_memory(folder: Path, positions: dict[str, np.ndarray]) -> float:

@@ -162,8 +162,18 @@ class Sides:
     heads: Ints = field()
 
     @cached_property
+    def _apart(self) -> Ints:
+        """Sides between different ends, the first of each: the two ways of a street, and parallels, are one line."""
+        ends = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
+        swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
+            self.tails[:, 1] > self.heads[:, 1]
+        )
+        ends[swapped] = ends[swapped][:, [2, 3, 0, 1]]
+        return np.sort(np.unique(ends, axis=0, return_index=True)[1])
+
+    @cached_property
     def _cells(self) -> Cells:
-        return Cells.of(*_boxes(np.stack([self.tails, self.heads], axis=1)))
+        return Cells.of(*_boxes(np.stack([self.tails, self.heads], axis=1)[self._apart]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
         """The nearest point of all sides; of several that are equally near the side of the lowest number.
@@ -178,11 +188,13 @@ class Sides:
         count = len(positions)
         slots, many = np.full((count, _SLOTS), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
-        _nearest(positions, self.tails, self.heads, *self._cells.plain, reach, slots, many)
-        chosen = slots[:, 0].copy()
+        tails, heads = self.tails[self._apart], self.heads[self._apart]
+        _nearest(positions, tails, heads, *self._cells.plain, reach, slots, many)
+        slots = self._apart[slots]
+        chosen = slots[:, 0]
         for p in np.flatnonzero(many > 1).tolist():
-            near = range(len(self.tails)) if many[p] > _SLOTS else sorted(slots[p, : many[p]].tolist())
-            chosen[p] = self._exactly(positions[p].tolist(), list(near))
+            near = self._apart.tolist() if many[p] > _SLOTS else sorted(slots[p, : many[p]].tolist())
+            chosen[p] = self._exactly(positions[p].tolist(), near)
         return self._divided(positions, chosen)
 
     def _exactly(self, position: list[int], sides: list[int]) -> int:
@@ -233,14 +245,22 @@ def _nearest(
         x, y = positions[p, 0], positions[p, 1]
         column = min(max((x - origin[0]) // side, 0), shape[0] - 1)
         row = min(max((y - origin[1]) // side, 0), shape[1] - 1)
+        out_x = max(origin[0] - x, x - origin[0] - shape[0] * side, 0) * 1.0  # to the grid, for positions outside
+        out_y = max(origin[1] - y, y - origin[1] - shape[1] * side, 0) * 1.0
         best, count = np.inf, 0
         for ring in range(max(shape[0], shape[1])):
-            if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < (ring - 1.0) * side:
+            inward = max(ring - 1, 0) * side
+            far = best * (1.0 + 2.0**-40) + reach * 2.0**-40
+            if far < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
                 break
             for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
                 inner = r > row - ring and r < row + ring
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
+                        continue
+                    across = max(origin[0] + c * side - x, x - origin[0] - (c + 1) * side, 0) * 1.0
+                    along = max(origin[1] + r * side - y, y - origin[1] - (r + 1) * side, 0) * 1.0
+                    if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < np.hypot(across, along):
                         continue
                     for place in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[place]
