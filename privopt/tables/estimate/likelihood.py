@@ -1,0 +1,176 @@
+"""Maximum likelihood from counts of reports: a convex program, solved to a duality gap.
+
+With shares pi on the records and a channel Z, report k comes with probability m_k = sum_i pi_i z_ik, and the
+log-likelihood of counts n_k is sum_k n_k ln m_k: concave, and counts are all it takes. With D_i = sum_k n_k z_ik / m_k
+Jensen's inequality gives, for every pi, that no other shares have a log-likelihood greater by more than
+n ln(max_i D_i / n). The iterative Bayesian update pi_i D_i / n climbs towards the same maximum, slowly; here an interior
+point method goes there in some twenty steps, from uniform shares, so that of many maxima a central one is found.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, read_only
+from privopt.errors import SolverError
+from privopt.interfaces import Progress
+
+__all__ = ["Fit", "fit", "gap_of"]
+
+MOST_STEPS: Final = 300
+NEGLIGIBLE: Final = 1e-14
+"""Share of the greatest weight below which a record does not count in a step's equations."""
+
+PATIENCE: Final = 15
+"""Steps without a better gap after which the method begins again, near the best shares but inside."""
+
+RIDGE: Final = 1e-13
+"""Added to a unit diagonal: records or reports that are nearly alike would leave a matrix that rounding makes indefinite."""
+
+
+@frozen(kw_only=True, eq=False)
+class Fit:
+    """Shares that maximise the likelihood.
+
+    Attributes:
+        shares: (N,) above 0, summing to 1.
+        gap: proved: how far the objective (log-likelihood, with the prior's term where there is one) can be from its
+            maximum, per report.
+        log_likelihood: per report, at the shares.
+        steps: of the method.
+    """
+
+    shares: Floats
+    gap: float
+    log_likelihood: float
+    steps: int
+
+
+def gap_of(shares: Floats, columns: Floats, parts: Floats, prior: Floats | float = 0.0) -> float:
+    """How far shares can be from the maximum, per report: T ln(max_i (D_i + b_i / pi_i) / T), T = 1 + sum_i b_i.
+
+    Args:
+        shares: (N,) above 0, summing to 1.
+        columns: (N, K) probability of each report given each record.
+        parts: (K,) part of all reports that each is; they sum to 1.
+        prior: (N,) b_i, or 0: what a Dirichlet prior counts for, in parts of all reports.
+    """
+    slope = columns @ (parts / (shares @ columns)) + prior / shares
+    total = 1.0 + float(np.sum(prior))
+    return max(0.0, total * math.log(float(slope.max()) / total))
+
+
+def fit(
+    columns: Floats,
+    parts: Floats,
+    *,
+    gap: float = 1e-6,
+    prior: Floats | None = None,
+    progress: Progress | None = None,
+) -> Fit:
+    """The shares of greatest likelihood; with a prior those of greatest posterior density.
+
+    Args:
+        columns: (N, K) as of :func:`gap_of`; of reports that came, each possible for some record.
+        parts: (K,) above 0, summing to 1.
+        gap: to end at, per report.
+        prior: (N,) as of :func:`gap_of`, or None.
+        progress: told the gap after each step.
+
+    Raises:
+        SolverError: the gap was not reached.
+
+    Notes:
+        A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
+    """
+    count = len(columns)
+    weight = np.zeros(count) if prior is None else prior
+    total = 1.0 + float(weight.sum())
+    p, s = _start(np.full(count, 1.0 / count), columns, parts, weight, total, 0.1)
+    best, at, since = math.inf, p, 0
+    for step in range(MOST_STEPS):
+        shares = p / p.sum()
+        now = gap_of(shares, columns, parts, weight)
+        if now < best:
+            best, at, since = now, shares, step
+        if progress is not None:
+            progress("likelihood", step, None, best)
+        if best <= gap:
+            value = float(parts @ np.log(at @ columns))
+            return Fit(shares=read_only(at), gap=best, log_likelihood=value, steps=step)
+        if step - since >= PATIENCE:
+            since = step
+            p, s = _start(0.999 * at + 0.001 / count, columns, parts, weight, total, 1e-3)
+        p, s = _step(p, s, columns, parts, weight, total)
+    raise SolverError(f"the likelihood's gap is {best:.3g} per report after {MOST_STEPS} steps, wanted {gap:g}")
+
+
+def _start(
+    p: Floats, columns: Floats, parts: Floats, weight: Floats, total: float, least: float
+) -> tuple[Floats, Floats]:
+    """Where the method begins: shares, and multipliers of at least a share of T."""
+    slope = columns @ (parts / (p @ columns)) + weight / p
+    return p, np.maximum(least * total, total - slope)
+
+
+def _step(
+    p: Floats, s: Floats, columns: Floats, parts: Floats, weight: Floats, total: float
+) -> tuple[Floats, Floats]:
+    """One predictor-corrector step on slope + s = T, p s = mu; the masses sum to 1 where both hold."""
+    mass = p @ columns
+    off = columns @ (parts / mass) + weight / p - total  # how far the slope is above what it may be
+    solve = _Newton(columns, mass**2 / parts, p / (s + weight / p))
+    mu = float(p @ s) / len(p)
+    dp = solve(off)  # off + s + (0 - p s) / p
+    ds = -s - s * dp / p
+    ahead = (p + _length(p, dp) * dp) @ (s + _length(s, ds) * ds) / len(p)
+    target = mu * min(1.0, max(0.0, float(ahead) / mu)) ** 3 - p * s - dp * ds
+    dp = solve(off + s + target / p)
+    ds = (target - s * dp) / p
+    return p + _length(p, dp) * dp, s + _length(s, ds) * ds
+
+
+def _length(values: Floats, step: Floats) -> float:
+    """The longest step up to 1 that keeps values positive."""
+    return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
+
+
+class _Newton:
+    """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y, by the smaller of the two sides."""
+
+    def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:
+        from scipy.linalg import cho_factor
+
+        self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
+        if self.by_reports:
+            kept = t > NEGLIGIBLE * t.max()
+            self.columns, self.kept = columns[kept], kept
+            scaled = self.columns * np.sqrt(t[kept])[:, None]
+            matrix = scaled.T @ scaled
+            matrix[np.diag_indices_from(matrix)] += v
+        else:
+            scaled = columns / np.sqrt(v)
+            matrix = scaled @ scaled.T
+            matrix[np.diag_indices_from(matrix)] += 1.0 / t
+        self.size = np.sqrt(matrix.diagonal())
+        matrix /= self.size[:, None]
+        matrix /= self.size
+        matrix[np.diag_indices_from(matrix)] += RIDGE
+        self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+    def _inner(self, y: Floats) -> Floats:
+        from scipy.linalg import cho_solve
+
+        found: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size
+        return found
+
+    def __call__(self, y: Floats) -> Floats:
+        if not self.by_reports:
+            return self._inner(y)
+        x = self.t * y
+        x[self.kept] -= self.t[self.kept] * (self.columns @ self._inner(self.columns.T @ x[self.kept]))
+        return x
