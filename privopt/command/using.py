@@ -1,4 +1,4 @@
-"""The commands that use a release, or prepare one: sample, apply, audit, init, curve.
+"""The commands that use a release, or prepare one: sample, apply, estimate, audit, init, curve.
 
 As in :mod:`privopt.command.cli`, each imports what it needs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
 import click
 
@@ -134,6 +134,79 @@ def apply(
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("reports", metavar="REPORTS", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
+@click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
+@click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: only the first report of each counts.")
+@click.option("--batch", metavar="COLUMN", callback=utf8, help="An estimate for each value: an hour, a day.")
+@click.option(
+    "--also",
+    type=(click.Path(path_type=Path), click.Path(path_type=Path)),
+    multiple=True,
+    metavar="DIR REPORTS",
+    help="A further release of the same records, and its reports.",
+)
+@click.option("--by", "groups", type=click.Path(path_type=Path), metavar="FILE", help="Table id,group: groups instead.")
+@click.option("--prior", type=click.Path(path_type=Path), metavar="FILE", help="Table id,p: most probable shares.")
+@click.option("--worth", type=float, default=100.0, show_default=True, metavar="N", help="Reports it counts for.")
+@click.option(
+    "--resolution",
+    type=click.FloatRange(0),
+    metavar="D",
+    help="Smooth shares, in the unit of distance; 0: none; default: as the reports bear, over 300 records.",
+)
+@click.option("--confidence", type=float, default=0.95, show_default=True, metavar="C", help="Of the intervals.")
+@click.option(
+    "--intervals",
+    type=click.Choice(["finite-sample", "asymptotic"]),
+    default="finite-sample",
+    show_default=True,
+    help="All at once and always, or each for many reports.",
+)
+@click.option("--gap", type=float, callback=positive, default=1e-6, show_default=True, metavar="G", help="Per report.")
+@click.option("--report", "page", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page.")
+@click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
+@guarded
+def estimate(
+    folder: Path,
+    reports: Path,
+    worth: float,
+    resolution: float | None,
+    confidence: float,
+    intervals: Literal["finite-sample", "asymptotic"],
+    gap: float,
+    as_json: bool,
+    quiet: bool,
+    **files: Any,
+) -> None:
+    """What reports say of the truth: shares of the records with intervals."""
+    from privopt.command.terminal import progress_display
+    from privopt.tables.estimate.estimate import Asked
+    from privopt.tables.estimate.run import Files, write_estimate
+
+    asked = Asked(worth=worth, resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
+    say_when_compiling()
+    with progress_display(quiet=quiet) as progress:
+        made = write_estimate(Files(folder=folder, reports=reports, **files), asked, progress)
+    warn_of_no_privacy(folder)
+    batched = files["batch"] is not None
+    for name, found in made.items():
+        head = f"{name}: " if batched else ""
+        for line in found.notes:
+            complain(f"note: {head}{line}")
+        if found.skipped:
+            complain(f"{reports}: {head}{found.skipped:,} rows without a report were skipped")
+        if not quiet:
+            complain(f"{files['out']}: {head}{len(found.ids):,} shares from {found.n:,} reports ({found.method})")
+    if as_json:
+        shown = {name: found.to_json() for name, found in made.items()}
+        say_json(json.dumps({"batches": shown} if batched else shown[""], indent=2, ensure_ascii=False))
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded
 def audit(folder: Path, as_json: bool) -> None:
@@ -223,4 +296,4 @@ def curve(
     return STOPPED_FEASIBLE if found.stopped else DONE
 
 
-USING: Final = (sample, apply, audit, init, curve)
+USING: Final = (sample, apply, estimate, audit, init, curve)

@@ -7,6 +7,7 @@ release it holds with the mechanism's own :class:`PrivacyConstraint`, evaluates 
 declares it and what a mechanism works on (:meth:`Mechanism.load`).
 """
 
+from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective
 from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.result import Result
@@ -17,11 +18,13 @@ __all__ = [
     "AGAIN",
     "Bounds",
     "Certificate",
+    "Channel",
     "Decomposed",
     "Decomposer",
     "Evidence",
     "Guarantee",
     "Mechanism",
+    "NoisyCounts",
     "Objective",
     "Outcome",
     "PrivacyConstraint",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from privopt.arrays import Floats, Ints
     from privopt.dsl import Model, StandardForm
     from privopt.execution import Executor
+    from privopt.interfaces.channel import Channel, NoisyCounts
     from privopt.interfaces.result import Result
     from privopt.interfaces.work import SolveContext
 
@@ -56,6 +57,10 @@ class Release(ABC):
             UsageError: this kind of release cannot be sampled, or the input is unknown.
         """
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
+
+    def channel(self) -> Channel | NoisyCounts | None:
+        """How reports come from secrets, for whoever estimates the crowd; None where there are no reports to read."""
+        return None
 
     def facts(self) -> Mapping[str, Any]:
         """A few public things to say of it in a notebook, by name."""

@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError, UnknownNameError
 from privopt.exact.sample import TOTAL, draw
 from privopt.exact.weights import Repaired, repair
 from privopt.files.archive import read_npz
-from privopt.interfaces import Release, SolveContext
+from privopt.interfaces import Channel, Release, SolveContext
 from privopt.metric.everywhere.region import ARRAYS, Region, region_of
 
 if TYPE_CHECKING:
@@ -196,6 +196,11 @@ class MatrixRelease(Release):
             raise UnknownNameError("record", input_id, self.records.tolist())
         drawn: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
         return drawn
+
+    def channel(self) -> Channel:
+        """Its rows."""
+        z = self.probabilities
+        return Channel(inputs=self.records.tolist(), outputs=self.outputs.tolist(), probabilities=z)
 
     def facts(self) -> Mapping[str, Any]:
         """Its sizes."""

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +27,10 @@ from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
 from privopt.tables.apply import matrix_of, sample_at, words_of
+from privopt.tables.estimate import memory as estimating
+from privopt.tables.estimate.answers import Nearest
+from privopt.tables.estimate.estimate import Asked, Estimate
+from privopt.tables.estimate.memory import Prior
 from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
 from privopt.tables.protect import REPORT, Protector, limits_of
@@ -191,6 +195,81 @@ class Released:
             return sample_at(self.opened, position, count, degrees=at is not None)
         release: Release = self.opened.release
         return release.sample(str(input_id), count)
+
+    def estimate(
+        self,
+        reports: object,
+        *,
+        column: str = REPORT,
+        subject: str | None = None,
+        by: Mapping[str, str] | None = None,
+        also: Sequence[tuple[Released, object]] = (),
+        prior: Prior = None,
+        worth: float = 100.0,
+        **options: Any,
+    ) -> Estimate:
+        """What reports say of the truth: shares of the records, or of groups of them, with intervals.
+
+        Args:
+            reports: any kind of table, or an array of ids of outputs; of noisy counts an array of numbers.
+            column: of the table that holds the reports; empty ones are skipped and counted.
+            subject: column of who sent each report: only the first of each counts, for several are not independent.
+            by: group of each record, in whose place groups are estimated.
+            also: further releases over the same records, each with its reports.
+            prior: for the most probable shares under a Dirichlet prior with these means, worth ``worth`` reports; left
+                out: maximum likelihood.
+            worth: see ``prior``.
+            options: those of :class:`privopt.tables.estimate.estimate.Asked`: confidence, gap, intervals, resolution.
+
+        Raises:
+            UsageError: a release without a channel, no reports, or options that cannot be meant so.
+            InputError: reports that the release does not have.
+        """
+        others = [(release.opened, given) for release, given in also]
+        asked = Asked(worth=worth, **options)
+        found = estimating.estimates(
+            self.opened, reports, asked, column=column, subject=subject, by=by, also=others, prior=prior
+        )[""]
+        for line in [*found.notes, *([f"this release: {self.result.mark}"] if self.result.mark else [])]:
+            warnings.warn(line, PrivoptWarning, stacklevel=2)
+        return found
+
+    def estimate_batches(
+        self, reports: object, batch: str, *, column: str = REPORT, subject: str | None = None, **options: Any
+    ) -> dict[str, Estimate]:
+        """An estimate for each value of a column, an hour or a day say, by value; see :meth:`estimate`."""
+        return estimating.estimates(self.opened, reports, Asked(**options), column=column, subject=subject, batch=batch)
+
+    def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
+        """(N,) probability of each record, in their order, given one report.
+
+        Args:
+            report: id of an output.
+            prior: how likely records are: an estimate, weights by id, an array; the problem's own where left out.
+        """
+        return estimating.chances(self.opened, report, prior)
+
+    def nearest(self, report: str, places: object, k: int = 1, *, prior: Prior = None) -> Nearest:
+        """Which of a list of places are nearest, and how probable it is that the true nearest is among the k.
+
+        Args:
+            report: id of an output.
+            places: ids of records; or a table with columns id and lat, lon (degrees) or x, y (km).
+            k: how many to answer with.
+            prior: as of :meth:`posterior`.
+        """
+        return estimating.nearest(self.opened, report, places, k, prior)
+
+    def radius(self, report: str, places: object = None, *, confidence: float = 0.95, prior: Prior = None) -> float:
+        """How far around a report to ask, so that the true place lies inside with the confidence.
+
+        Args:
+            report: id of an output.
+            places: as of :meth:`nearest`: then it is the place nearest to the truth that lies inside.
+            confidence: in (0, 1).
+            prior: as of :meth:`posterior`.
+        """
+        return estimating.radius(self.opened, report, places, confidence, prior)
 
     def audit(self) -> Mapping[str, Any]:
         """What an attacker gets from it: see ``privopt audit --json``."""

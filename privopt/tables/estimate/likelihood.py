@@ -3,8 +3,9 @@
 With shares pi on the records and a channel Z, report k comes with probability m_k = sum_i pi_i z_ik, and the
 log-likelihood of counts n_k is sum_k n_k ln m_k: concave, and counts are all it takes. With D_i = sum_k n_k z_ik / m_k
 Jensen's inequality gives, for every pi, that no other shares have a log-likelihood greater by more than
-n ln(max_i D_i / n). The iterative Bayesian update pi_i D_i / n climbs towards the same maximum, slowly; here an interior
-point method goes there in some twenty steps, from uniform shares, so that of many maxima a central one is found.
+n ln(max_i D_i / n). The iterative Bayesian update pi_i D_i / n climbs towards the same maximum, slowly; here an
+interior point method goes there in some twenty steps, from uniform shares, so that of many maxima a central one is
+found.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ NEGLIGIBLE: Final = 1e-14
 PATIENCE: Final = 15
 """Steps without a better gap after which the method begins again, near the best shares but inside."""
 
+EVEN: Final = 0.1
+"""Share of the first equation's residual below which the second's goal does not fall: one must not outrun the other."""
+
 RIDGE: Final = 1e-13
-"""Added to a unit diagonal: records or reports that are nearly alike would leave a matrix that rounding makes indefinite."""
+"""Added to a unit diagonal: of records or reports that are nearly alike rounding makes an indefinite matrix."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -50,17 +54,19 @@ class Fit:
     steps: int
 
 
-def gap_of(shares: Floats, columns: Floats, parts: Floats, prior: Floats | float = 0.0) -> float:
+def gap_of(shares: Floats, columns: Floats, parts: Floats, prior: Floats | None = None) -> float:
     """How far shares can be from the maximum, per report: T ln(max_i (D_i + b_i / pi_i) / T), T = 1 + sum_i b_i.
 
     Args:
-        shares: (N,) above 0, summing to 1.
+        shares: (N,) summing to 1; above 0 where there is a prior.
         columns: (N, K) probability of each report given each record.
         parts: (K,) part of all reports that each is; they sum to 1.
-        prior: (N,) b_i, or 0: what a Dirichlet prior counts for, in parts of all reports.
+        prior: (N,) b_i: what a Dirichlet prior counts for, in parts of all reports; None for none.
     """
-    slope = columns @ (parts / (shares @ columns)) + prior / shares
-    total = 1.0 + float(np.sum(prior))
+    slope = columns @ (parts / (shares @ columns))
+    if prior is not None:
+        slope += prior / shares
+    total = 1.0 if prior is None else 1.0 + float(prior.sum())
     return max(0.0, total * math.log(float(slope.max()) / total))
 
 
@@ -94,11 +100,11 @@ def fit(
     best, at, since = math.inf, p, 0
     for step in range(MOST_STEPS):
         shares = p / p.sum()
-        now = gap_of(shares, columns, parts, weight)
+        now = gap_of(shares, columns, parts, prior)
         if now < best:
             best, at, since = now, shares, step
         if progress is not None:
-            progress("likelihood", step, None, best)
+            progress(f"likelihood: gap {best:.2g} per report", step, None, None)
         if best <= gap:
             value = float(parts @ np.log(at @ columns))
             return Fit(shares=read_only(at), gap=best, log_likelihood=value, steps=step)
@@ -117,9 +123,7 @@ def _start(
     return p, np.maximum(least * total, total - slope)
 
 
-def _step(
-    p: Floats, s: Floats, columns: Floats, parts: Floats, weight: Floats, total: float
-) -> tuple[Floats, Floats]:
+def _step(p: Floats, s: Floats, columns: Floats, parts: Floats, weight: Floats, total: float) -> tuple[Floats, Floats]:
     """One predictor-corrector step on slope + s = T, p s = mu; the masses sum to 1 where both hold."""
     mass = p @ columns
     off = columns @ (parts / mass) + weight / p - total  # how far the slope is above what it may be
@@ -128,7 +132,9 @@ def _step(
     dp = solve(off)  # off + s + (0 - p s) / p
     ds = -s - s * dp / p
     ahead = (p + _length(p, dp) * dp) @ (s + _length(s, ds) * ds) / len(p)
-    target = mu * min(1.0, max(0.0, float(ahead) / mu)) ** 3 - p * s - dp * ds
+    goal = mu * min(1.0, max(0.0, float(ahead) / mu)) ** 3
+    goal = max(goal, min(mu, EVEN * float(p @ np.abs(off + s)) / len(p)))
+    target = goal - p * s - dp * ds
     dp = solve(off + s + target / p)
     ds = (target - s * dp) / p
     return p + _length(p, dp) * dp, s + _length(s, ds) * ds

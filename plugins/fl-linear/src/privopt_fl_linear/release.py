@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from privopt.arrays import Floats
 from privopt.declare import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import InputError
-from privopt.interfaces import Release
+from privopt.interfaces import NoisyCounts, Release
 from privopt_fl_linear.algorithms import Assignment
+from privopt_fl_linear.location import spent
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.server import Plan
 
@@ -34,6 +36,7 @@ class FLRelease(Release):
         counts: (n,) what the objective is at: noisy counts (true ones under ``optimal``); None where not published.
         drawn: how the noise was drawn, in words; None where it was drawn elsewhere.
         plan: what the server chose; None when read back.
+        epsilon: of the noise of each count; None where the counts are true ones.
     """
 
     ids: Any
@@ -42,6 +45,14 @@ class FLRelease(Release):
     counts: Any
     drawn: str | None = None
     plan: Plan | None = None
+    epsilon: float | None = None
+
+    def channel(self) -> NoisyCounts | None:
+        """Counts with Laplace noise; its reach is rounded up to a whole number, so that it covers discrete noise."""
+        epsilon = self.epsilon
+        if epsilon is None:
+            return None
+        return NoisyCounts(inputs=self.ids.tolist(), reach=lambda share: math.ceil(-math.log(share) / epsilon))
 
     def write(self, folder: Path) -> None:
         """Write both tables."""
@@ -91,7 +102,18 @@ class FLRelease(Release):
         for name, rows in ((CONNECTIONS, places), (CAPACITIES, opened)):
             if (np.diff(rows) < 0).any():  # an order that may say something
                 raise InputError([_fault(name, "rows in another order", "rows sorted by id")])
-        return cls(ids=ids, assignment=assignment, capacities=made["capacity"][order], counts=problem.data.noisy)
+        return cls(
+            ids=ids,
+            assignment=assignment,
+            capacities=made["capacity"][order],
+            counts=problem.data.noisy,
+            epsilon=noise_of(problem),
+        )
+
+
+def noise_of(problem: FLInstance) -> float | None:
+    """Epsilon that each count's noise was drawn for; None where no noisy counts are published."""
+    return None if problem.data.noisy is None else float(spent(problem.declared.privacy.epsilon))
 
 
 def _fault(file: str, found: str, wanted: str) -> Any:

@@ -1,0 +1,58 @@
+"""What a release makes known of how reports come from secrets: all that an estimate needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from privopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from privopt.arrays import Floats
+
+__all__ = ["Channel", "NoisyCounts"]
+
+
+@frozen(kw_only=True, eq=False)
+class Channel:
+    """Each report is drawn from the row of its secret, independently of all others.
+
+    A frequency oracle that answers with one of finitely many outputs has one, and ``privopt estimate`` needs no more::
+
+        def channel(self):
+            return Channel(inputs=self.answers, outputs=self.answers, probabilities=self.matrix)
+
+    Attributes:
+        inputs: (N,) ids of the secrets.
+        outputs: (K,) ids of the reports.
+        probabilities: (N, K), rows summing to 1.
+
+    Raises:
+        UsageError: a matrix of another shape, or rows that do not sum to 1 within 1e-9.
+    """
+
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    probabilities: Floats = field()
+
+    def __attrs_post_init__(self) -> None:
+        shape, wanted = self.probabilities.shape, (len(self.inputs), len(self.outputs))
+        if shape != wanted:
+            raise UsageError(f"channel: found probabilities of shape {shape}, wanted {wanted}: inputs by outputs")
+        if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
+            raise UsageError("channel: found rows that are no distributions, wanted probabilities that sum to 1")
+
+
+@frozen(kw_only=True, eq=False)
+class NoisyCounts:
+    """Each input publishes the count of those who stand there, with noise of its own.
+
+    Attributes:
+        inputs: (N,) ids of what is counted at.
+        reach: of a probability a in (0, 1): a number that one noise exceeds in size with probability at most a.
+    """
+
+    inputs: Sequence[str]
+    reach: Callable[[float], float]

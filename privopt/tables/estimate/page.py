@@ -1,0 +1,114 @@
+"""An estimate as one offline page: estimated beside reported shares on a map, and the table with its intervals."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.metric.problem import MetricInstance
+from privopt.run.report.page import drawing, table
+from privopt.run.report.theme import axes_of, themed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from privopt.run.verify import Opened
+    from privopt.tables.estimate.estimate import Estimate
+
+__all__ = ["estimate_page", "interval_figure", "map_figure"]
+
+SHOWN: Final = 40
+"""Intervals that are drawn: those of the greatest shares."""
+LISTED: Final = 2_000
+"""Rows of the table; the rest are in the CSV file."""
+
+
+@themed
+def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
+    """Two maps in one scale of colours: what was reported, and what that says of the truth.
+
+    Args:
+        made: an estimate over all records whose outputs are the records.
+        places: (N, 2) latitude and longitude, or x and y.
+        degrees: which of the two.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+    assert made.reported is not None
+    x, y = (places[:, 1], places[:, 0]) if degrees else (places[:, 0], places[:, 1])
+    most = float(max(np.quantile(made.reported, 0.995), np.quantile(made.shares, 0.995), 1e-12))
+    for place, (title, shares) in enumerate((("reported", made.reported), ("estimated", made.shares))):
+        axes = figure.add_subplot(1, 2, place + 1)
+        order = np.argsort(shares, kind="stable")
+        dots = axes.scatter(x[order], y[order], c=shares[order], s=9, vmin=0, vmax=most, cmap="viridis", linewidths=0)
+        axes.set_title(title)
+        axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
+        axes.set_xlabel("longitude" if degrees else "x (km)")
+        axes.set_ylabel("latitude" if degrees else "y (km)")
+    figure.colorbar(dots, ax=figure.axes, label="share", shrink=0.8, extend="max")
+    return figure
+
+
+@themed
+def interval_figure(made: Estimate) -> Figure:
+    """The greatest shares, each with its interval and, where there is one, the share of raw reports."""
+    top = np.argsort(-made.shares, kind="stable")[:SHOWN][::-1]
+    figure, axes = axes_of(7.2, 1.2 + 0.17 * len(top))
+    at = np.arange(len(top))
+    axes.hlines(at, made.low[top], made.high[top], linewidth=2)
+    axes.plot(made.shares[top], at, "o", ms=4, label="estimated, with its interval")
+    if made.reported is not None:
+        axes.plot(made.reported[top], at, "x", ms=4, label="reported")
+    axes.set_yticks(at, [made.ids[g][:24] for g in top.tolist()], fontsize=7)
+    axes.set_xlabel("share")
+    axes.legend()
+    return figure
+
+
+def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
+    """One HTML document, without anything from outside; ``reports`` is the table's name."""
+    title = f"What the reports say: {reports}"
+    style = files("privopt.run.report").joinpath("report.css").read_text("utf-8")
+    mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
+    notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
+    kind = "all hold at once" if made.intervals == "finite-sample" else "each holds by itself, for many reports"
+    lead = (
+        f"{made.n:,} reports ({made.skipped:,} rows without one); {made.method}, within {made.gap:.2g} per report of "
+        f"the greatest log-likelihood; {made.intervals} intervals at {made.confidence:.4g}: {kind}."
+    )
+    order = np.argsort(-made.shares, kind="stable")[:LISTED].tolist()
+    rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]
+    places = _places(made, opened)
+    maps = ""
+    if places is not None:
+        points, degrees = places
+        figure = map_figure(made, points, degrees=degrees)
+        maps = f"<section>{drawing('Estimated beside reported', figure)}</section>"
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{style}</style></head><body><header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+        f"{mark}{notes}</header>"
+        f"<main>{maps}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
+        f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>"
+        "</body></html>\n"
+    )
+
+
+def _places(made: Estimate, opened: Opened) -> tuple[Floats, bool] | None:
+    """Coordinates of the records, where the estimate is over all of them and they lie on a map."""
+    if not isinstance(opened.problem, MetricInstance) or made.reported is None:
+        return None
+    records = opened.problem.data.records
+    if (
+        records.coordinates is None
+        or records.kind not in ("planar", "geographic")
+        or list(records.ids) != list(made.ids)
+    ):
+        return None
+    return np.asarray(records.coordinates), records.kind == "geographic"

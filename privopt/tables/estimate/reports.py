@@ -1,0 +1,202 @@
+"""Reports counted from tables, in files or in memory, and what is estimated beside them: groups and priors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from attrs import define, field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.schema import File
+from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Channel, NoisyCounts
+from privopt.tables.files import TableFile
+
+__all__ = ["Counted", "Counter", "count_batches", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
+
+
+@frozen(kw_only=True, eq=False)
+class Counted:
+    """Reports of one batch.
+
+    Attributes:
+        counts: (K,) by output.
+        skipped: rows without a report.
+        repeated: rows left out, as their subject had a report already.
+    """
+
+    counts: Ints
+    skipped: int
+    repeated: int
+
+
+@define
+class Counter:
+    """Counts reports, batch of rows by batch of rows.
+
+    Attributes:
+        channel: whose outputs they are.
+        table: name of the table, for faults.
+        column: that holds the reports.
+        subject: column of who sent each; of each only the first report counts, for several are not independent.
+        batch: column whose values are counted apart; None for one batch, called "".
+    """
+
+    channel: Channel
+    table: str
+    column: str = "report"
+    subject: str | None = None
+    batch: str | None = None
+    _counts: dict[str, Ints] = field(factory=dict)
+    _skipped: dict[str, int] = field(factory=dict)
+    _repeated: dict[str, int] = field(factory=dict)
+    _known: set[str] = field(factory=set)
+    _rows: int = 0
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse a table without the columns.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
+        shown = ", ".join(names)
+        faults = [
+            Fault(self.table, "header", f"found columns {shown}", f"a column {n}") for n in wanted if n not in names
+        ]
+        if faults:
+            raise InputError(faults)
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Count rows.
+
+        Raises:
+            InputError: an output that the release does not have.
+        """
+        place = {name: k for k, name in enumerate(self.channel.outputs)}
+        report = frame[self.column].cast(pl.String, strict=False)
+        there = report.is_not_null() & (report != "")
+        at = report.replace_strict(place, default=-1, return_dtype=pl.Int64)
+        unknown = (there & (at < 0)).arg_true()
+        if len(unknown):
+            row = self._rows + int(unknown[0]) + 2
+            found = f"an output that the release does not have ({len(unknown):,} such rows)"
+            wanted = f"one of its {len(place):,}, or nothing"
+            raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
+        self._rows += len(frame)
+        batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
+        if self.batch is not None:
+            batch = frame[self.batch].cast(pl.String, strict=False).fill_null("")
+        first = self._first(frame, there)
+        rows = pl.DataFrame({"batch": batch, "at": at, "there": there, "first": first})
+        for (name,), part in rows.group_by("batch", maintain_order=True):
+            kept = part.filter(pl.col("there") & pl.col("first"))["at"].to_numpy()
+            key = str(name)
+            counts = np.bincount(kept, minlength=len(place)).astype(np.int64)
+            self._counts[key] = self._counts.get(key, 0) + counts
+            self._skipped[key] = self._skipped.get(key, 0) + int((~part["there"]).sum())
+            repeated = int((part["there"] & ~part["first"]).sum())
+            self._repeated[key] = self._repeated.get(key, 0) + repeated
+
+    def _first(self, frame: pl.DataFrame, there: pl.Series) -> pl.Series:
+        """Whether each row with a report is its subject's first."""
+        if self.subject is None:
+            return pl.Series([True]).new_from_index(0, len(frame))
+        names = frame[self.subject].cast(pl.String, strict=False).fill_null("").to_list()
+        made = []
+        for name, good in zip(names, there.to_list(), strict=True):
+            made.append(name not in self._known)
+            if good:
+                self._known.add(name)
+        return pl.Series(made, dtype=pl.Boolean)
+
+    def found(self) -> dict[str, Counted]:
+        """Batches by name, in order of their names."""
+        none = np.zeros(len(self.channel.outputs), dtype=np.int64)
+        names = sorted(self._counts) or [""]
+        return {
+            name: Counted(
+                counts=self._counts.get(name, none),
+                skipped=self._skipped.get(name, 0),
+                repeated=self._repeated.get(name, 0),
+            )
+            for name in names
+        }
+
+
+def count_batches(counter: Counter, names: Sequence[str], frames: Iterable[pl.DataFrame]) -> dict[str, Counted]:
+    """All rows of a table, counted.
+
+    Raises:
+        InputError: columns or reports that will not do.
+    """
+    counter.check(names)
+    for frame in frames:
+        counter.add(frame)
+    return counter.found()
+
+
+def noisy_counts_of(channel: NoisyCounts, source: TableFile, column: str) -> Floats:
+    """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
+
+    Raises:
+        InputError: columns, ids or numbers that will not do.
+    """
+    table = read_table(
+        File(name=source.path.name, path=source.path),
+        [Column(name="id", kind="id"), Column(name="count", label=column, unit="people")],
+    )
+    counts = np.zeros(len(channel.inputs))
+    counts[_all_once(source.path, table["id"], channel.inputs)] = table["count"]
+    return counts
+
+
+def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
+    """Records by group, from a table id,group; groups in the order in which they come.
+
+    Raises:
+        InputError: records that are unknown, or have no group or several.
+    """
+    table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), Column(name="group", kind="id")])
+    return groups_of(dict(zip(_all_once(path, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))
+
+
+def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
+    """Records by group, from the group of each record's place."""
+    made: dict[str, list[int]] = {}
+    for place, name in group.items():
+        made.setdefault(name, []).append(place)
+    return {name: np.array(places, dtype=np.int64) for name, places in made.items()}
+
+
+def read_prior(path: Path, ids: Sequence[str]) -> Floats:
+    """(N,) weights, from a table id,p.
+
+    Raises:
+        InputError: records that are unknown, missing or there twice, or weights that do not sum to more than 0.
+    """
+    table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), Column(name="p", least=0.0)])
+    made = np.zeros(len(ids))
+    made[_all_once(path, table["id"], ids)] = table["p"]
+    if not made.sum() > 0:
+        raise InputError([Fault(path.name, "column p", "a sum of 0", "weights that sum to more than 0")])
+    return made
+
+
+def _all_once(path: Path, found: Any, ids: Sequence[str]) -> Ints:
+    """The place of each id; every record has one."""
+    file = File(name=path.name, path=path)
+    faults = duplicate_faults(path.name, found)
+    if faults:
+        raise InputError(faults)
+    place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
+    missing = np.setdiff1d(np.arange(len(ids)), place)
+    if missing.size:
+        nothing = f"no row for {missing.size:,} records ({ids[int(missing[0])]}, ...)"
+        raise InputError([Fault(path.name, "", nothing, "one row for each record")])
+    return np.asarray(place, dtype=np.int64)

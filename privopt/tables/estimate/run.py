@@ -1,0 +1,180 @@
+"""``privopt estimate``: reports in files, shares into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.arrays import Ints
+from privopt.errors import UsageError
+from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.metric.problem import MetricInstance
+from privopt.run.publish import check_file, new_file
+from privopt.run.verify import Opened, open_verified
+from privopt.tables.estimate.estimate import Asked, Estimate, Observed, estimate, estimate_of_counts
+from privopt.tables.estimate.page import estimate_page
+from privopt.tables.estimate.reports import Counted, Counter, count_batches, noisy_counts_of, read_groups, read_prior
+from privopt.tables.estimate.smooth import Rows
+from privopt.tables.files import TableFile
+
+__all__ = ["Files", "channel_of", "estimate_batches", "notes_of", "rows_of", "write_estimate"]
+
+
+@frozen(kw_only=True)
+class Files:
+    """What ``privopt estimate`` reads and writes.
+
+    Attributes:
+        folder: the release; it is checked before it is used.
+        reports: a table.
+        out: CSV to write.
+        column, subject, batch: as of :class:`privopt.tables.estimate.reports.Counter`.
+        also: further releases of the same records, each with its reports.
+        groups: a table id,group, or None.
+        prior: a table id,p, or None.
+        page: HTML to write, or None.
+        force: replace ``out`` and ``page``.
+    """
+
+    folder: Path
+    reports: Path
+    out: Path
+    column: str = "report"
+    subject: str | None = None
+    batch: str | None = None
+    also: Sequence[tuple[Path, Path]] = ()
+    groups: Path | None = None
+    prior: Path | None = None
+    page: Path | None = None
+    force: bool = False
+
+
+def channel_of(opened: Opened) -> Channel | NoisyCounts:
+    """What a release makes known of its reports.
+
+    Raises:
+        UsageError: it makes nothing known.
+    """
+    found: Channel | NoisyCounts | None = opened.release.channel()
+    if found is None:
+        name = opened.registered.spec.name
+        raise UsageError(f"{opened.folder}: {name} has no channel to read reports by: its release is one result")
+    return found
+
+
+def rows_of(opened: Opened) -> tuple[Rows | None, str]:
+    """Distances between the inputs of a release, and their unit; None where it has rows for some records alone."""
+    problem = opened.problem
+    if isinstance(problem, MetricInstance) and list(problem.data.records.ids) == list(channel_of(opened).inputs):
+        return problem.data.metric.rows, problem.data.unit
+    return None, ""
+
+
+def write_estimate(files: Files, asked: Asked, progress: Progress | None = None) -> dict[str, Estimate]:
+    """Estimate, by batch, and write the table, and the page where one is asked for.
+
+    Raises:
+        UsageError: files that are there, or options that cannot be meant so.
+        InputError: tables that will not do.
+        DoesNotHoldError: a release does not hold.
+    """
+    for path in (files.out, files.page):
+        if path is not None:
+            check_file(path.absolute(), force=files.force)
+    if files.page is not None and files.page.absolute().resolve() == files.out.absolute().resolve():
+        raise UsageError(f"--report {files.page}: is --out too; name two files")
+    if files.page is not None and files.batch is not None:
+        raise UsageError("--report: shows one estimate; wanted it without --batch")
+    opened = open_verified(files.folder)
+    channel = channel_of(opened)
+    groups = None if files.groups is None else read_groups(files.groups, channel.inputs)
+    if files.prior is not None:
+        asked = evolve(asked, prior=read_prior(files.prior, channel.inputs))
+    if isinstance(channel, NoisyCounts):
+        made = {"": _of_counts(files, channel, asked, groups)}
+    else:
+        made = estimate_batches(_counted(files, opened, channel, progress), opened, asked, groups, progress)
+    with ExitStack() as stack:  # both are made before either gets its name
+        if files.page is not None:
+            path = stack.enter_context(new_file(files.page, force=files.force))
+            path.write_text(estimate_page(made[""], opened, files.reports.name), "utf-8")
+        tables = [
+            each.table() if files.batch is None else each.table().select(pl.lit(name).alias("batch"), pl.all())
+            for name, each in made.items()
+        ]
+        pl.concat(tables).write_csv(stack.enter_context(new_file(files.out, force=files.force)))
+    return made
+
+
+def _of_counts(files: Files, channel: NoisyCounts, asked: Asked, groups: Mapping[str, Ints] | None) -> Estimate:
+    if files.also or files.batch or files.subject:
+        raise UsageError("noisy counts: wanted one table of them, without --also, --batch or --subject")
+    counts = noisy_counts_of(channel, TableFile.of(files.reports), files.column)
+    return estimate_of_counts(channel, counts, asked, groups=groups)
+
+
+def _counted(
+    files: Files, opened: Opened, channel: Channel, progress: Progress | None
+) -> list[tuple[Channel, dict[str, Counted]]]:
+    if progress is not None:
+        progress("counting reports", 0, None, None)
+    pairs: list[tuple[Channel, Path]] = [(channel, files.reports)]
+    for folder, reports in files.also:
+        other = channel_of(open_verified(folder))
+        if not isinstance(other, Channel):
+            raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")
+        pairs.append((other, reports))
+    made = []
+    for each, path in pairs:
+        source = TableFile.of(path)
+        counter = Counter(channel=each, table=path.name, column=files.column, subject=files.subject, batch=files.batch)
+        made.append((each, count_batches(counter, source.columns, source.batches())))
+    return made
+
+
+def estimate_batches(
+    counted: Sequence[tuple[Channel, Mapping[str, Counted]]],
+    opened: Opened,
+    asked: Asked,
+    groups: Mapping[str, Ints] | None,
+    progress: Progress | None,
+) -> dict[str, Estimate]:
+    """An estimate of each batch that has reports.
+
+    Raises:
+        UsageError: none has.
+    """
+    rows, unit = rows_of(opened)
+    made: dict[str, Estimate] = {}
+    for name in sorted({name for _, found in counted for name in found}):
+        here = [(channel, found[name]) for channel, found in counted if name in found]
+        if not any(each.counts.any() for _, each in here):
+            continue
+        observed = [Observed(channel=channel, counts=each.counts) for channel, each in here]
+        found = estimate(observed, asked, groups=groups, rows=rows, unit=unit, progress=progress)
+        skipped = sum(each.skipped for _, each in here)
+        repeated = sum(each.repeated for _, each in here)
+        notes = (*found.notes, *notes_of(opened, found, repeated))
+        made[name] = evolve(found, skipped=skipped, notes=notes)
+    if not made:
+        raise UsageError("reports: found none, wanted at least one")
+    return made
+
+
+def notes_of(opened: Opened, found: Estimate, repeated: int) -> list[str]:
+    """What whoever uses an estimate must know of it, a sentence each."""
+    lines = []
+    if repeated:
+        lines.append(f"{repeated:,} reports were left out: their subjects had one already, and several tell less")
+    if found.resolution:
+        lines.append(
+            f"shares are smooth at a resolution of {found.resolution:.3g} {found.unit}, as fine as the reports bear; "
+            "resolution 0 allows every distribution"
+        )
+    if opened.result.guarantee.scope == "everywhere":
+        lines.append("shares are of the vertices: each stands for the positions around it, by their weights")
+    return lines

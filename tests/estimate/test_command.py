@@ -1,0 +1,272 @@
+"""privopt estimate as the contract has it: files, options, faults; and the same from tables in memory."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+from toys import write_toy
+
+import privopt as po
+from privopt.errors import InputError, UsageError
+from privopt.interfaces import Channel, Release
+from privopt.tables.estimate.estimate import Asked, Observed, estimate
+from privopt.tables.released import PrivoptWarning
+
+IDS = [f"p{i}" for i in range(5)]
+
+
+@pytest.fixture(scope="module")
+def told(solved_toy, tmp_path_factory):
+    """The toy's release, and reports drawn from a known truth, some empty, with who, where and when."""
+    folder = tmp_path_factory.mktemp("told")
+    release = po.open(solved_toy)
+    rng = np.random.default_rng(3)
+    truth = rng.choice(IDS, 3_000, p=[0.4, 0.1, 0.3, 0.05, 0.15])
+    reports = drawn(release, truth.astype(object), 1).tolist()
+    reports[7] = reports[8] = None
+    frame = pl.DataFrame({"who": [str(i // 2) for i in range(3_000)], "hour": np.arange(3_000) % 2, "report": reports})
+    frame.write_csv(folder / "safe.csv")
+    frame.write_parquet(folder / "safe.parquet")
+    (folder / "groups.csv").write_text(
+        "id,group\n" + "".join(f"p{i},{'west' if i < 3 else 'east'}\n" for i in range(5))
+    )
+    return solved_toy, folder, release, frame
+
+
+def drawn(release, ids, seed):
+    """Reports for an array of ids, the same each time."""
+    with pytest.warns(PrivoptWarning, match="seeded"):
+        return release.apply(ids, seed=seed)
+
+
+def rows_of(path):
+    with path.open() as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_the_table_and_the_json_are_the_contracts(told, tmp_path, privopt, ending):
+    folder, data, _, _ = told
+    done = privopt("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv", "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "e.csv").read_text().startswith("id,share,low,high\n")
+    rows = rows_of(tmp_path / "e.csv")
+    assert [row["id"] for row in rows] == IDS
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1, abs=1e-12)
+    assert all(0 <= float(row["low"]) <= float(row["share"]) <= float(row["high"]) <= 1 for row in rows)
+    said = json.loads(done.stdout)
+    assert (said["n"], said["skipped"], said["method"]) == (2_998, 2, "maximum-likelihood")
+    assert (said["confidence"], said["intervals"]) == (0.95, "finite-sample")
+    assert said["gap"] <= 1e-6
+    assert "2 rows without a report" in done.stderr
+    again = privopt("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+
+
+def test_groups_batches_subjects_and_a_page(told, tmp_path, privopt):
+    folder, data, _, _ = told
+    options = ("--by", data / "groups.csv", "--subject", "who", "--json", "--report", tmp_path / "e.html")
+    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
+    assert done.returncode == 0, done.stderr
+    assert [row["id"] for row in rows_of(tmp_path / "e.csv")] == ["west", "east"]
+    assert json.loads(done.stdout)["n"] == 1_500
+    assert "1,498 reports were left out" in done.stderr
+    assert "<svg" in (tmp_path / "e.html").read_text()
+    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "b.csv", "--batch", "hour", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "b.csv")
+    assert [(row["batch"], row["id"]) for row in rows] == [(b, name) for b in "01" for name in IDS]
+    assert {name: found["n"] for name, found in json.loads(done.stdout)["batches"].items()} == {"0": 1_499, "1": 1_499}
+
+
+def test_a_prior_and_a_second_release(told, tmp_path, privopt):
+    folder, data, release, frame = told
+    (tmp_path / "prior.csv").write_text("id,p\n" + "".join(f"{name},1\n" for name in IDS))
+    options = ("--prior", tmp_path / "prior.csv", "--worth", 1e6, "--json")
+    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["method"] == "maximum-a-posteriori"
+    assert [float(row["share"]) for row in rows_of(tmp_path / "e.csv")] == pytest.approx([0.2] * 5, abs=0.01)
+    also = ("--also", folder, data / "safe.parquet", "--json")
+    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "f.csv", *also)
+    assert json.loads(done.stdout)["n"] == 5_996
+    twice = release.estimate(frame, also=[(release, frame)])
+    assert [float(row["share"]) for row in rows_of(tmp_path / "f.csv")] == pytest.approx(twice.shares, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (("p2", "p99"), (), "an output that the release does not have"),
+        ((",report\n", ",other\n"), (), "a column report"),
+        (None, ("--confidence", "1.5"), "a number between 0 and 1"),
+        (None, ("--subject", "nobody"), "a column nobody"),
+        (None, ("--gap", "1e-12"), "at least 1e-9"),
+    ],
+)
+def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, privopt, change, options, words):
+    folder, data, _, _ = told
+    text = (data / "safe.csv").read_text()
+    (tmp_path / "r.csv").write_text(text.replace(*change) if change else text)
+    done = privopt("estimate", folder, tmp_path / "r.csv", "--out", tmp_path / "e.csv", *options)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "e.csv").exists()
+
+
+def test_groups_that_leave_records_out_are_refused(told, tmp_path, privopt):
+    folder, data, _, _ = told
+    (tmp_path / "g.csv").write_text("id,group\np0,a\n")
+    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", "--by", tmp_path / "g.csv")
+    assert done.returncode == 2
+    assert "no row for 4 records" in done.stderr
+
+
+def test_what_does_not_hold_is_refused(told, tmp_path, privopt):
+    folder, data, _, _ = told
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    (bad / "result.json").write_text((bad / "result.json").read_text().replace('"loss', '"los', 1) + " ")
+    assert privopt("estimate", bad, data / "safe.csv", "--out", tmp_path / "e.csv").returncode == 1
+
+
+def test_a_release_that_is_one_result_has_no_channel(example, told, tmp_path, privopt):
+    done = privopt("estimate", example("hierarchical-dp"), told[1] / "safe.csv", "--out", tmp_path / "e.csv")
+    assert done.returncode == 2
+    assert "no channel" in done.stderr
+
+
+def test_fl_linears_noisy_counts_are_read_from_its_own_folder(example, tmp_path, privopt):
+    folder = example("fl-linear")
+    table = next((folder / "problem").glob("*.csv"))
+    done = privopt("estimate", folder, table, "--column", "noisy_clients", "--out", tmp_path / "e.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["method"] == "noisy-counts"
+    rows = rows_of(tmp_path / "e.csv")
+    counts = {row["id"]: max(0.0, float(row["noisy_clients"])) for row in rows_of(table)}
+    total = sum(counts.values())
+    assert {row["id"]: float(row["share"]) for row in rows} == pytest.approx({k: v / total for k, v in counts.items()})
+
+
+class Oracle(Release):
+    """Somebody's k-ary randomised response: all that estimating takes of it is its channel."""
+
+    def write(self, folder): ...
+
+    @classmethod
+    def read(cls, folder, problem): ...
+
+    def channel(self):
+        return Channel(inputs=list("abc"), outputs=list("abc"), probabilities=0.4 * np.eye(3) + 0.2)
+
+
+def test_a_frequency_oracle_needs_no_more_than_its_channel():
+    truth = np.array([0.7, 0.2, 0.1])
+    channel = Oracle().channel()
+    counts = np.random.default_rng(0).multinomial(10_000, truth @ channel.probabilities)
+    found = estimate([Observed(channel=channel, counts=counts)], Asked())
+    assert found.shares == pytest.approx(truth, abs=0.03)
+    assert (found.low <= truth).all()
+    assert (truth <= found.high).all()
+    assert Release.channel(Oracle()) is None
+
+
+def test_a_channel_is_held_to_its_form():
+    with pytest.raises(UsageError, match="shape"):
+        Channel(inputs=["a"], outputs=["b"], probabilities=np.ones((2, 1)))
+    with pytest.raises(UsageError, match="sum to 1"):
+        Channel(inputs=["a"], outputs=["b"], probabilities=np.full((1, 1), 0.5))
+
+
+def test_in_memory_it_is_the_same(told):
+    _, _, release, frame = told
+    table = release.estimate(frame)
+    array = release.estimate(np.array(frame["report"].to_list(), dtype=object))
+    assert table.shares == pytest.approx(array.shares)
+    assert table.skipped == array.skipped == 2
+    assert "Estimate" in table._repr_html_()
+    assert list(release.estimate_batches(frame, "hour")) == ["0", "1"]
+    grouped = release.estimate(frame, by=dict.fromkeys(IDS, "all"))
+    assert grouped.shares == pytest.approx([1.0])
+    with pytest.warns(PrivoptWarning, match="left out"):
+        release.estimate(frame, subject="who")
+    with pytest.raises(InputError, match="row 2"):
+        release.estimate(["p99"])
+    with pytest.raises(UsageError, match="found none"):
+        release.estimate([None])
+    with pytest.raises(UsageError, match="group for each record"):
+        release.estimate(frame, by={"p0": "a"})
+
+
+def test_over_many_records_shares_are_smooth_unless_told_otherwise(tmp_path):
+    places = po.grid(rows=20, cols=20, cell_km=0.2)
+    release = po.solve("exponential", po.metric_problem(places, distance="euclidean", epsilon="4/km"))
+    rng = np.random.default_rng(0)
+    at = np.array([[i // 20, i % 20] for i in range(400)]) * 0.2
+    truth = np.exp(-((np.linalg.norm(at - [1.0, 2.0], axis=1) / 0.6) ** 2) / 2)
+    truth /= truth.sum()
+    ids = np.array([f"{i // 20}-{i % 20}" for i in range(400)])
+    reports = drawn(release, rng.choice(ids, 5_000, p=truth).astype(object), 1)
+    with pytest.warns(PrivoptWarning, match="smooth at a resolution"):
+        smooth = release.estimate(reports)
+    rough = release.estimate(reports, resolution=0)
+    assert (smooth.method, rough.method) == ("smooth-maximum-likelihood", "maximum-likelihood")
+    off = [np.abs(found.shares - truth).sum() / 2 for found in (smooth, rough)]
+    assert off[0] < 0.15 < off[1]
+    assert (smooth.low <= truth).all()
+    assert (truth <= smooth.high).all()
+
+
+def test_answers_to_the_one_who_asks(tmp_path):
+    release = po.solve("optimal-lp", write_toy(tmp_path / "toy"))
+    chances = release.posterior("p2")
+    assert chances.sum() == pytest.approx(1)
+    prior = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
+    assert release.posterior("p2", prior=prior).tolist() == prior.tolist()
+    shops = {"id": ["a", "b"], "x": [0.0, 2.8], "y": [0.0, 0.0]}
+    answer = release.nearest("p2", shops, k=2)
+    assert answer.probability == pytest.approx(1)
+    assert sum(answer.chances) == pytest.approx(1)
+    one = release.nearest("p4", shops)
+    assert one.places == ("b",)
+    assert release.nearest("p4", ["p0", "p4"]).places == ("p4",)
+    assert release.radius("p2", confidence=0.5) <= release.radius("p2", confidence=0.99)
+    assert release.radius("p4", shops, prior=np.array([0, 0, 0, 0, 1.0])) == pytest.approx(np.hypot(0, 0))
+    for wrong in ({"id": ["a"]}, ["p9"], []):
+        with pytest.raises(UsageError, match="places"):
+            release.nearest("p2", wrong)
+    with pytest.raises(UsageError, match="prior"):
+        release.posterior("p2", prior={"p0": 1.0})
+    with pytest.raises(UsageError, match="k: found 3"):
+        release.nearest("p2", shops, k=3)
+
+
+def test_stated_probabilities_hold_over_ten_thousand_users(tmp_path):
+    """Show 3 of the step: the k nearest of a list of places, and the radius to ask for."""
+    rng = np.random.default_rng(11)
+    places = po.grid(rows=8, cols=8, cell_km=0.5)
+    prior = rng.dirichlet(np.full(64, 0.5))
+    given = {"distance": "euclidean", "epsilon": "2/km", "prior": prior}
+    release = po.solve("exponential", po.metric_problem(places, **given))
+    at = np.array([[i % 8, i // 8] for i in range(64)]) * 0.5
+    shops = rng.random((12, 2)) * 3.5
+    table = {"id": [f"s{i}" for i in range(12)], "x": shops[:, 0].tolist(), "y": shops[:, 1].tolist()}
+    users = rng.choice(64, 10_000, p=prior)
+    ids = np.array([f"{i // 8}-{i % 8}" for i in range(64)])
+    reports = drawn(release, ids[users].astype(object), 2)
+    nearest = np.linalg.norm(at[:, None] - shops, axis=2).argmin(axis=1)
+    place = {name: row for row, name in enumerate(ids)}
+    stated, hits, inside = 0.0, 0, 0
+    answers = {name: release.nearest(name, table, k=3) for name in set(reports)}
+    radii = {name: release.radius(name, table, confidence=0.95) for name in set(reports)}
+    for user, report in zip(users, reports, strict=True):
+        shop = nearest[user]
+        hits += f"s{shop}" in answers[report].places
+        stated += answers[report].probability
+        inside += np.linalg.norm(at[place[report]] - shops[shop]) <= radii[report] + 1e-9
+    assert hits / 10_000 == pytest.approx(stated / 10_000, abs=0.015)
+    assert inside / 10_000 >= 0.94

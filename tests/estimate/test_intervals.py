@@ -1,0 +1,113 @@
+"""Intervals: the linear programs against an independent solver, weak duality around them, and coverage."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.stats import binomtest
+
+from privopt.interfaces import Channel, NoisyCounts
+from privopt.tables.estimate import finite
+from privopt.tables.estimate.estimate import Asked, Observed, estimate, estimate_of_counts
+from privopt.tables.estimate.finite import clopper_pearson, finite_sample
+
+
+def ring(n, epsilon):
+    d = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    z = np.exp(-epsilon * np.minimum(d, n - d))
+    return z / z.sum(axis=1, keepdims=True)
+
+
+def channel_of(z):
+    names = [f"r{i}" for i in range(len(z))]
+    return Channel(inputs=names, outputs=[f"o{k}" for k in range(z.shape[1])], probabilities=z)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (3, 10), (10, 10), (70, 1000)])
+def test_clopper_pearson_is_scipys(hits, trials):
+    low, high = clopper_pearson(np.array([float(hits)]), trials, 0.02)
+    wanted = binomtest(hits, trials).proportion_ci(0.98, "exact")
+    assert (low[0], high[0]) == (pytest.approx(wanted.low), pytest.approx(wanted.high))
+
+
+def test_programs_are_those_of_an_independent_solver_and_duality_is_around_them():
+    rng = np.random.default_rng(0)
+    z = ring(12, 0.7)
+    counts = rng.multinomial(3_000, rng.dirichlet(np.full(12, 0.5)) @ z)
+    low, high = clopper_pearson(counts.astype(float), 3_000, 0.05 / 12)
+    groups = np.vstack([np.eye(12), np.repeat(np.eye(4), 3, axis=1)])
+    least, most = finite_sample(z, low, high, groups)
+    wide = finite._by_duality(z, low, high, groups, None)
+    rows = np.vstack([z.T, -z.T])
+    for row, h in enumerate(groups):
+        for sign, value in ((1, least[row]), (-1, most[row])):
+            given = {"A_ub": rows, "b_ub": np.r_[high, -low], "A_eq": np.ones((1, 12)), "b_eq": [1.0]}
+            assert sign * linprog(sign * h, **given).fun == pytest.approx(value, abs=1e-6)
+    assert (wide[0] <= least + 1e-9).all()
+    assert (wide[1] >= most - 1e-9).all()
+    assert (wide[1] < 1).all()
+
+
+def test_reports_that_no_crowd_sends_are_said_to_be_so():
+    z = np.full((3, 3), 0.2) + 0.4 * np.eye(3)
+    found = estimate([Observed(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], Asked())
+    assert "no shares at all" in found.notes[0]
+    assert found.low.tolist() == [0, 0, 0]
+
+
+def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
+    """The part of repetitions in which all intervals (finite-sample), and in which single ones, hold the truth."""
+    rng = np.random.default_rng(7)
+    z = ring(8, epsilon)
+    truth = np.array([0.3, 0.25, 0.15, 0.1, 0.08, 0.06, 0.04, 0.02])
+    every, single = 0, np.zeros(8)
+    for _ in range(repetitions):
+        observed = Observed(channel=channel_of(z), counts=rng.multinomial(n, truth @ z))
+        found = estimate([observed], Asked(intervals=intervals))
+        inside = (found.low <= truth) & (truth <= found.high)
+        every += inside.all()
+        single += inside
+    return every / repetitions, single / repetitions
+
+
+def test_finite_sample_intervals_hold_all_at_once():
+    assert coverage(60, "finite-sample")[0] >= 0.95
+
+
+def test_asymptotic_intervals_hold_one_by_one():
+    single = coverage(100, "asymptotic")[1]
+    assert 0.9 <= single.mean() <= 0.99
+
+
+@pytest.mark.slow
+def test_coverage_over_four_hundred_repetitions():
+    """Show 2 of the step."""
+    assert coverage(400, "finite-sample")[0] >= 0.95
+    single = coverage(400, "asymptotic", n=20_000)[1]
+    assert 0.93 <= single.mean() <= 0.97
+
+
+def test_several_releases_say_more_than_one():
+    rng = np.random.default_rng(2)
+    truth = rng.dirichlet(np.ones(8))
+    first, second = ring(8, 0.5), ring(8, 2.0)
+    one = Observed(channel=channel_of(first), counts=rng.multinomial(5_000, truth @ first))
+    two = Observed(channel=channel_of(second), counts=rng.multinomial(5_000, truth @ second))
+    both = estimate([one, two], Asked(intervals="asymptotic"))
+    alone = estimate([one], Asked(intervals="asymptotic"))
+    assert both.n == 10_000
+    assert (both.high - both.low).mean() < 0.7 * (alone.high - alone.low).mean()
+
+
+def test_noisy_counts_have_intervals_that_hold_all_at_once():
+    rng = np.random.default_rng(5)
+    ids = [str(i) for i in range(30)]
+    channel = NoisyCounts(inputs=ids, reach=lambda share: -np.log(share) / 0.5)
+    counts = rng.integers(0, 400, 30)
+    held = 0
+    for _ in range(200):
+        found = estimate_of_counts(channel, counts + rng.laplace(scale=2.0, size=30), Asked())
+        shares = counts / counts.sum()
+        held += bool(((found.low <= shares) & (shares <= found.high)).all())
+    assert held >= 190
+    assert found.shares.sum() == pytest.approx(1)
+    assert (found.high - found.low).max() < 0.02
