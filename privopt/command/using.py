@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import click
 
@@ -172,14 +172,22 @@ def apply(
 def estimate(
     folder: Path,
     reports: Path,
+    out: Path,
+    column: str,
+    subject: str | None,
+    batch: str | None,
+    also: tuple[tuple[Path, Path], ...],
+    groups: Path | None,
+    prior: Path | None,
     worth: float,
     resolution: float | None,
     confidence: float,
     intervals: Literal["finite-sample", "asymptotic"],
     gap: float,
+    page: Path | None,
     as_json: bool,
     quiet: bool,
-    **files: Any,
+    force: bool,
 ) -> None:
     """What reports say of the truth: shares of the records with intervals."""
     from privopt.command.terminal import progress_display
@@ -188,10 +196,23 @@ def estimate(
 
     asked = Asked(worth=worth, resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
     say_when_compiling()
+    files = Files(
+        folder=folder,
+        reports=reports,
+        out=out,
+        column=column,
+        subject=subject,
+        batch=batch,
+        also=also,
+        groups=groups,
+        prior=prior,
+        page=page,
+        force=force,
+    )
     with progress_display(quiet=quiet) as progress:
-        made = write_estimate(Files(folder=folder, reports=reports, **files), asked, progress)
+        made = write_estimate(files, asked, progress)
     warn_of_no_privacy(folder)
-    batched = files["batch"] is not None
+    batched = batch is not None
     for name, found in made.items():
         head = f"{name}: " if batched else ""
         for line in found.notes:
@@ -199,7 +220,7 @@ def estimate(
         if found.skipped:
             complain(f"{reports}: {head}{found.skipped:,} rows without a report were skipped")
         if not quiet:
-            complain(f"{files['out']}: {head}{len(found.ids):,} shares from {found.n:,} reports ({found.method})")
+            complain(f"{out}: {head}{len(found.ids):,} shares from {found.n:,} reports ({found.method})")
     if as_json:
         shown = {name: found.to_json() for name, found in made.items()}
         say_json(json.dumps({"batches": shown} if batched else shown[""], indent=2, ensure_ascii=False))

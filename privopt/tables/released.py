@@ -29,7 +29,7 @@ from privopt.run.verify import Opened, open_verified
 from privopt.tables.apply import matrix_of, sample_at, words_of
 from privopt.tables.estimate import memory as estimating
 from privopt.tables.estimate.answers import Nearest
-from privopt.tables.estimate.estimate import Asked, Estimate
+from privopt.tables.estimate.estimate import Asked, Estimate, Intervals
 from privopt.tables.estimate.memory import Prior
 from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
@@ -206,7 +206,10 @@ class Released:
         also: Sequence[tuple[Released, object]] = (),
         prior: Prior = None,
         worth: float = 100.0,
-        **options: Any,
+        confidence: float = 0.95,
+        gap: float = 1e-6,
+        intervals: Intervals = "finite-sample",
+        resolution: float | None = None,
     ) -> Estimate:
         """What reports say of the truth: shares of the records, or of groups of them, with intervals.
 
@@ -219,14 +222,18 @@ class Released:
             prior: for the most probable shares under a Dirichlet prior with these means, worth ``worth`` reports; left
                 out: maximum likelihood.
             worth: see ``prior``.
-            options: those of :class:`privopt.tables.estimate.estimate.Asked`: confidence, gap, intervals, resolution.
+            confidence: of the intervals.
+            gap: of the log-likelihood, per report, at which to end.
+            intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
+            resolution: of smooth shares, in the unit of distance; 0 for none; left out: as fine as the reports bear,
+                over more than 300 records.
 
         Raises:
             UsageError: a release without a channel, no reports, or options that cannot be meant so.
             InputError: reports that the release does not have.
         """
         others = [(release.opened, given) for release, given in also]
-        asked = Asked(worth=worth, **options)
+        asked = Asked(worth=worth, confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
         found = estimating.estimates(
             self.opened, reports, asked, column=column, subject=subject, by=by, also=others, prior=prior
         )[""]
@@ -235,10 +242,16 @@ class Released:
         return found
 
     def estimate_batches(
-        self, reports: object, batch: str, *, column: str = REPORT, subject: str | None = None, **options: Any
+        self,
+        reports: object,
+        batch: str,
+        *,
+        column: str = REPORT,
+        subject: str | None = None,
+        asked: Asked | None = None,
     ) -> dict[str, Estimate]:
         """An estimate for each value of a column, an hour or a day say, by value; see :meth:`estimate`."""
-        return estimating.estimates(self.opened, reports, Asked(**options), column=column, subject=subject, batch=batch)
+        return estimating.estimates(self.opened, reports, asked or Asked(), column=column, subject=subject, batch=batch)
 
     def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
         """(N,) probability of each record, in their order, given one report.

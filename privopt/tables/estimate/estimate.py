@@ -17,7 +17,7 @@ from privopt.tables.estimate.finite import clopper_pearson, finite_sample
 from privopt.tables.estimate.profile import profile_intervals
 from privopt.tables.estimate.smooth import Resolved, Rows, resolved_fit
 
-__all__ = ["Asked", "Estimate", "Observed", "estimate", "estimate_of_counts"]
+__all__ = ["Asked", "Estimate", "Intervals", "Observed", "estimate", "estimate_of_counts"]
 
 Intervals = Literal["finite-sample", "asymptotic"]
 
