@@ -1,0 +1,565 @@
+"""Forged folders, made by code: changes to a folder that held, its sums mended, after which it says what is not so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from examples import EXAMPLES
+
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+
+__all__ = ["BASES", "Forgery", "forge", "forgeries", "make"]
+
+Change = Callable[[Path], object]
+
+
+@frozen(kw_only=True)
+class Forgery:
+    """A change to the folder of a base.
+
+    Attributes:
+        name: what was done.
+        change: does it.
+        mended: whether SHA256SUMS is made to fit again.
+    """
+
+    name: str
+    change: Change
+    mended: bool = True
+
+
+def _town(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    rows = [(0, 0), (0.5, 0.1), (1.1, 0), (0.1, 0.7), (0.6, 0.8), (1.2, 0.9)]
+    (folder / "points.csv").write_text("id,x,y\n" + "".join(f"p{i},{x},{y}\n" for i, (x, y) in enumerate(rows)))
+    (folder / "prior.csv").write_text(
+        "id,p\n" + "".join(f"p{i},{p}\n" for i, p in enumerate((0.1, 0.2, 0.2, 0.2, 0.2, 0.1)))
+    )
+    text = '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1.5\n'
+    (folder / "problem.toml").write_text(text + '[utility]\nkind = "distance"\nprior = "prior.csv"\n')
+    return folder / "problem.toml"
+
+
+def _roads(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    edges = "a,b,0.31\nb,c,0.42\nc,d,0.25\nd,e,0.6\ne,a,0.5\nb,n,0.2\nn,d,0.3\n"
+    (folder / "roads.csv").write_text("from,to,km\n" + edges)
+    (folder / "points.csv").write_text("id\na\nb\nc\nd\ne\n")
+    text = (
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n[privacy]\nepsilon = 2.0\n'
+    )
+    (folder / "problem.toml").write_text(text + 'neighbours_within = 0.6\n[utility]\nkind = "travel-cost"\n')
+    return folder / "problem.toml"
+
+
+def _table(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(3)
+    table = rng.uniform(0.5, 1.5, (5, 5))
+    table = (table + table.T) * (1 - np.eye(5))
+    np.save(folder / "d.npy", table)
+    np.save(folder / "c.npy", rng.uniform(0, 2, (5, 4)))
+    text = '[records]\ncount = 5\n[outputs]\ncount = 4\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n[privacy]\n'
+    (folder / "problem.toml").write_text(text + 'epsilon = 1.0\n[utility]\nkind = "matrix"\ncost = "c.npy"\n')
+    return folder / "problem.toml"
+
+
+def _grid(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    grid = "grid = { rows = 2, cols = 3, cell_km = 0.5, south_west = [41.86, 12.44] }"
+    text = (
+        f'[records]\n{grid}\n[distance]\nkind = "haversine"\n[privacy]\nepsilon = 2.0\n[utility]\nkind = "distance"\n'
+    )
+    (folder / "problem.toml").write_text(text)
+    return folder / "problem.toml"
+
+
+def _photos(task: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        problem = EXAMPLES["photo-censor"].write(folder)
+        problem.write_text(problem.read_text().replace("top_k = 5", task))
+        return problem
+
+    return write
+
+
+BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    "town": ("optimal-lp", _town),
+    "roads": ("optimal-lp", _roads),
+    "table": ("optimal-lp", _table),
+    "grid": ("optimal-lp", _grid),
+    "fewest": ("photo-censor", _photos("top_k = 5")),
+    "highest": ("photo-censor", _photos("deletion_budget = 4")),
+}
+METRIC = ("town", "roads", "table", "grid")
+
+
+def make(base: str, folder: Path) -> Path:
+    """The DIR of a base, solved."""
+    mechanism, write = BASES[base]
+    options = Options(method="full", solver="highs") if base in METRIC else Options()
+    return solve(mechanism, write(folder / "problem"), folder / "out", options).folder
+
+
+def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
+    """All forgeries of a base whose DIR lies at ``folder``."""
+    yield from _claims(json.loads((folder / "result.json").read_text()))
+    yield from _files(folder)
+    if base in METRIC:
+        yield from _arrays(folder, base)
+        yield from _proofs(folder)
+        yield from _problems(folder, base)
+    else:
+        yield from _deletions(folder)
+
+
+def forge(folder: Path, forgery: Forgery, target: Path) -> Path:
+    """A copy of a DIR with a forgery."""
+    shutil.copytree(folder, target)
+    forgery.change(target)
+    if forgery.mended:
+        (target / "SHA256SUMS").write_text(sums_text(target))
+    return target
+
+
+# ---------------------------------------------------------------- result.json
+
+
+def _set(*path: Any, to: Any) -> Change:
+    def change(folder: Path) -> None:
+        result = json.loads((folder / "result.json").read_text())
+        at = result
+        for name in path[:-1]:
+            at = at[name]
+        at[path[-1]] = to
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return change
+
+
+def _drop(*path: Any) -> Change:
+    def change(folder: Path) -> None:
+        result = json.loads((folder / "result.json").read_text())
+        at = result
+        for name in path[:-1]:
+            at = at[name]
+        del at[path[-1]]
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return change
+
+
+def _claims(result: dict[str, Any]) -> Iterator[Forgery]:
+    """Every claim changed, taken away and given beside others."""
+    for table in ("guarantee", "objective", "certificate"):
+        yield Forgery(name=f"{table} says more", change=_set(table, "blessed_by", to="an institute"))
+        yield Forgery(name=f"{table} is gone", change=_drop(table))
+        for name, value in result[table].items():
+            if (table, name) in {
+                ("guarantee", "statement"),
+                ("certificate", "arithmetic"),
+                ("objective", "lower_bound"),
+            }:
+                continue
+            yield Forgery(name=f"{table}.{name} is gone", change=_drop(table, name))
+            for other in _others(value):
+                yield Forgery(name=f"{table}.{name} = {other!r}", change=_set(table, name, to=other))
+    for status in ("optimal", "feasible", "perfect", None):
+        if status != result["status"]:
+            yield Forgery(name=f"status = {status}", change=_set("status", to=status))
+    value, bound = result["objective"]["value"], result["objective"]["lower_bound"]
+    better = [value * 1.01 + 1, bound * (1 + 1e-6) + 1e-9, "inf", True] if "privacy" not in result else []
+    for other in better:
+        yield Forgery(name=f"objective.lower_bound = {other!r}", change=_set("objective", "lower_bound", to=other))
+    yield Forgery(name="problem.sha256", change=_set("problem", "sha256", to="0" * 64))
+    for file in ("other.toml", "../problem/problem.toml", "", "/etc/passwd"):
+        yield Forgery(name=f"problem.file = {file}", change=_set("problem", "file", to=file))
+    text = json.dumps(result)
+    for name, forged in (
+        ("a name twice", text.replace('"status":', '"status": "optimal", "status":', 1)),
+        ("NaN", text.replace('"details": {', '"details": {"x": NaN, ', 1)),
+        ("no object", "[]"),
+        ("cut", text[: len(text) // 2]),
+        ("no text", "\x00"),
+        ("deep", '{"a": ' * 3000 + "1" + "}" * 3000),
+    ):
+        yield Forgery(
+            name=f"result.json: {name}",
+            change=lambda folder, forged=forged: (folder / "result.json").write_text(forged),
+        )
+
+
+def _others(value: Any) -> list[Any]:
+    if value is None:
+        return [1.0]
+    if isinstance(value, bool):
+        return [not value, None]
+    if isinstance(value, int | float):
+        return [value * 1.00001 + 1e-5, value * 0.5 - 1, None]
+    return [f"{value}1" if value[:1].isdigit() else f"not {value}", None]
+
+
+# ---------------------------------------------------------------- files
+
+
+def _files(folder: Path) -> Iterator[Forgery]:
+    """Sums that do not fit, and what is no file."""
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    for name in names:
+        if name not in ("SHA256SUMS", "report.html"):
+            yield Forgery(name=f"{name} is gone", change=lambda f, n=name: (f / n).unlink(), mended=False)
+            yield Forgery(name=f"{name} grew", change=lambda f, n=name: _append(f / n, b"\n"), mended=False)
+        if name != "report.html":
+            yield Forgery(name=f"{name} is a link", change=lambda f, n=name: _link(f / n), mended=False)
+    yield Forgery(name="a pipe", change=lambda f: os.mkfifo(f / "pipe"), mended=False)
+    yield Forgery(name="an empty folder", change=lambda f: (f / "more").mkdir(), mended=False)
+    yield Forgery(name="an unlisted file", change=lambda f: (f / "more.txt").write_text("x"), mended=False)
+    yield Forgery(
+        name="a file that the problem does not name", change=lambda f: (f / "problem" / "x.csv").write_text("x")
+    )
+    yield Forgery(name="no sums", change=lambda f: (f / "SHA256SUMS").unlink(), mended=False)
+    yield Forgery(
+        name="sums twice", change=lambda f: _append(f / "SHA256SUMS", (f / "SHA256SUMS").read_bytes()), mended=False
+    )
+
+
+def _append(path: Path, more: bytes) -> None:
+    path.write_bytes(path.read_bytes() + more)
+
+
+def _link(path: Path) -> None:
+    kept = path.with_name(path.name + ".kept")
+    path.rename(kept)
+    path.symlink_to(kept.name)
+
+
+# ---------------------------------------------------------------- mechanism.npz
+
+
+def _npz(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
+    def changed(folder: Path) -> None:
+        with np.load(folder / name) as archive:
+            arrays = {key: archive[key].copy() for key in archive.files}
+        made = change(arrays)
+        np.savez(folder / name, **(made if isinstance(made, dict) else arrays))
+
+    return changed
+
+
+def _arrays(folder: Path, base: str) -> Iterator[Forgery]:
+    """Every array of a matrix release."""
+    with np.load(folder / "mechanism.npz") as archive:
+        weights, pairs = archive["weights"], archive["pairs"]
+        names = archive.files
+
+    def at(name: str, what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
+        return Forgery(name=f"{name}: {what}", change=_npz("mechanism.npz", change))
+
+    for i in range(len(weights)):
+        top, low = int(weights[i].argmax()), int(weights[i].argmin())
+
+        def all_on_one(a: Any, i: int = i, top: int = top) -> None:
+            a["weights"][i] = 0
+            a["weights"][i, top] = 2**63
+
+        def moved(a: Any, i: int = i, top: int = top, low: int = low) -> None:
+            part = a["weights"][i, top] // np.uint64(3)
+            a["weights"][i, top] -= part
+            a["weights"][i, low] += part
+
+        def one_more(a: Any, i: int = i, top: int = top) -> None:
+            a["weights"][i, top] += np.uint64(1)
+
+        for what, change in (("all on one", all_on_one), ("a third moved", moved), ("one too many", one_more)):
+            yield at("weights", f"row {i}: {what}", change)
+    yield at("weights", "rows turned over", lambda a: a.update(weights=a["weights"][::-1].copy()))
+    yield at("weights", "columns turned over", lambda a: a.update(weights=a["weights"][:, ::-1].copy()))
+    yield at("weights", "doubles", lambda a: a.update(weights=a["weights"].astype(np.float64)))
+    yield at("weights", "signed", lambda a: a.update(weights=a["weights"].astype(np.int64)))
+    yield at("weights", "a row less", lambda a: a.update(weights=a["weights"][1:]))
+    yield at("weights", "by 2**64", lambda a: a["weights"].__setitem__((0, 0), a["weights"][0, 0] ^ np.uint64(2**63)))
+    for name in ("records", "outputs"):
+        yield at(name, "turned over", lambda a, n=name: a.update({n: a[n][::-1].copy()}))
+        yield at(name, "renamed", lambda a, n=name: a[n].__setitem__(0, "x"))
+        yield at(name, "one twice", lambda a, n=name: a[n].__setitem__(0, a[n][1]))
+        yield at(name, "objects", lambda a, n=name: a.update({n: a[n].astype(object)}))
+    for p in range(len(pairs)):
+        yield at(
+            "pairs",
+            f"without {pairs[p].tolist()}",
+            lambda a, p=p: a.update(pairs=np.delete(a["pairs"], p, 0), distances=np.delete(a["distances"], p)),
+        )
+        if base != "table":
+            yield at(
+                "distances",
+                f"longer {pairs[p].tolist()}",
+                lambda a, p=p: a["distances"].__setitem__(p, a["distances"][p] * (1 + 1e-6)),
+            )
+    yield at("pairs", "none", lambda a: a.update(pairs=a["pairs"][:0], distances=a["distances"][:0]))
+    yield at("pairs", "of one record", lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]))
+    yield at("pairs", "out of range", lambda a: a["pairs"].__setitem__((0, 1), 99))
+    yield at("pairs", "below 0", lambda a: a["pairs"].__setitem__((0, 0), -1))
+    yield at("pairs", "one for another", lambda a: a["pairs"].__setitem__(0, a["pairs"][-1]))
+    for factor in (1 - 1e-7, 1 - 1e-3, 1 + 1e-7, 2.0, 0.0, -1.0, np.nan, np.inf):
+        yield at("distances", f"times {factor}", lambda a, factor=factor: a.update(distances=a["distances"] * factor))
+    yield at("distances", "one less", lambda a: a.update(distances=a["distances"][1:]))
+    for name in names:
+        yield at(name, "gone", lambda a, n=name: a.pop(n))
+    yield at("more", "an array that nothing reads", lambda a: a.update(truth=np.arange(3)))
+    yield Forgery(
+        name="mechanism.npz: cut",
+        change=lambda f: (f / "mechanism.npz").write_bytes((f / "mechanism.npz").read_bytes()[:-40]),
+    )
+    yield Forgery(name="mechanism.npz: no archive", change=lambda f: (f / "mechanism.npz").write_bytes(b"PK"))
+    for name in ("mechanism.npz", "proof.npz"):
+        yield Forgery(name=f"{name}: a member twice", change=lambda f, n=name: _twice(f / n))
+        yield Forgery(name=f"{name}: a zip bomb", change=lambda f, n=name: _bomb(f / n))
+
+
+def _twice(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        name = archive.namelist()[0]
+        contents = archive.read(name)
+    import warnings
+
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr(name, contents)
+
+
+def _bomb(path: Path) -> None:
+    """One array of 64 MiB of zeros in some 64 kB."""
+    with np.load(path) as stored:
+        arrays = {key: stored[key] for key in stored.files}
+    largest = max(arrays, key=lambda key: arrays[key].nbytes)
+    arrays[largest] = np.zeros(2**26 // arrays[largest].itemsize, dtype=arrays[largest].dtype)
+    np.savez_compressed(path, **arrays)
+
+
+# ---------------------------------------------------------------- proof.npz
+
+
+def _raised(change: Callable[[dict[str, Any]], object], by: float = 0.0) -> Change:
+    """A change to the proof beside a bound raised to the value, all else made to fit."""
+
+    def changed(folder: Path) -> None:
+        _npz("proof.npz", change)(folder)
+        result = json.loads((folder / "result.json").read_text())
+        result["objective"].update(lower_bound=result["objective"]["value"], gap=0.0)
+        result["status"] = "optimal"
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return changed
+
+
+def _proofs(folder: Path) -> Iterator[Forgery]:
+    """Proofs that prove less than is stated, and such as are none."""
+    with np.load(folder / "proof.npz") as archive:
+        arrays = {key: archive[key].copy() for key in archive.files}
+
+    def at(what: str, change: Callable[[dict[str, Any]], object], raised: bool = False) -> Forgery:
+        return Forgery(name=f"proof.npz: {what}", change=_raised(change) if raised else _npz("proof.npz", change))
+
+    yield at("a bound that is the value", lambda a: None, raised=True)
+    for factor in (0.5, 0.9, 1.1, 2.0, 100.0, -1.0, np.nan, np.inf):
+        yield at(
+            f"multipliers times {factor}", lambda a, x=factor: a.update(values=(a["values"] * x).astype(np.float64))
+        )
+        yield at(
+            f"multipliers times {factor}, the bound raised",
+            lambda a, x=factor: a.update(values=(a["values"] * x).astype(np.float64)),
+            raised=True,
+        )
+    for place in np.linspace(0, len(arrays["values"]) - 1, 6).astype(int).tolist():
+        yield at(f"multiplier {place} away", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e-3))
+        yield at(f"multiplier {place} large", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e3 + 1))
+    yield at("rows the other way", lambda a: a.update(pairs=a["pairs"][:, ::-1].copy()))
+    yield at("a row of one record", lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]))
+    yield at("a row out of range", lambda a: a["pairs"].__setitem__((0, 0), 77))
+    yield at("a row below 0", lambda a: a["pairs"].__setitem__((0, 0), -2))
+    yield at("starts that fall", lambda a: a.update(starts=a["starts"][::-1].copy()))
+    yield at("starts that end early", lambda a: a["starts"].__setitem__(-1, a["starts"][-1] - 1))
+    yield at("an output less", lambda a: a.update(starts=a["starts"][:-1]))
+    yield at("rows that are none", lambda a: a["rows"].__setitem__(0, 2**31))
+    yield at("rows less", lambda a: a.update(rows=a["rows"][1:]))
+    yield at("another version", lambda a: a["version"].__setitem__(0, 2))
+    yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
+    yield at("integers for multipliers", lambda a: a.update(values=np.ones(len(a["values"]), dtype=np.int64)))
+    yield at("objects for multipliers", lambda a: a.update(values=a["values"].astype(object)))
+    for name in arrays:
+        yield at(f"without {name}", lambda a, n=name: a.pop(n))
+    yield Forgery(name="proof.npz: none at all", change=lambda f: (f / "proof.npz").unlink())
+    yield Forgery(name="proof.npz: beside no bound", change=_no_bound)
+    yield Forgery(
+        name="proof.npz: cut", change=lambda f: (f / "proof.npz").write_bytes((f / "proof.npz").read_bytes()[:-30])
+    )
+
+
+def _no_bound(folder: Path) -> None:
+    result = json.loads((folder / "result.json").read_text())
+    result["objective"].update(lower_bound=None, gap=None)
+    result["status"] = "feasible"
+    (folder / "result.json").write_text(json.dumps(result))
+
+
+# ---------------------------------------------------------------- problem/
+
+
+def _problem(
+    old: str, new: str, file: str = "problem.toml", also: Callable[[dict[str, Any]], object] | None = None
+) -> Change:
+    """Another problem beside the release, its sum in result.json mended."""
+
+    def change(folder: Path) -> None:
+        path = folder / "problem" / file
+        text = path.read_text()
+        assert old in text, f"{old!r} is not in {file}"
+        path.write_text(text.replace(old, new, 1))
+        result = json.loads((folder / "result.json").read_text())
+        result["problem"]["sha256"] = hashlib.sha256((folder / "problem" / "problem.toml").read_bytes()).hexdigest()
+        if also is not None:
+            also(result)
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return change
+
+
+def _npy(name: str, change: Callable[[Any], object]) -> Change:
+    def changed(folder: Path) -> None:
+        table = np.load(folder / "problem" / name)
+        made = change(table)
+        np.save(folder / "problem" / name, table if made is None else made)
+
+    return changed
+
+
+def _problems(folder: Path, base: str) -> Iterator[Forgery]:
+    """Releases beside problems that they do not serve."""
+    epsilon = next(line for line in (folder / "problem" / "problem.toml").read_text().splitlines() if "epsilon" in line)
+    stated = epsilon.split("= ")[1]
+    less = f"{float(stated) * 0.999999:.7f}"
+
+    def claims(result: dict[str, Any], text: str = less) -> None:
+        result["guarantee"].update(epsilon=float(text), epsilon_text=text)
+        result["guarantee"]["statement"] = result["guarantee"]["statement"].replace(
+            f"exp({float(stated):g} d)", f"exp({float(text):g} d)"
+        )
+        result["certificate"]["allowed"] = float(text)
+
+    yield Forgery(name="epsilon of the problem less", change=_problem(epsilon, f"epsilon = {less}"))
+    yield Forgery(name="epsilon less, and claimed", change=_problem(epsilon, f"epsilon = {less}", also=claims))
+    yield Forgery(name="a key that nobody knows", change=_problem(epsilon, f"{epsilon}\nmagic = 1"))
+    yield Forgery(name="another notion", change=_problem(epsilon, f'{epsilon}\nkind = "magic"'))
+    yield Forgery(name="no TOML", change=_problem(epsilon, "epsilon ="))
+    yield Forgery(name="epsilon is no number", change=_problem(epsilon, 'epsilon = "inf"'))
+    yield Forgery(
+        name="a distance that nobody knows", change=_problem("[distance]\nkind = ", '[distance]\nkind = "x"#')
+    )
+    yield Forgery(name="a loss that nobody knows", change=_problem("[utility]\nkind = ", '[utility]\nkind = "x"#'))
+    if base == "town":
+        yield Forgery(name="points nearer", change=_problem("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
+        yield Forgery(
+            name="points in another order", change=_problem("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv")
+        )
+        yield Forgery(name="an id twice", change=_problem("p1,0.5", "p0,0.5", "points.csv"))
+        yield Forgery(name="a coordinate that is none", change=_problem("p1,0.5", "p1,half", "points.csv"))
+        yield Forgery(name="a point less", change=_problem("p5,1.2,0.9\n", "", "points.csv"))
+        yield Forgery(name="another prior", change=_problem("p0,0.1\np1,0.2", "p0,0.2\np1,0.1", "prior.csv"))
+        yield Forgery(name="a prior for fewer", change=_problem("p5,0.1\n", "", "prior.csv"))
+        yield Forgery(name="a prior below 0", change=_problem("p0,0.1", "p0,-0.1", "prior.csv"))
+        yield Forgery(name="neighbours claimed", change=_problem(epsilon, f"{epsilon}\nneighbours_within = 0.6"))
+    if base == "roads":
+        yield Forgery(name="a road shorter", change=_problem("a,b,0.31", "a,b,0.3", "roads.csv"))
+        yield Forgery(name="a road more", change=_problem("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
+        yield Forgery(name="a road below 0", change=_problem("a,b,0.31", "a,b,-0.31", "roads.csv"))
+        yield Forgery(name="a node less", change=_problem("e,a,0.5\n", "", "roads.csv"))
+        yield Forgery(name="more neighbours", change=_problem("neighbours_within = 0.6", "neighbours_within = 1.1"))
+        yield Forgery(name="every pair", change=_problem("neighbours_within = 0.6\n", ""))
+        yield Forgery(name="another loss", change=_problem('kind = "travel-cost"', 'kind = "distance"'))
+    if base == "table":
+        yield Forgery(
+            name="a distance less", change=_npy("d.npy", lambda d: d.__setitem__(([0, 1], [1, 0]), d[0, 1] * 0.9))
+        )
+        yield Forgery(
+            name="a distance of one way", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), d[0, 1] * 0.9))
+        )
+        yield Forgery(name="a distance below 0", change=_npy("d.npy", lambda d: d.__setitem__(([0, 1], [1, 0]), -1.0)))
+        yield Forgery(
+            name="distances that are no numbers", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), np.nan))
+        )
+        yield Forgery(name="a cost more", change=_npy("c.npy", lambda c: c + 0.1))
+        yield Forgery(name="costs turned over", change=_npy("c.npy", lambda c: c[::-1].copy()))
+        yield Forgery(name="costs of fewer", change=_npy("c.npy", lambda c: c[1:].copy()))
+    if base == "grid":
+        yield Forgery(name="cells smaller", change=_problem("cell_km = 0.5", "cell_km = 0.4999"))
+        yield Forgery(name="cells fewer", change=_problem("rows = 2", "rows = 1"))
+        yield Forgery(name="another place", change=_problem("41.86", "61.86"))
+
+
+# ---------------------------------------------------------------- photos
+
+
+def _cells(change: Callable[[list[str]], list[str] | None]) -> Change:
+    def changed(folder: Path) -> None:
+        path = folder / "deletions.csv"
+        lines = path.read_text().splitlines()
+        made = change(lines)
+        path.write_text("\n".join(lines if made is None else made) + "\n")
+
+    return changed
+
+
+def _deletions(folder: Path) -> Iterator[Forgery]:
+    """Photos toggled, lists that are none, and trees with a hole."""
+    lines = (folder / "deletions.csv").read_text().splitlines()
+    for row in range(1, len(lines)):
+
+        def toggle(found: list[str], row: int = row) -> None:
+            name, _, gone = found[row].rpartition(",")
+            found[row] = f"{name},{1 - int(gone)}"
+
+        yield Forgery(name=f"photo {row - 1} toggled", change=_cells(toggle))
+    yield Forgery(name="a photo less", change=_cells(lambda found: found[:-1]))
+    yield Forgery(name="photos in another order", change=_cells(lambda found: [found[0], *found[:0:-1]]))
+    yield Forgery(name="a photo renamed", change=_cells(lambda found: found.__setitem__(1, "x,0")))
+    yield Forgery(name="another header", change=_cells(lambda found: found.__setitem__(0, "photo,kept")))
+    yield Forgery(name="neither 0 nor 1", change=_cells(lambda found: found.__setitem__(1, found[1][:-1] + "2")))
+    with np.load(folder / "proof.npz") as archive:
+        arrays = {key: archive[key].copy() for key in archive.files}
+
+    def at(what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
+        return Forgery(name=f"proof.npz: {what}", change=_npz("proof.npz", change))
+
+    if len(arrays["kind"]) > 1:
+        yield at("multipliers 0", lambda a: a.update(values=a["values"] * 0))
+        yield at("multipliers below 0", lambda a: a.update(values=-1 - a["values"]))
+        yield at(
+            "the last case gone", lambda a: a.update(kind=a["kind"][:-1], item=a["item"][:-1], starts=a["starts"][:-1])
+        )
+        yield at(
+            "one case alone",
+            lambda a: a.update(
+                kind=a["kind"][-1:],
+                item=a["item"][-1:],
+                starts=a["starts"][:1].repeat(2),
+                places=a["places"][:0],
+                values=a["values"][:0],
+            ),
+        )
+        yield at("another location", lambda a: a["item"].__setitem__(0, 10_000))
+        yield at("multipliers of others", lambda a: a.update(places=a["places"][::-1].copy()))
+    for name in arrays:
+        yield at(f"without {name}", lambda a, n=name: a.pop(n))
+    yield at("another version", lambda a: a["version"].__setitem__(0, 2))
+    yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
+    yield Forgery(name="proof.npz: none at all", change=lambda f: (f / "proof.npz").unlink())

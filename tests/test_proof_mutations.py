@@ -1,0 +1,103 @@
+"""Whatever stands in proof.npz, no bound above the optimum is accepted: the optimum by HiGHS, on its own rows."""
+
+import json
+
+import numpy as np
+import pytest
+from forgeries import BASES, make
+from scipy.optimize import linprog
+from scipy.sparse import coo_matrix
+
+from privopt.checker import Matrix, Problem, Refused
+from privopt.errors import PrivoptError
+from privopt.metric.proof import Proof
+from privopt.run.verify import load_release
+
+ROOM = 1e-9
+"""Relative to the optimum: what HiGHS may be wrong by."""
+
+
+def optimum(data) -> float:
+    """The least loss, over all required pairs, by an independent program."""
+    (n, k), pairs, distances = data.shape, data.pairs, data.distances
+    both = np.concatenate([pairs, pairs[:, ::-1]])
+    factor = np.exp(float(data.epsilon) * np.concatenate([distances, distances]))
+    rows = np.arange(len(both) * k).reshape(len(both), k)
+    at = [both[:, [side]] * k + np.arange(k) for side in (0, 1)]
+    values = [np.ones(rows.shape), -np.repeat(factor[:, None], k, axis=1)]
+    entries = np.concatenate([v.ravel() for v in values])
+    places = (np.concatenate([rows.ravel()] * 2), np.concatenate([a.ravel() for a in at]))
+    private = coo_matrix((entries, places), shape=(rows.size, n * k)).tocsr()
+    mass = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), np.arange(n * k))), shape=(n, n * k)).tocsr()
+    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    found = linprog(
+        data.weighted.ravel(), A_ub=private, b_ub=np.zeros(rows.size), A_eq=mass, b_eq=np.ones(n), options=options
+    )
+    assert found.status == 0
+    return float(found.fun)
+
+
+def mutated(rng, proof):
+    """Another proof: some multipliers, rows or pairs changed, in most cases of a form that is read."""
+    pairs, starts, rows, values = proof.pairs.copy(), proof.starts.copy(), proof.rows.copy(), np.array(proof.values)
+    values = values.astype(np.float64)
+    for _ in range(int(rng.integers(1, 6))):
+        how, at = int(rng.integers(0, 8)), int(rng.integers(0, max(len(values), 1)))
+        if how == 0:
+            values[at] *= rng.lognormal(0, 3)
+        elif how == 1:
+            values = values * rng.lognormal(0, 0.2, len(values))
+        elif how == 2:
+            values[at] = rng.lognormal(0, 10)
+        elif how == 3:
+            rows[at] = rng.integers(0, len(pairs))
+        elif how == 4:
+            pairs[rng.integers(0, len(pairs))] = rng.integers(0, pairs.max() + 1, 2)
+        elif how == 5:
+            starts[1:-1] = np.sort(rng.integers(0, len(values) + 1, len(starts) - 2))
+        elif how == 6:
+            values[at] = rng.choice([0.0, -1.0, 1e300, 5e-324, np.inf])
+        else:
+            values[rng.permutation(len(values))[: len(values) // 3]] = 0.0
+    return Proof(pairs=pairs, starts=starts, rows=rows, values=values)
+
+
+def attacked(base, count, tmp_path):
+    """How many of so many mutations are refused by the checker and by verify's evaluation."""
+    folder = make(base, tmp_path)
+    opened = load_release(folder)
+    data, result = opened.problem.data, json.loads((folder / "result.json").read_text())
+    best = optimum(data)
+    assert result["objective"]["lower_bound"] <= best * (1 + ROOM)
+    result["objective"]["lower_bound"] = best * (1 + ROOM) + 1e-300
+    result["objective"]["value"] = best * 2
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    matrix = Matrix(folder, Problem(folder, result["problem"], names), result)
+    matrix.integers()
+    proof = Proof.read(folder, data.shape)
+    rng = np.random.default_rng(17)
+    refused = 0
+    for _ in range(count):
+        other = mutated(rng, proof)
+        other.write(folder)
+        try:
+            matrix.objective()
+        except (Refused, ValueError, OverflowError):
+            refused += 1
+        try:
+            bound = Proof.read(folder, data.shape).bound(data, data.weighted)
+        except PrivoptError:
+            bound = -np.inf
+        assert bound <= best * (1 + ROOM)
+    return refused
+
+
+@pytest.mark.parametrize("base", [base for base, (mechanism, _) in BASES.items() if mechanism != "photo-censor"])
+def test_no_mutation_of_a_proof_raises_a_bound_above_the_optimum(tmp_path, base):
+    assert attacked(base, 150, tmp_path) == 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", [base for base, (mechanism, _) in BASES.items() if mechanism != "photo-censor"])
+def test_not_one_of_thousands_of_mutations_raises_a_bound(tmp_path, base):
+    assert attacked(base, 2_500, tmp_path) == 2_500
