@@ -1,0 +1,266 @@
+"""From a problem file to a verified folder and back, for each kind of region; forged folders and bad input."""
+
+import json
+import shutil
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privopt.errors import InputError, PrivoptError
+from privopt.exact.weights import repair
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import load_release, verify
+
+ROADS = "from,to,km\na,b,0.4\nb,c,0.7\nc,a,0.9\nc,d,1.3\nc,d,1.1\nd,far,0.2\nb,b,0.3\n"
+SQUARE = {
+    "type": "Polygon",
+    "coordinates": [[[0, 0], [2, 0], [2, 2], [0, 2], [0, 0]], [[0.6, 0.6], [1.6, 0.6], [1.6, 1.6], [0.6, 0.6]]],
+}
+EARTH = {"type": "Polygon", "coordinates": [[[12.4, 41.8], [12.43, 41.8], [12.43, 41.82], [12.4, 41.8]]]}
+FILES = {
+    "roads.csv": ROADS,
+    "nodes.csv": "id\na\nb\nc\nd\n",
+    "points.csv": "id,x,y\na,0,0\nb,1,0\nc,0.4,0.9\nd,1.3,1.1\ne,0.5,0.4\n",
+    "earth.csv": "id,lat,lon\na,41.80,12.40\nb,41.80,12.41\nc,41.81,12.405\nd,41.815,12.42\n",
+    "square.geojson": json.dumps(SQUARE),
+    "earth.geojson": json.dumps(EARTH),
+}
+KINDS = {
+    "graph": ('points = "nodes.csv"', 'kind = "graph"\nedges = "roads.csv"', ""),
+    "graph-halved": ('points = "nodes.csv"', 'kind = "graph"\nedges = "roads.csv"', "split_km = 0.25"),
+    "points": ('points = "points.csv"', 'kind = "euclidean"', ""),
+    "grid": ("grid = { rows = 3, cols = 3, cell_km = 0.5 }", 'kind = "euclidean"', ""),
+    "grid-finer": ("grid = { rows = 3, cols = 3, cell_km = 0.5 }", 'kind = "euclidean"', "split_km = 0.4"),
+    "globe": ('points = "earth.csv"', 'kind = "haversine"', ""),
+    "globe-grid": ("grid = { rows = 3, cols = 2, cell_km = 0.5, south_west = [41.8, 12.4] }", 'kind = "haversine"', ""),
+    "mesh": ('mesh = { region = "square.geojson", side_km = 0.5, planar = true }', 'kind = "euclidean"', ""),
+    "mesh-earth": ('mesh = { region = "earth.geojson", side_km = 0.8 }', 'kind = "euclidean"', ""),
+}
+
+
+def write(folder, records, distance, privacy="", *, epsilon="1.5", utility='kind = "distance"', extra=""):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text, "utf-8")
+    problem = folder / "p.toml"
+    problem.write_text(
+        f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\nepsilon = {epsilon}\neverywhere = true\n{privacy}\n"
+        f"[utility]\n{utility}\n{extra}\n",
+        "utf-8",
+    )
+    return problem
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    """A folder for each kind of region."""
+    made = tmp_path_factory.mktemp("everywhere")
+    folders = {}
+    for name, parts in KINDS.items():
+        problem = write(made / name, *parts)
+        folders[name] = solve("optimal-lp", problem, made / name / "out", Options()).folder
+    return folders
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_folder_verifies_and_says_any_two_points(solved, name):
+    found = verify(solved[name])
+    assert found.verdict == "proved", found.complaints
+    result = json.loads((solved[name] / "result.json").read_text())
+    assert result["guarantee"]["scope"] == "everywhere"
+    assert "any two points" in result["guarantee"]["statement"]
+    assert result["objective"]["gap"] <= 1e-6
+    arrays = np.load(solved[name] / "mechanism.npz")
+    assert arrays["pairs"].shape == (0, 2)
+    planar = "graph" not in name
+    assert ("vertices" in arrays) == planar
+    assert ("lengths" in arrays) == (not planar)
+    assert arrays["snap_steps"].tolist() == [0 if planar else 8]
+    count, outputs = arrays["weights"].shape
+    assert result["certificate"]["checked"] == len(arrays["simplices"]) * outputs
+    assert result["certificate"]["worst"] <= 1.5
+    assert arrays["records"].shape == (count,)
+
+
+def test_streets_are_divided_and_ids_follow_the_records(solved):
+    arrays = np.load(solved["graph"] / "mechanism.npz")
+    assert arrays["records"].tolist()[:5] == ["a", "b", "c", "d", "far"]
+    assert arrays["outputs"].tolist() == ["a", "b", "c", "d"]
+    assert "c~d~1" in arrays["records"].tolist()
+    assert arrays["records"].tolist().count("c~d~4") == 1  # a parallel street's points are numbered on
+    assert (arrays["lengths"] * 1.5 <= 0.5).all()
+    halved = np.load(solved["graph-halved"] / "mechanism.npz")
+    assert (halved["lengths"] <= 0.25).all()
+    assert len(halved["records"]) > len(arrays["records"])
+
+
+def forged(folder, target, change=None, result=None):
+    shutil.copytree(folder, target)
+    if change is not None:
+        arrays = dict(np.load(target / "mechanism.npz"))
+        np.savez(target / "mechanism.npz", **change(arrays))
+    if result is not None:
+        stated = json.loads((target / "result.json").read_text())
+        result(stated)
+        (target / "result.json").write_text(json.dumps(stated))
+    (target / "SHA256SUMS").write_text(sums_text(target))
+    return target
+
+
+def refused(folder):
+    try:
+        return verify(folder).verdict is None
+    except PrivoptError:
+        return True
+
+
+def longer(arrays):
+    return arrays | {"lengths": arrays["lengths"] * (1 + 1e-12)}
+
+
+def more_steps(arrays):
+    return arrays | {"snap_steps": np.array([9])}
+
+
+def moved(arrays):
+    vertices = arrays["vertices"].copy()
+    vertices[0, 0] -= 1
+    return arrays | {"vertices": vertices}
+
+
+def fewer(arrays):
+    part = {"lengths": arrays["lengths"][1:]} if "lengths" in arrays else {}
+    return arrays | {"simplices": arrays["simplices"][1:]} | part
+
+
+def turned(arrays):
+    return arrays | {"simplices": arrays["simplices"][:, [0, 2, 1]]}
+
+
+def no_region(arrays):
+    return {name: arrays[name] for name in ("weights", "records", "outputs", "pairs", "distances")}
+
+
+def with_pairs(arrays):
+    return arrays | {"pairs": np.array([[0, 1]]), "distances": np.array([1.0])}
+
+
+def truth(arrays):
+    weights = np.zeros_like(arrays["weights"])
+    weights[np.arange(len(weights)), np.arange(len(weights)) % weights.shape[1]] = 2**63
+    return arrays | {"weights": weights}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("graph", longer),
+        ("graph", more_steps),
+        ("graph", fewer),
+        ("graph", no_region),
+        ("graph", truth),
+        ("mesh", moved),
+        ("mesh", fewer),
+        ("mesh", turned),
+        ("mesh", no_region),
+        ("mesh", with_pairs),
+        ("mesh", truth),
+        ("mesh", more_steps),
+    ],
+)
+def test_a_forged_artefact_is_refused(solved, tmp_path, name, change):
+    assert refused(forged(solved[name], tmp_path / "f", change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda result: result["guarantee"].update(epsilon=1.4999),
+        lambda result: result["guarantee"].update(scope="all-pairs"),
+        lambda result: result["certificate"].update(worst=1.0),
+        lambda result: result["certificate"].update(checked=1),
+    ],
+)
+def test_a_forged_claim_is_refused(solved, tmp_path, change):
+    assert refused(forged(solved["mesh"], tmp_path / "f", result=change))
+
+
+@pytest.mark.parametrize("name", ["graph", "mesh"])
+def test_rows_between_records_alone_are_refused(solved, tmp_path, name):
+    """The matrix that is private between vertices at their distances, beside the right region."""
+    opened = load_release(solved[name])
+    data = opened.problem.data
+    i, j = data.region.edges.T
+    lengths = data.distance.between(i, j)
+    start = np.exp(-1.5 * data.distance.rows(np.arange(len(data.records)))[:, : len(data.outputs)])
+    weights = repair(start, data.region.edges, lengths, Fraction(3, 2)).weights
+    assert refused(forged(solved[name], tmp_path / "f", lambda arrays: arrays | {"weights": weights}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "what"),
+    [
+        (('points = "points.csv"', 'kind = "euclidean"', "neighbours_within = 1.0"), {}, "beside everywhere"),
+        (('points = "points.csv"', 'kind = "matrix"\nmatrix = "d.npy"'), {}, "no points between records"),
+        (('points = "earth.csv"', 'kind = "euclidean"'), {}, "geographic"),
+        (('points = "points.csv"', 'kind = "haversine"'), {}, "planar"),
+        (('vectors = "v.npy"', 'kind = "euclidean"'), {}, "records.vectors"),
+        (("grid = { rows = 1, cols = 4, cell_km = 1.0 }", 'kind = "euclidean"'), {}, "2 rows and 2 columns"),
+        (KINDS["graph"], {"utility": 'kind = "matrix"\ncost = "c.npy"'}, "added vertices"),
+        (('points = "nodes.csv"', 'kind = "graph"\nedges = "roads.csv"', "split_km = 1e-7"), {}, "split_km"),
+        (('mesh = { region = "earth.geojson", side_km = 0.8 }', 'kind = "haversine"'), {}, "mesh"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path, parts, options, what):
+    problem = write(tmp_path, *parts, **options)
+    np.save(tmp_path / "d.npy", 1.0 - np.eye(5))
+    np.save(tmp_path / "v.npy", np.eye(3))
+    np.save(tmp_path / "c.npy", 1.0 - np.eye(4))
+    with pytest.raises(InputError, match=what):
+        solve("optimal-lp", problem, tmp_path / "out", Options())
+    assert not (tmp_path / "out").exists()
+
+
+def test_split_km_needs_everywhere(tmp_path):
+    problem = write(tmp_path, *KINDS["points"][:2], "split_km = 1.0")
+    problem.write_text(problem.read_text().replace("everywhere = true\n", ""))
+    with pytest.raises(InputError, match="without everywhere"):
+        solve("optimal-lp", problem, tmp_path / "out", Options())
+
+
+@pytest.mark.parametrize("mechanism", ["exponential", "planar-laplace", "bd-mdp", "const-opt"])
+def test_every_metric_mechanism_takes_it(tmp_path, mechanism):
+    extra = {"const-opt": "[const-opt]\nradius = 0.6", "bd-mdp": "[bd-mdp]\nsubsets = 2"}.get(mechanism, "")
+    problem = write(tmp_path, *KINDS["grid"], extra=extra)
+    folder = solve(mechanism, problem, tmp_path / "out", Options(gap=1e-2)).folder
+    found = verify(folder)
+    assert found.verdict == "proved", found.complaints
+    assert json.loads((folder / "result.json").read_text())["guarantee"]["scope"] == "everywhere"
+
+
+def test_lr_geo_exact_takes_it_and_the_others_refuse(tmp_path):
+    extra = '[lr-geo]\nusers = "all"\nradius = 1.0\nobfuscation_radius = 2.0\nexponential_beyond = 1.0'
+    problem = write(tmp_path, *KINDS["grid"], extra=extra)
+    folder = solve("lr-geo", problem, tmp_path / "out", Options(method="exact")).folder
+    assert verify(folder).verdict == "proved"
+    with pytest.raises(InputError, match="--method exact"):
+        solve("lr-geo", problem, tmp_path / "other", Options(method="benders"))
+
+
+def test_parts_that_no_way_joins_are_held_apart(tmp_path):
+    """Two networks: a column that one never uses may be used by the other."""
+    problem = write(
+        tmp_path,
+        'points = "nodes.csv"',
+        'kind = "graph"\nedges = "roads.csv"',
+        utility='kind = "matrix"\ncost = "c.npy"',
+        epsilon="0.4",
+    )
+    (tmp_path / "roads.csv").write_text("from,to,km\na,b,0.4\nc,d,0.7\n")
+    np.save(tmp_path / "c.npy", np.array([[0, 1, 5, 5], [1, 0, 5, 5], [5, 5, 0, 1], [5, 5, 1, 0]], dtype=float))
+    folder = solve("optimal-lp", problem, tmp_path / "out", Options()).folder
+    assert verify(folder).verdict == "proved"
+    weights = np.load(folder / "mechanism.npz")["weights"]
+    assert not weights[:2, 2:].any()
