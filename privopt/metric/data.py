@@ -45,7 +45,8 @@ class MetricData:
     Attributes:
         records: the secrets.
         outputs: what may be released; the records themselves where the file has no [outputs].
-        metric: distances that rows are held to; computed where asked for, never an N x N table by itself.
+        metric: distances that rows are held to; computed where asked for, never an N x N table by itself. Or what makes
+            it, called once where it is first asked for.
         epsilon: exact, per ``unit``.
         within: greatest distance of a required pair; None for every pair.
         unit: of distance.
@@ -64,7 +65,7 @@ class MetricData:
 
     records: Space
     outputs: Space
-    metric: Metric
+    _metric: Metric | Callable[[], Metric]
     epsilon: Fraction
     within: float | None
     unit: str
@@ -81,6 +82,11 @@ class MetricData:
     def distance(self) -> Metric:
         """Distances of [distance], which losses and figures speak of."""
         return self.metric if self.ground is None else self.ground
+
+    @cached_property
+    def metric(self) -> Metric:
+        """Distances that rows are held to."""
+        return self._metric if isinstance(self._metric, Metric) else self._metric()
 
     @cached_property
     def cost(self) -> Floats:
@@ -207,7 +213,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     data = MetricData(
         records=records,
         outputs=spaces.outputs,
-        metric=metric if ground is None else _held(problem, ground, spaces),
+        metric=metric if ground is None else lambda: _held(problem, ground, spaces),
         epsilon=problem.privacy.epsilon,
         within=problem.privacy.neighbours_within,
         unit=unit,
