@@ -228,9 +228,16 @@ def estimate(
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--leakage", is_flag=True, help="Also min-entropy leakage, capacities, error over distance.")
+@click.option(
+    "--gains",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also the g-vulnerability: table guess,id,gain, or .npy (guesses, records).",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded
-def audit(folder: Path, as_json: bool) -> None:
+def audit(folder: Path, leakage: bool, gains: Path | None, as_json: bool) -> None:
     """What an attacker gets from a release."""
     from privopt.command.terminal import progress_display
     from privopt.run.audit import audit as run
@@ -242,6 +249,12 @@ def audit(folder: Path, as_json: bool) -> None:
         if progress is not None:
             progress("attacking the release", 0, None, None)
         found = run(folder)
+        if leakage or gains is not None:
+            from privopt.tables.leakage import leakage as leaked
+
+            if progress is not None:
+                progress("what it leaks", 0, None, None)
+            found["leakage"] = leaked(folder, gains)
     warn_of_no_privacy(folder)
     if as_json:
         say_json(dump_json(found))

@@ -34,6 +34,7 @@ _WORDS: Final = {
     "expected_loss": "expected loss",
     "entropy_bits": "entropy of the output (bits)",
     "statistical": "attack on samples",
+    "leakage": "what it leaks",
 }
 
 
@@ -45,7 +46,7 @@ def table(found: Mapping[str, Any]) -> str:
         if value is None:
             continue
         if isinstance(value, Mapping):
-            text = ", ".join(f"{inner.replace('_', ' ')} {_shown(what)}" for inner, what in value.items())
+            text = _pairs(value)
         else:
             text = _shown(value)
         lines.append(f"{titles[name]:<30}{text}")
@@ -60,6 +61,12 @@ def _shown(value: object) -> str:
         return "unknown"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return f"({_pairs(value)})"
     if isinstance(value, (list, tuple)):
-        return " and ".join(map(str, value))
+        return (" and " if len(value) == 2 else " ").join(map(_shown, value))
     return str(value)
+
+
+def _pairs(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{inner.replace('_', ' ')} {_shown(what)}" for inner, what in value.items())

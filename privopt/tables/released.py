@@ -31,6 +31,7 @@ from privopt.tables.estimate import memory as estimating
 from privopt.tables.estimate.answers import Nearest
 from privopt.tables.estimate.estimate import Asked, Estimate, Intervals
 from privopt.tables.estimate.memory import Prior
+from privopt.tables.leakage import leakage as leaked
 from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
 from privopt.tables.protect import REPORT, Protector, limits_of
@@ -284,9 +285,15 @@ class Released:
         """
         return estimating.radius(self.opened, report, places, confidence, prior)
 
-    def audit(self) -> Mapping[str, Any]:
-        """What an attacker gets from it: see ``privopt audit --json``."""
-        return auditing.audit(self.opened.folder)
+    def audit(self, *, leakage: bool = False, gains: Path | None = None) -> Mapping[str, Any]:
+        """What an attacker gets from it: see ``privopt audit --json``.
+
+        Args:
+            leakage: whether to add what it leaks: min-entropy leakage, capacities, error over distance.
+            gains: a file of gains, for the g-vulnerability.
+        """
+        found = auditing.audit(self.opened.folder)
+        return {**found, "leakage": leaked(self.opened.folder, gains)} if leakage or gains is not None else found
 
     def save(self, folder: Path | str, *, force: bool = False) -> Path:
         """Write it as a folder, as ``privopt solve`` does.
