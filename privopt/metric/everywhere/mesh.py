@@ -145,8 +145,13 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
         flat = (one * other).sum(axis=2) < _FLATTEST * lengths
         # the side that lies opposite a nearly flat corner is the rim's, the other two are inside
         cut = (flat & at_rim).any(axis=1) & (at_rim.sum(axis=1) == 1)
-        if not cut.any() or cut.all():
+        if not cut.any() or len(triangles) == 1:
             return triangles
+        touched: set[int] = set()
+        for row in np.flatnonzero(cut).tolist():  # of neighbours one a round: the next may be at the rim twice then
+            corners_of = set(triangles[row].tolist())
+            cut[row] = not touched & corners_of
+            touched |= corners_of
         triangles = triangles[~cut]
 
 
