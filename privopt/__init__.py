@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from privopt.tables.curve import curve
-    from privopt.tables.parts import cost, distances, grid, metric_problem, records, roads, travel_cost, vectors
+    from privopt.tables.parts import cost, distances, grid, mesh, metric_problem, records, roads, travel_cost, vectors
     from privopt.tables.problems import Part, Problem, problem, read_problem, table
     from privopt.tables.released import PrivoptWarning, Released, solve
     from privopt.tables.released import open_release as open
@@ -33,6 +33,7 @@ __all__ = [
     "curve",
     "distances",
     "grid",
+    "mesh",
     "metric_problem",
     "open",
     "problem",
@@ -47,7 +48,17 @@ __all__ = [
 
 _HOMES: Final = {
     ".tables.curve": {"curve"},
-    ".tables.parts": {"cost", "distances", "grid", "metric_problem", "records", "roads", "travel_cost", "vectors"},
+    ".tables.parts": {
+        "cost",
+        "distances",
+        "grid",
+        "mesh",
+        "metric_problem",
+        "records",
+        "roads",
+        "travel_cost",
+        "vectors",
+    },
     ".tables.problems": {"Part", "Problem", "problem", "read_problem", "table"},
     ".tables.released": {"PrivoptWarning", "Released", "open", "solve"},
 }

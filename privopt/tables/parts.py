@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from decimal import ROUND_FLOOR, Context, Decimal
@@ -22,7 +23,7 @@ from privopt.metric.problem import Places
 from privopt.tables.problems import NAME, Part, Problem, csv_bytes, frame_of, keep, npy_bytes, problem, text_frame
 from privopt.tables.secret import Secret, positions_of
 
-__all__ = ["cost", "distances", "grid", "metric_problem", "records", "roads", "travel_cost", "vectors"]
+__all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]
 
 _QUANTITY: Final = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(/|per\b)?\s*([A-Za-z]*)\s*")
 _KM: Final[Mapping[str, Fraction]] = {"km": Fraction(1), "m": Fraction(1, 1000), "mi": Fraction("1.609344")}
@@ -90,6 +91,24 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
     if south_west is not None:
         cells["south_west"] = list(south_west)
     return Part(values={"grid": cells})
+
+
+def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
+    """Records or outputs: the corners of equilateral triangles that cover a region.
+
+    Args:
+        region: GeoJSON as a dict, or what gives it by ``__geo_interface__``: a GeoDataFrame, a polygon of shapely.
+        side_km: of a triangle.
+        planar: whether coordinates are x and y in km; else longitudes and latitudes.
+
+    Raises:
+        UsageError: no region.
+    """
+    shape = getattr(region, "__geo_interface__", region)
+    if not isinstance(shape, Mapping):
+        raise UsageError(f"region: found {type(region).__name__}, wanted GeoJSON, or what has a __geo_interface__")
+    values = {"mesh": {"region": "region.geojson", "side_km": side_km, "planar": planar}}
+    return Part(values=values, files={"region.geojson": json.dumps(shape).encode()})
 
 
 def vectors(array: object, ids: object = None) -> Part:
@@ -174,6 +193,9 @@ def metric_problem(
     remap: bool = False,
     outputs: Part | None = None,
     neighbours_within: str | float | None = None,
+    everywhere: bool = False,
+    split_km: str | float | None = None,
+    positions: object = None,
     notion: str = "metric-dp",
     **tables: object,
 ) -> Problem:
@@ -191,6 +213,10 @@ def metric_problem(
         outputs: what may be released; the records where left out.
         neighbours_within: greatest distance of a pair that is promised anything: ``"2 km"``, ``"500 m"``; every pair
             where left out.
+        everywhere: whether the promise holds between any two points of the region, not only records.
+        split_km: with it, the length up to which streets and sides of triangles stay whole.
+        positions: with it, in place of a prior: a public table of where people are, with columns lat and lon, or x and
+            y in km, and maybe weight. Anywhere, equally, where both are left out.
         notion: of privacy.
         tables: of single mechanisms: ``lr_geo={"users": "all", ...}``.
 
@@ -204,6 +230,10 @@ def metric_problem(
     privacy: dict[str, object] = {"epsilon": _amount(epsilon, "epsilon", rate=True, named=named)}
     if neighbours_within is not None:
         privacy["neighbours_within"] = _amount(neighbours_within, "neighbours_within", rate=False, named=named)
+    if everywhere:
+        privacy["everywhere"] = True
+    if split_km is not None:
+        privacy["split_km"] = _amount(split_km, "split_km", rate=False, named=named)
     if notion != MetricPrivacy.kind:
         privacy = {"kind": notion, **privacy}
     loss = Part(values={"kind": utility}) if isinstance(utility, str) else utility
@@ -212,6 +242,10 @@ def metric_problem(
         loss = Part(values={**loss.values, "prior": keep("prior.csv", _prior(prior, places), files)}, files=files)
     if remap:
         loss = Part(values={**loss.values, "remap": True}, files=loss.files)
+    if positions is not None:
+        files = dict(loss.files)
+        people = keep("positions.csv", csv_bytes(text_frame(frame_of(positions, "positions"))), files)
+        loss = Part(values={**loss.values, "positions": people}, files=files)
     if outputs is not None:
         outputs = _moved(outputs, "outputs")
     return problem(

@@ -2,9 +2,11 @@
 
 import json
 
+import geopandas as gpd
 import numpy as np
 import polars as pl
 import pytest
+import shapely
 from scipy.stats import chisquare
 
 import privopt as po
@@ -161,3 +163,30 @@ def test_streets_without_places_take_ids_alone(tmp_path):
     with pytest.raises(UsageError, match="wanted id"):
         release.apply({"lat": [1.0], "lon": [1.0]}, lat="lat", lon="lon")
     assert release.sample("a")[0] in ("a", "b")
+
+
+def test_a_problem_in_memory_holds_everywhere(tmp_path):
+    """A polygon with a hole, people of a table, and what file and memory say of the same problem."""
+    hole = [[1.0, 1.0], [2.0, 1.0], [2.0, 2.0], [1.0, 2.0], [1.0, 1.0]]
+    ring = [[0, 0], [3, 0], [3, 3], [0, 3], [0, 0]]
+    region = {"type": "Polygon", "coordinates": [ring, hole]}
+    people = {"x": [0.2, 2.7, 0.4], "y": [0.3, 2.2, 2.9], "weight": [1.0, 2.0, 1.0]}
+    mesh = po.mesh(region, 0.7, planar=True)
+    problem = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, positions=people)
+    release = po.solve("exponential", problem)
+    assert release.guarantee.scope == "everywhere"
+    data = release.opened.problem.data
+    places = data.records.coordinates
+    mean = (release.opened.release.probabilities * data.weighted).sum()
+    assert release.loss == pytest.approx(mean)
+    assert data.prior.sum() == pytest.approx(1.0)
+    middle = np.average(np.array([people["x"], people["y"]]).T, axis=0, weights=people["weight"])
+    assert data.prior @ places == pytest.approx(middle)  # barycentric coordinates
+    fine = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, split_km="400 m")
+    assert len(po.solve("exponential", fine).opened.problem.data.records) > len(data.records)
+    same = gpd.GeoDataFrame(geometry=[shapely.Polygon(ring, [hole])])
+    again = po.mesh(same, 0.7, planar=True)
+    framed = po.metric_problem(again, distance="euclidean", epsilon="1/km", everywhere=True)
+    assert po.solve("exponential", framed).opened.problem.data.records.ids == data.records.ids
+    with pytest.raises(UsageError, match="region: found str, wanted GeoJSON"):
+        po.mesh("region.geojson", 0.7)
