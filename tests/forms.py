@@ -124,7 +124,9 @@ def _file(
             folder / "p.csv", "id,p", [(i, repr(p)) for i, p in zip(ids, (shares / shares.sum()).tolist(), strict=True)]
         )
         utility += '\nprior = "p.csv"'
-    within = f"\nneighbours_within = {rng.uniform(1.0, 3.0):.2f}" if rng.random() < 0.3 else ""
+    within = (
+        f"\nneighbours_within = {rng.uniform(1.0, 3.0):.2f}" if rng.random() < 0.3 and "vectors" not in records else ""
+    )
     own = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
     own = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own
     text = (

@@ -176,6 +176,10 @@ class Mechanism(ABC, Generic[P, R]):
         """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
         return ()
 
+    def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
+        """A section that carries the release and proves its claims in the reader's browser; None without one."""
+        return None
+
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
         """Sections that compare the release with the secrets in ``private``; they are written there only."""
         return ()

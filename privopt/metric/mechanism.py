@@ -326,6 +326,12 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
         return [meaning_section(self.meaning(problem, release, result)), *sections]
 
+    def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
+        """The artefact, and a button that proves privacy and bound in the browser."""
+        from privopt.metric.check_page import check_section
+
+        return check_section(folder, release, result)
+
     def figures(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
         """Loss over the map, privacy spent, one record's spread, convergence."""
         from privopt.metric.pages import metric_figures

@@ -38,7 +38,8 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
         if not compared:
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
-    sections = [*compared, *mechanism.report(problem, release, result)]
+    check = mechanism.report_check(release, result, folder)
+    sections = [*compared, *mechanism.report(problem, release, result), *([] if check is None else [check])]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warned = tuple(mechanism.warnings(problem, release, result))
     _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warned), folder.absolute())

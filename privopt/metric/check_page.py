@@ -1,0 +1,86 @@
+"""The release that a report carries, and the button that proves it in the reader's browser (``check.js``)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.interfaces import Result
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.proof import PROOF, Proof
+from privopt.run.folder import PROBLEM, RESULT
+from privopt.run.report.page import Section, script_json
+
+__all__ = ["MOST_RECORDS", "check_section"]
+
+MOST_RECORDS: Final = 150
+"""Records, and outputs, of a release that a page carries: a browser proves it in seconds."""
+SCOPES: Final = ("all-pairs", "neighbours")
+TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
+
+
+def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
+    """A section with the artefact and a button that checks it; None of a release that the page cannot carry.
+
+    Args:
+        folder: DIR.
+        release: what it holds.
+        result: what it claims.
+    """
+    size, file = release.weights.shape, folder / PROBLEM / result.problem.file
+    problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=str)
+    whole = len(release.pairs) or size[0] == 1
+    if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or not whole:
+        return None
+    tables = {name: problem[name] for name in TABLES if name in problem}
+    named = {str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()}
+    used = [name for name in named if any(_names(table, name) for table in tables.values())]
+    content: dict[str, Any] = {
+        "problem": tables,
+        "files": {name: _text(named[name].read_bytes()) for name in used},
+        "result": json.loads((folder / RESULT).read_bytes()),
+        "records": release.records.tolist(),
+        "outputs": release.outputs.tolist(),
+        "weights": _raw(release.weights, "<u8"),
+        "pairs": _raw(release.pairs, "<i8"),
+        "distances": _raw(release.distances, "<f8"),
+    }
+    if (folder / PROOF).exists():
+        proof = Proof.read(folder, size)
+        content["proof"] = {
+            "pairs": _raw(proof.pairs, "<i8"),
+            "starts": _raw(proof.starts, "<i8"),
+            "rows": _raw(proof.rows, "<u4"),
+            "values": _raw(proof.values, f"<{proof.values.dtype.str[1:]}"),
+            "kind": proof.values.dtype.str[1:],
+        }
+    script = files("privopt.metric").joinpath("check.js").read_text("utf-8")
+    return Section(
+        title="Check it here",
+        lead="This page carries the release, its problem and its proof. The button proves privacy and bound again in "
+        "this browser, in whole numbers, by a program that shares no code with the one that made them.",
+        html='<p class="noprint"><button type="button" id="check-run">Check it here</button></p>'
+        '<ul id="check-claims" aria-live="polite"></ul><noscript><p>It needs scripts.</p></noscript>'
+        f'<script type="application/json" id="check-data">{script_json(content)}</script><script>{script}</script>',
+    )
+
+
+def _names(table: Any, name: str) -> bool:
+    if isinstance(table, dict):
+        return any(_names(value, name) for value in table.values())
+    return bool(table == name)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _raw(array: NDArray[Any], kind: str) -> str:
+    return _text(np.ascontiguousarray(array).astype(kind).tobytes())
