@@ -83,10 +83,11 @@ class Spread:
         for start in range(0, len(self.mass), _STEP):
             part = slice(start, start + _STEP)
             costs, weights = cost(part), self.mass[part, None] * self.shares[part]
-            rows, width = weights.shape
-            ends = np.arange(rows + 1) * width
-            gather = csr_array((weights.ravel(), self.corners[part].ravel(), ends), shape=(rows, size))
-            total = gather.T @ costs + (total if start else 0.0)
+            total = total if start else np.zeros((size, costs.shape[1]))
+            touched, place = np.unique(self.corners[part], return_inverse=True)  # few of the vertices
+            ends = np.arange(len(weights) + 1) * weights.shape[1]
+            gather = csr_array((weights.ravel(), place.ravel(), ends), shape=(len(weights), len(touched)))
+            total[touched] += gather.T @ costs
         return total
 
 
