@@ -144,13 +144,24 @@ def _photos(folder: Path, rng: np.random.Generator) -> Path:
     scores[:, 0] += 1.0
     if rng.random() < 0.3:
         scores[rng.integers(0, photos), rng.integers(1, places)] = -np.inf
-    np.save(folder / "scores.npy", scores)
+    source, keep = 'scores = "scores.npy"', ""
+    np.save(folder / "scores.npy", scores if rng.random() < 0.5 else np.asfortranarray(scores))
+    if rng.random() < 0.3:
+        head = ",".join(["photo", *(f"c{j}" for j in range(places))])
+        _csv(folder / "scores.csv", head, [(f"f{i}.jpg", *map(repr, row)) for i, row in enumerate(scores.tolist())])
+        source = 'scores = "scores.csv"'
+    elif rng.random() < 0.3:
+        weights = np.exp(scores)
+        np.save(folder / "p.npy", weights / weights.sum(axis=1, keepdims=True))
+        source = 'probabilities = "p.npy"'
+    if rng.random() < 0.3:
+        keep = f"keep = [{int(rng.integers(0, photos))}]\n"
     task = (
         f"top_k = {int(rng.integers(1, places - 1))}"
         if rng.random() < 0.6
         else f"deletion_budget = {int(rng.integers(1, photos))}"
     )
     margin = "margin = 0.1\n" if rng.random() < 0.3 else ""
-    text = f'[photos]\nscores = "scores.npy"\ntrue_location = 0\nkeep_at_least = 0\n[privacy]\n{task}\n{margin}'
+    text = f"[photos]\n{source}\ntrue_location = 0\nkeep_at_least = 0\n{keep}[privacy]\n{task}\n{margin}"
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"

@@ -14,6 +14,7 @@ from examples import EXAMPLES
 from forms import CHECKED, forms
 
 from privopt import checker
+from privopt.errors import InfeasibleError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -91,7 +92,11 @@ def test_both_accept_many_random_problems(tmp_path, number):
 
 def agree(form, tmp_path):
     """Both accept, and the bound that the checker proves is the stated one but for the room that is left below it."""
-    folder = solve(form.mechanism, form.write(tmp_path / "problem"), tmp_path / "out", Options(**form.options)).folder
+    problem = form.write(tmp_path / "problem")
+    try:
+        folder = solve(form.mechanism, problem, tmp_path / "out", Options(**form.options)).folder
+    except InfeasibleError:
+        pytest.skip("no choice of photos will do")
     assert verify(folder).complaints == ()
     lines: list[str] = []
     assert checker.check(folder, lines.append) == 0, lines

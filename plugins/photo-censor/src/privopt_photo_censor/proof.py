@@ -191,13 +191,13 @@ class _Builder:
         for at, j in enumerate(candidates):
             search.copy(self.stack, r, r + 1, r)
             bound = search.join(self.data, self.stack, r + 1, r, j, self.need)
-            force = self.multipliers(r + 1, r + 1) if 0 <= bound < self.need else np.zeros(r + 1)
-            if force is None or bound >= self.need:
+            ruled = bool((self.data.kills[j] & self.data.keep).any())  # then nothing was joined
+            force = np.zeros(0) if ruled else self.multipliers(r + 1, r + 1) if bound < self.need else None
+            if force is None:
                 left.append((bound, j))
             else:
                 self.case(PLACE, int(self.album.reduced.location[j]))
-                rows = search.level(self.stack, r + 1).rows[: r + 1]
-                self.close(rows if bound >= 0 else rows[:0], force if bound >= 0 else force[:0])
+                self.close(search.level(self.stack, r + 1).rows[: len(force)], force)
             if r + len(left) + len(candidates) - at - 1 < self.k:
                 break
         left.sort()

@@ -1,0 +1,117 @@
+"""The tree of cases: it proves what brute force finds, nothing more, and says so from its file alone."""
+
+import itertools
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError
+from privopt_photo_censor import proof
+from privopt_photo_censor.proof import Tree, claim, prove, proved_tree
+from privopt_photo_censor.rank import protected_k
+from privopt_photo_censor.scores import Album, Task
+
+
+def album_of(seed, photos, places, keep=0, infinite=0.0, margin=0.0):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 2, (photos, places))
+    scores[:, 0] += rng.uniform(0, 2)
+    scores[:, 1:][rng.random((photos, places - 1)) < infinite] = -np.inf
+    kept = np.zeros(photos, dtype=np.bool_)
+    kept[:keep] = True
+    return Album(scores=scores, true=0, keep=kept, keep_at_least=0, margin=margin)
+
+
+def most_kept(album, k):
+    """The most photos that can stay with k locations protected, by trying all sets; -1: none but the empty one."""
+    best = -1
+    for bits in itertools.product((False, True), repeat=album.photos):
+        kept = np.array(bits)
+        if kept.any() and not (album.keep & ~kept).any() and protected_k(album, kept) >= k:
+            best = max(best, int(kept.sum()))
+    return best
+
+
+albums = st.builds(
+    album_of,
+    st.integers(0, 10**6),
+    st.integers(2, 8),
+    st.integers(3, 7),
+    keep=st.integers(0, 2),
+    infinite=st.sampled_from([0.0, 0.1]),
+    margin=st.sampled_from([0.0, 0.2]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(albums, st.data())
+def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album, data):
+    k = data.draw(st.integers(1, album.locations - 1))
+    best = most_kept(album, k)
+    tree = prove(album, k, max(best, 0) + 1)
+    assert tree is not None
+    folder = tmp_path_factory.mktemp("tree")
+    tree.write(folder)
+    again = Tree.read(folder)
+    assert again.fault(album, k, max(best, 0) + 1) is None
+    if best > 0:
+        assert prove(album, k, best) is None
+        assert again.fault(album, k, best) is not None
+
+
+@settings(max_examples=100, deadline=None)
+@given(albums, st.data())
+def test_no_change_makes_a_tree_prove_what_is_not_so(album, data):
+    k = data.draw(st.integers(1, album.locations - 1))
+    best = most_kept(album, k)
+    tree = prove(album, k, max(best, 0) + 1)
+    if best < 1 or tree is None or not len(tree.kind):
+        return
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    kind, item, values, places = tree.kind.copy(), tree.item.copy(), tree.values.copy(), tree.places.copy()
+    at = int(rng.integers(0, len(kind)))
+    kind[at] = rng.integers(0, 3)
+    item[at] = rng.integers(0, album.locations)
+    if len(values):
+        values[rng.integers(0, len(values))] *= rng.lognormal(0, 3)
+        places[rng.integers(0, len(places))] = rng.integers(0, album.locations)
+    other = attrs.evolve(tree, kind=kind, item=item, values=values, places=places)
+    leaves = int((kind == 0).sum())
+    if leaves + 1 == len(tree.starts):
+        assert other.fault(album, k, best) is not None
+
+
+def test_a_photo_that_rules_the_place_out_leaves_nothing_to_prove():
+    album = album_of(1, 5, 4)
+    scores = album.scores.copy()
+    scores[2, 0] = -np.inf
+    hidden = Album(scores=scores, true=0, keep_at_least=0)
+    assert prove(hidden, 2, 3) is None
+    assert proved_tree(hidden, Task(top_k=2), 0) is not None
+    assert claim(hidden, Task(budget=2), 1) == (2, 3)
+
+
+def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(monkeypatch):
+    album = album_of(3, 14, 12)
+    k = 4
+    best = max(n for n in range(1, 15) if prove(album, k, n) is None)
+    full = proved_tree(album, Task(top_k=k), 14 - best)
+    assert full is not None
+    assert full[0] == 14 - best
+    monkeypatch.setattr(proof, "EFFORT", 14 * k * 30)
+    weaker = proved_tree(album, Task(top_k=k), 14 - best)
+    assert weaker is not None
+    assert weaker[0] <= 14 - best
+    assert weaker[1].fault(album, *claim(album, Task(top_k=k), weaker[0])) is None
+
+
+@pytest.mark.parametrize("name", ["kind", "starts", "values"])
+def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
+    tree = prove(album_of(3, 6, 6), 3, 6)
+    assert tree is not None
+    attrs.evolve(tree, **{name: getattr(tree, name)[:-1]}).write(tmp_path)
+    with pytest.raises(InputError, match=r"proof\.npz"):
+        Tree.read(tmp_path)
