@@ -98,7 +98,20 @@ class _Line:
         """The problem with another epsilon."""
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
         declared = evolve(self.problem.declared, privacy=privacy)
-        return evolve(self.problem, declared=declared, data=evolve(self.problem.data, epsilon=epsilon))
+        data = self.problem.data
+        if data.region is not None:  # what its edges are held to, and where streets are divided, goes with epsilon
+            again: MetricInstance[Any] = self.mechanism.load(declared, data.file)
+            return again
+        return evolve(self.problem, declared=declared, data=evolve(data, epsilon=epsilon))
+
+    @property
+    def nested(self) -> bool:
+        """Whether what is private at an epsilon is so at a larger one, so that bounds hold at smaller ones too.
+
+        Snapping to streets is another with each epsilon, and bounds are of mechanisms that snap alike.
+        """
+        region = self.problem.data.region
+        return region is None or region.steps == 0
 
 
 def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fraction]:
@@ -253,7 +266,7 @@ def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: Ranke
     loss = line.mechanism.utility(problem, line.method).evaluate(release)
     bound = outcome.lower_bound
     return evolve(
-        point_of(name, epsilon, release, problem, loss, ranked),
+        point_of(name, epsilon, release, problem, loss, ranked if problem.data.region is None else Ranked.of(problem)),
         lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, loss),
         seconds=time.perf_counter() - start,
         status="stopped" if outcome.stopped else "feasible",
@@ -268,7 +281,10 @@ def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
         for place, point in enumerate(found[line.registered.spec.name]):
             if point.lower_bound is not None:
                 best[place] = max(best[place], point.lower_bound)
-    for best in bounds.values():
+    nested = {line.promise for line in lines if line.nested}
+    for promise, best in bounds.items():
+        if promise not in nested:
+            continue
         for place in range(len(best) - 2, -1, -1):
             best[place] = max(best[place], best[place + 1])
     notes = []

@@ -67,7 +67,8 @@ class Ranked:
         """Those of a problem."""
         if not problem.data.crossed:
             return None
-        flat = problem.data.to_outputs.ravel()
+        data = problem.data
+        flat = (data.to_outputs if data.region is None else data.distance.to_outputs()).ravel()
         order = np.argsort(flat, kind="stable")
         return cls(order=order, distances=flat[order])
 
@@ -149,6 +150,9 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
         InputError: no such file, or not a matrix of these records and outputs.
     """
     data = problem.data
+    if data.region is not None:
+        wanted = "a problem over records: own matrices are measured at pairs of them"
+        raise InputError([Fault(data.file, "privacy.everywhere", "true", wanted)])
     if path.suffix == ".npz":
         read = MatrixRelease.load(path)
         weights = _in_order(read, problem, path.name)

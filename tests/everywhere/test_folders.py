@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import privopt as po
 from privopt.errors import InputError, PrivoptError
 from privopt.exact.weights import repair
 from privopt.run.folder import sums_text
@@ -264,3 +265,20 @@ def test_parts_that_no_way_joins_are_held_apart(tmp_path):
     assert verify(folder).verdict == "proved"
     weights = np.load(folder / "mechanism.npz")["weights"]
     assert not weights[:2, 2:].any()
+
+
+@pytest.mark.parametrize("name", ["graph", "grid"])
+def test_a_curve_makes_the_region_again_at_each_epsilon(tmp_path, name):
+    """What edges are held to goes with epsilon, and where streets are divided too."""
+    frame = po.curve(write(tmp_path, *KINDS[name]), ["optimal-lp", "exponential"], ("0.5", "4", 3))
+    best = frame.filter(frame["mechanism"] == "optimal-lp")
+    assert best["status"].to_list() == ["optimal"] * 3
+    assert (best["loss"].diff().drop_nulls() <= 1e-12).all()
+    assert (frame["loss"] >= frame["lower_bound"]).all()
+
+
+def test_own_matrices_have_no_curve_over_a_region(solved, tmp_path):
+    with pytest.raises(InputError, match=r"privacy\.everywhere"):
+        po.curve(
+            write(tmp_path, *KINDS["grid"]), ["exponential"], (1, 2, 2), matrices=[solved["grid"] / "mechanism.npz"]
+        )
