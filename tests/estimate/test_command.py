@@ -221,6 +221,24 @@ def test_over_many_records_shares_are_smooth_unless_told_otherwise(tmp_path):
     assert (truth <= smooth.high).all()
 
 
+def test_of_every_point_the_shares_are_of_the_vertices(tmp_path):
+    from privopt.run.solve import solve
+
+    (tmp_path / "p.toml").write_text(
+        '[records]\ngrid = { rows = 3, cols = 3, cell_km = 0.5 }\n[distance]\nkind = "euclidean"\n[privacy]\n'
+        'epsilon = 2.0\neverywhere = true\n[utility]\nkind = "distance"\nremap = true\n'
+    )
+    release = po.open(solve("planar-laplace", tmp_path / "p.toml", tmp_path / "out").folder)
+    told = release.result.details.told["remap"]
+    assert told["loss_after"] <= told["loss_before"]
+    reports = drawn(release, np.random.default_rng(0).random((400, 2)), 1)
+    ids = [f"{round(y / 0.5)}-{round(x / 0.5)}" for x, y in reports]
+    with pytest.warns(PrivoptWarning, match="of the vertices"):
+        found = release.estimate(ids)
+    assert found.shares.sum() == pytest.approx(1)
+    assert list(found.ids) == release.opened.release.records.tolist()
+
+
 def test_answers_to_the_one_who_asks(tmp_path):
     release = po.solve("optimal-lp", write_toy(tmp_path / "toy"))
     chances = release.posterior("p2")

@@ -35,7 +35,7 @@ def test_programs_are_those_of_an_independent_solver_and_duality_is_around_them(
     counts = rng.multinomial(3_000, rng.dirichlet(np.full(12, 0.5)) @ z)
     low, high = clopper_pearson(counts.astype(float), 3_000, 0.05 / 12)
     groups = np.vstack([np.eye(12), np.repeat(np.eye(4), 3, axis=1)])
-    least, most = finite_sample(z, low, high, groups)
+    least, most = finite_sample(z, np.arange(0), low, high, groups)
     wide = finite._by_duality(z, low, high, groups, None)
     rows = np.vstack([z.T, -z.T])
     for row, h in enumerate(groups):
@@ -45,6 +45,33 @@ def test_programs_are_those_of_an_independent_solver_and_duality_is_around_them(
     assert (wide[0] <= least + 1e-9).all()
     assert (wide[1] >= most - 1e-9).all()
     assert (wide[1] < 1).all()
+
+
+def test_sets_of_outputs_make_intervals_of_groups_sharp():
+    rng = np.random.default_rng(4)
+    z = ring(200, 0.3)
+    sets = finite.nested_sets(z)
+    assert sets.shape[1] >= 126
+    for left, right in zip(sets.T[2::2], sets.T[3::2], strict=True):  # halves of a set that came before
+        assert left @ right == 0
+        assert (sets.T == left + right).all(axis=1).any()
+    truth = np.repeat(rng.dirichlet(np.ones(4)), 50) / 50
+    observed = [Observed(channel=channel_of(z), counts=rng.multinomial(50_000, truth @ z))]
+    groups = {str(g): np.arange(50 * g, 50 * g + 50) for g in range(4)}
+    found = estimate(observed, Asked(), groups=groups)
+    share = truth.reshape(4, 50).sum(axis=1)
+    assert ((found.low <= share) & (share <= found.high)).all()
+    assert (found.high - found.low).max() < 0.25
+
+
+def test_probabilities_next_to_nothing_are_no_hindrance():
+    d = np.abs(np.subtract.outer(np.arange(40.0), np.arange(40.0)))
+    z = np.exp(-d) / np.exp(-d).sum(axis=1, keepdims=True)
+    truth = np.full(40, 1 / 40)
+    counts = np.random.default_rng(0).multinomial(5_000, truth @ z)
+    found = estimate([Observed(channel=channel_of(z), counts=counts)], Asked())
+    assert found.notes == ()
+    assert ((found.low <= truth) & (truth <= found.high)).all()
 
 
 def test_reports_that_no_crowd_sends_are_said_to_be_so():

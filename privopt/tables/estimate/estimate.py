@@ -13,7 +13,7 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
 from privopt.errors import UsageError
 from privopt.interfaces import Channel, NoisyCounts, Progress
-from privopt.tables.estimate.finite import clopper_pearson, finite_sample
+from privopt.tables.estimate.finite import clopper_pearson, finite_sample, nested_sets
 from privopt.tables.estimate.profile import profile_intervals
 from privopt.tables.estimate.smooth import Resolved, Rows, resolved_fit
 
@@ -235,16 +235,17 @@ def _intervals(
         if found.resolution or asked.prior is not None:
             best = resolved_fit(used, parts, n, None, resolution=0.0, gap=asked.gap).fit
         return *profile_intervals(used, parts, n, best, functionals, asked.confidence, progress), ()
-    alpha = (1.0 - asked.confidence) / columns.shape[1]
-    ends = [
-        clopper_pearson(each.counts.astype(np.float64), max(1.0, float(each.counts.sum())), alpha) for each in observed
-    ]
-    low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
-    for place, each in enumerate(observed):  # a release without reports says nothing
-        if not each.counts.any():
-            first = sum(len(other.counts) for other in observed[:place])
-            low[first : first + len(each.counts)], high[first : first + len(each.counts)] = 0.0, 1.0
-    bounds = finite_sample(columns, low, high, functionals, progress)
+    sides = []
+    joined = [nested_sets(each.channel.probabilities) for each in observed]
+    alpha = (1.0 - asked.confidence) / (columns.shape[1] + sum(sets.shape[1] for sets in joined))
+    for each, sets in zip(observed, joined, strict=True):
+        if each.counts.any():  # a release without reports says nothing
+            whole = np.hstack([each.channel.probabilities, each.channel.probabilities @ sets])
+            hits = np.concatenate([each.counts, each.counts @ sets])
+            low, high = clopper_pearson(hits, float(each.counts.sum()), alpha)
+            sides.append((whole, low, high, np.arange(whole.shape[1]) >= len(each.counts)))
+    whole, low, high, are_sets = (np.hstack(parts) for parts in zip(*sides, strict=True))
+    bounds = finite_sample(whole, np.flatnonzero(are_sets), low, high, functionals, progress)
     if bounds is None:
         note = (
             "no shares at all give reports like these: they come from another release, are not independent (several of "

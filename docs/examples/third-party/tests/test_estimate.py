@@ -1,0 +1,21 @@
+"""What the crowd answered, from noisy answers: a mechanism that releases a matrix is estimated from for nothing."""
+
+import random
+
+import pytest
+
+import privopt as po
+
+
+def test_shares_of_the_answers(tmp_path):
+    ranks = ["never", "seldom", "often"]
+    (tmp_path / "question.toml").write_text(
+        '[attribute]\nranks = ["never", "seldom", "often"]\n[privacy]\nepsilon = 2.0\n'
+    )
+    release = po.solve("ranked-response", tmp_path / "question.toml", method="warner")
+    draw = random.Random(3)
+    reports = [release.sample(draw.choices(ranks, [6, 3, 1])[0])[0] for _ in range(400)]
+    found = release.estimate(reports)
+    assert found.shares.sum() == pytest.approx(1)
+    assert found.shares[0] > 0.4
+    assert found.low[0] <= 0.6 <= found.high[0]
