@@ -54,7 +54,7 @@ def test_sets_of_outputs_make_intervals_of_groups_sharp():
     assert sets.shape[1] >= 126
     for left, right in zip(sets.T[2::2], sets.T[3::2], strict=True):  # halves of a set that came before
         assert left @ right == 0
-        assert (sets.T == left + right).all(axis=1).any()
+        assert (left + right == sets.T).all(axis=1).any()
     truth = np.repeat(rng.dirichlet(np.ones(4)), 50) / 50
     observed = [Observed(channel=channel_of(z), counts=rng.multinomial(50_000, truth @ z))]
     groups = {str(g): np.arange(50 * g, 50 * g + 50) for g in range(4)}
