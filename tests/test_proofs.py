@@ -15,7 +15,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array, eye_array, kron
 
 from privopt.errors import InputError
-from privopt.metric.proof import Proof, stated
+from privopt.exact.bound import Multipliers
+from privopt.metric.proof import Proof, prove, stated
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
@@ -119,7 +120,7 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
     forms = [(form, loss) for form in sorted(FORMS) for loss in sorted(LOSSES)]
     for number in range(many):
         form, loss = forms[number % len(forms)]
-        epsilon, within = str(rng.choice(["0.3", "1", "2.5", "6"])), rng.choice([None, None, 1.5])
+        epsilon, within = str(rng.choice(["0.3", "1", "2.5", "6"])), rng.choice([None, None, 4.5])
         folder = solved(tmp_path / str(number), int(rng.integers(2**20)), form, loss, epsilon, within)
         opened = load_release(folder)
         data, objective = opened.problem.data, result_of(folder)["objective"]
@@ -234,3 +235,23 @@ def test_a_bound_is_taken_up_to_what_is_proved(folder, tmp_path):
     assert above < result_of(folder)["objective"]["value"]
     assert verify(forged(folder, tmp_path / "so-much", stating(proved))).complaints == ()
     assert any("is proved" in line for line in verify(forged(folder, tmp_path / "more", stating(above))).complaints)
+
+
+def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch):
+    opened = load_release(folder)
+    data, value = opened.problem.data, result_of(folder)["objective"]["value"]
+    proof = Proof.read(folder, data.shape)
+    forward, backward = np.zeros((2, len(data.pairs), data.shape[1]))
+    number = {(int(i), int(j)): p for p, (i, j) in enumerate(data.pairs)}
+    for k in range(data.shape[1]):
+        for m in range(proof.starts[k], proof.starts[k + 1]):
+            i, j = proof.pairs[proof.rows[m]].tolist()
+            side, at = (forward, (i, j)) if i < j else (backward, (j, i))
+            side[number[at], k] = proof.values[m]
+    multipliers = Multipliers.whole(forward, backward)
+    monkeypatch.setattr("privopt.metric.proof.LONG", 20)
+    whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=np.inf)
+    assert bound == pytest.approx(result_of(folder)["objective"]["lower_bound"], rel=1e-6)
+    few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=48.0 * 60)
+    assert len(few.values) <= 60 < len(whole.values)
+    assert 0.0 <= less < bound

@@ -180,7 +180,14 @@ class Kept:
 
     @classmethod
     def of(
-        cls, multipliers: Multipliers, pairs: Ints, growth: Floats, shape: tuple[int, int], spare: Floats | None = None
+        cls,
+        multipliers: Multipliers,
+        pairs: Ints,
+        growth: Floats,
+        shape: tuple[int, int],
+        spare: Floats | None = None,
+        *,
+        most: float = math.inf,
     ) -> Self:
         """Those of pairs, both ways, that count.
 
@@ -194,8 +201,10 @@ class Kept:
             growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are left out.
             shape: (N, K).
             spare: (N,) at least 0; none where left out.
+            most: multipliers that there is room for.
 
         Raises:
+            MemoryError: there are more.
             UsageError: blocks that do not fit.
         """
         records, outputs = shape
@@ -205,10 +214,14 @@ class Kept:
         allowed = np.zeros(records) if spare is None else spare
         rows, values = np.empty(len(entry), dtype=np.uint32), np.empty(len(entry))
         found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
+        many = 0
         for k, given, f in _by_rows(multipliers, 2 * entry + backward, outputs):
             there = reached[given] & (f > 0.0) & (f < np.inf)
             count = _sift(given[there], f[there], source, allowed, rows, values)
             found[k] = rows[:count].copy(), values[:count].copy()
+            many += count
+            if many > most:
+                raise MemoryError(f"more than {most:,.0f} multipliers")
         none = rows[:0], values[:0]
         parts = [found.get(k, none) for k in range(outputs)]
         return cls(
@@ -221,13 +234,14 @@ class Kept:
 
     def only(self, chosen: Bools) -> Self:
         """Those of (M,) multipliers that are chosen, over the pairs that they need."""
-        used, rows = np.unique(self.rows[chosen], return_inverse=True)
+        rows, used = self.rows[chosen], np.zeros(len(self.pairs), dtype=np.bool_)
+        used[rows] = True
         return evolve(
             self,
             pairs=self.pairs[used],
             growth=self.growth[used],
             starts=np.concatenate([[0], np.cumsum(chosen)])[self.starts],
-            rows=rows.astype(np.uint32),
+            rows=(np.cumsum(used, dtype=np.uint32) - np.uint32(1))[rows],
             values=self.values[chosen],
         )
 
@@ -242,10 +256,13 @@ class Kept:
         _least(cost, first, second, self.growth, self.starts, self.rows, self.values, least, wild)
         return least, wild
 
-    def tame(self, cost: Floats) -> Self:
-        """Without the multipliers of outputs where a sum of theirs is no double."""
-        wild = self.least(cost)[1]
-        return self.only(~np.repeat(wild, np.diff(self.starts))) if wild.any() else self
+    def tame(self, cost: Floats) -> tuple[Self, float]:
+        """Without the multipliers of outputs where a sum of theirs is no double; and what they prove, rounded down."""
+        least, wild = self.least(cost)
+        if not wild.any():
+            return self, sum_down(least)
+        tame = self.only(~np.repeat(wild, np.diff(self.starts)))
+        return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
         """What they prove of the loss of every mechanism, rounded down; minus infinity where a sum is no double."""
@@ -303,8 +320,8 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
         raise UsageError(f"cost must be finite and of shape (N, K); it has shape {cost.shape}")
     pairs, distances = check_pairs(pairs, distances, len(cost))
-    kept = Kept.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape).tame(cost)
-    return max(kept.bound(cost), sum_down(cost.min(axis=1)))
+    kept = Kept.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape)
+    return max(kept.tame(cost)[1], sum_down(cost.min(axis=1)))
 
 
 def sum_down(values: Floats) -> float:

@@ -30,7 +30,7 @@ from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import MatrixConstraint, MetricDP
 from privopt.metric.problem import D, MetricInstance, MetricProblem
-from privopt.metric.proof import PROOF, Proof, multipliers_of, stated
+from privopt.metric.proof import PROOF, Proof, multipliers_of, prove
 from privopt.metric.remap import remapped, worse_outputs
 from privopt.metric.space.pairs import not_implied
 from privopt.metric.worth import Worth, worth_of
@@ -49,9 +49,6 @@ __all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
 
 SAME_WITHIN: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
-
-SPARE: Final = 0.1
-"""Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -217,7 +214,15 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             context.report("bound")
             with context.timed("verify"):
-                proof, bound = _proved(found.multipliers, found.over, data, loss, loss.evaluate(release), context.gap)
+                proof, bound = prove(
+                    found.multipliers,
+                    data,
+                    loss.weighted,
+                    loss.evaluate(release),
+                    over=found.over,
+                    gap=context.gap,
+                    room=context.room,
+                )
         return Outcome(
             release=release,
             lower_bound=bound,
@@ -343,25 +348,6 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt.metric.pages import metric_layer
 
         return metric_layer(release, problem.data, self.utility(problem, result.method))
-
-
-def _proved(
-    multipliers: Multipliers,
-    over: NDArray[np.bool_] | None,
-    data: MetricData,
-    loss: ExpectedLoss,
-    value: float,
-    gap: float,
-) -> tuple[Proof, float]:
-    """What is stored of multipliers, and the bound that it gives: all of them where a smaller proof misses the gap."""
-    spare = SPARE * min(gap, 1e-5) * abs(value)
-    while True:
-        proof = Proof.of(multipliers, data, loss.weighted, over=over, spare=spare)
-        bound = stated(proof.bound(data, loss.weighted))
-        missed = value - bound - gap * abs(value)
-        if not 0.0 < missed <= 2.0 * spare:
-            return proof, bound
-        spare = 0.0
 
 
 def _repair_details(release: MatrixRelease) -> dict[str, Any]:

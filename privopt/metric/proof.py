@@ -33,10 +33,18 @@ if TYPE_CHECKING:
     from privopt.dsl import Solution
     from privopt.metric.data import MetricData
 
-__all__ = ["PROOF", "Proof", "multipliers_of", "stated"]
+__all__ = ["PROOF", "Proof", "multipliers_of", "prove", "stated"]
 
 PROOF: Final = "proof.npz"
 VERSION: Final = 1
+SPARE: Final = 0.1
+"""Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
+LOOSE: Final = 0.03
+"""Share of the gap that is left by which it may, where that is more than was asked for and the proof is long."""
+LONG: Final = 1_000_000
+"""Multipliers of a long proof: a file of 10 MB."""
+BYTES: Final = 48
+"""That a multiplier takes while a proof is made: as it is found, joined, rounded."""
 ROOM: Final = 2.0**-44
 """Share of a bound by which less is stated than is proved: machines round the weights p_i c_ik differently."""
 LARGEST: Final = 8
@@ -75,6 +83,7 @@ class Proof:
         *,
         over: NDArray[np.bool_] | None = None,
         spare: float = 0.0,
+        most: float = math.inf,
     ) -> Self:
         """What of a solver's multipliers is worth storing.
 
@@ -85,13 +94,16 @@ class Proof:
             over: (P,) the required pairs that the multipliers belong to; all where None.
             spare: what the bound may lose to a smaller file: once by leaving the least multipliers out, once by
                 rounding the others to single precision.
+            most: multipliers that there is room for.
+
+        Raises:
+            MemoryError: there are more.
         """
         chosen = slice(None) if over is None else over
         pairs, distances = data.pairs[chosen], data.metric.no_less(data.distances[chosen])
         growth = exp_bounds(distances, data.epsilon)[1]
         share = np.full(len(weighted), spare / len(weighted))
-        kept = Kept.of(multipliers, pairs, growth, weighted.shape, share).tame(weighted)
-        bound = kept.bound(weighted)
+        kept, bound = Kept.of(multipliers, pairs, growth, weighted.shape, share, most=most).tame(weighted)
         if not bound > sum_down(weighted.min(axis=1)):  # every record at its cheapest output needs no multipliers
             kept, bound = kept.only(np.zeros(len(kept.rows), dtype=np.bool_)), -math.inf
         with np.errstate(over="ignore", under="ignore"):
@@ -192,6 +204,48 @@ def _number_faults(file: str, parts: Mapping[str, NDArray[Any]], records: int) -
     first[starts[:-1][starts[:-1] < many]] = True
     rising = np.diff(rows.astype(np.int64), prepend=-1) > 0
     return [] if (rising | first).all() else [Fault(file, "rows", wrong, "each row of an output once, in order")]
+
+
+def prove(
+    multipliers: Multipliers,
+    data: MetricData,
+    weighted: Floats,
+    value: float,
+    *,
+    over: NDArray[np.bool_] | None,
+    gap: float,
+    room: float,
+) -> tuple[Proof, float]:
+    """What is stored of multipliers, and what is stated of the bound that it gives.
+
+    All of them where a smaller proof would miss the gap asked for; fewer where they do not fit.
+
+    Args:
+        multipliers: any.
+        data: the problem's.
+        weighted: (N, K) costs, prior included.
+        value: the loss that was reached.
+        over: (P,) the required pairs that the multipliers belong to; all where None.
+        gap: relative gap asked for.
+        room: bytes.
+    """
+    spare = SPARE * min(gap, 1e-5) * abs(value)
+    first = True
+    while True:
+        try:
+            proof = Proof.of(multipliers, data, weighted, over=over, spare=spare, most=max(LONG, room / BYTES))
+        except MemoryError:
+            spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
+            continue
+        bound = stated(proof.bound(data, weighted))
+        missed = value - bound - gap * abs(value)
+        if first and 0.0 < missed <= 2.0 * spare:
+            spare = 0.0
+        elif first and missed > 0.0 and len(proof.values) > LONG and LOOSE * (value - bound) > spare:
+            spare = LOOSE * (value - bound)
+        else:
+            return proof, bound
+        first = False
 
 
 def stated(proved: float) -> float:

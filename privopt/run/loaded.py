@@ -1,23 +1,39 @@
-"""Versions of what is loaded: what made a release, by name."""
+"""Versions of what made a release: Python, and every distribution that a plugin needs, directly or not."""
 
 from __future__ import annotations
 
 import platform
-import sys
-from collections.abc import Mapping
-from importlib.metadata import packages_distributions, version
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Final
 
-__all__ = ["loaded_versions"]
+__all__ = ["versions_behind"]
 
-WORKERS: Final[Mapping[str, str]] = {"privopt.backends.cbc": "mip"}
-"""Modules here -> distributions that they load in processes of their own."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_OTHERS: Final = re.compile(r";.*\bextra\b")
+"""A requirement of something optional."""
 
 
-def loaded_versions() -> dict[str, str]:
-    """The version of Python, and of every distribution of which a module is loaded, by name."""
-    names = {name.partition(".")[0] for name in sys.modules}
-    known = packages_distributions()
-    found = {made for name in names for made in known.get(name, ())}
-    found |= {made for module, made in WORKERS.items() if module in sys.modules}
-    return {"python": platform.python_version(), **{name: version(name) for name in sorted(found, key=str.lower)}}
+@cache
+def versions_behind(plugin: str) -> dict[str, str]:
+    """The version of Python, and of every distribution that is installed for a plugin, by name.
+
+    Args:
+        plugin: name of its distribution.
+    """
+    found: dict[str, str] = {}
+    left, seen = [plugin], {""}
+    while left:
+        name = left.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in seen:
+            continue
+        seen.add(key)
+        try:
+            made = distribution(name)
+        except PackageNotFoundError:  # of another system, or a mechanism that no distribution brought
+            continue
+        found[made.name] = made.version
+        left += [_NAME.match(text)[0] for text in made.requires or [] if not _OTHERS.search(text)]  # type: ignore[index]
+    return {"python": platform.python_version(), **{name: found[name] for name in sorted(found, key=str.lower)}}

@@ -39,7 +39,7 @@ from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, T
 from privopt.registry import Registered, observers_of, registry
 from privopt.run.folder import PRIVATE, RESULT, dump_json
 from privopt.run.inputs import ProblemCopy, with_csv_tables
-from privopt.run.loaded import loaded_versions
+from privopt.run.loaded import versions_behind
 from privopt.run.publish import check_target, discard_partial, new_folder
 from privopt.run.result import NEAR
 from privopt.run.verify import read_problem, verify
@@ -247,7 +247,7 @@ def _conclude(
         objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),
         certificate=certificate,
         time=Times(build=0.0, solve=0.0, repair=0.0, verify=0.0, total=0.0),
-        solver={**outcome.solver, "versions": loaded_versions()},
+        solver={**outcome.solver, "versions": versions_behind(registered.plugin)},
         details=Details(told=told, lp=lp, facts=mechanism.details(problem, outcome.release, method.name, told)),
     )
 

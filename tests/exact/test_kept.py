@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,15 @@ def test_outputs_whose_sums_are_no_doubles_are_left_out():
     cost = np.array([[1.0, 2.0], [3.0, 1.0]])
     kept = Kept.of(Multipliers.whole(huge, huge), pairs, growth, cost.shape)
     assert kept.bound(cost) == -np.inf
-    tame = kept.tame(cost)
+    tame, bound = kept.tame(cost)
     assert tame.starts.tolist() == [0, 0, 2]
-    assert np.isfinite(tame.bound(cost))
+    assert bound == tame.bound(cost) > -np.inf
+
+
+def test_more_multipliers_than_there_is_room_for_are_not_gathered():
+    cost, pairs, lengths, epsilon, both = instance(3)
+    growth = exp_bounds(lengths, epsilon)[1]
+    many = len(Kept.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape).rows)
+    assert len(Kept.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, most=many).rows) == many
+    with pytest.raises(MemoryError):
+        Kept.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, most=many - 1)

@@ -193,7 +193,7 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
             f"{shown(k)}: {shown(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
         ),
         **(
-            {"loaded": ", ".join(f"{shown(name)} {shown(value)}" for name, value in versions.items())}
+            {"made with": ", ".join(f"{shown(name)} {shown(value)}" for name, value in versions.items())}
             if isinstance(versions, dict)
             else {}
         ),
