@@ -347,7 +347,7 @@ class Metric:
 
 def alike(stated: dict[str, Any], wanted: dict[str, Any], where: str, near: float = 1e-9) -> None:
     """What result.json says beside what the files give, and nothing else: equal, doubles near one another."""
-    need(stated.keys() == wanted.keys(), f"{where}: holds {', '.join(stated)}, wanted {', '.join(wanted)}")
+    need(not (odd := stated.keys() ^ wanted.keys()), f"{where}: {sorted(odd)}", 1 + bool(odd - wanted.keys()))
     for name, value in wanted.items():
         same = type(stated[name]) is type(value) and stated[name] == value
         if type(value) is float and type(stated[name]) in (int, float):
@@ -382,7 +382,7 @@ class Matrix:
         need(table.get("kind", "metric-dp") == "metric-dp", f"problem: privacy.kind {table.get('kind')!r}: unknown", 2)
         self.epsilon, self.within = decimal(table.get("epsilon")), table.get("neighbours_within")
         self.limit = math.inf if self.within is None else low(decimal(self.within))
-        self.folder, self.result, self.tables, self.metric = folder, result, problem.tables, Metric(problem)
+        self.folder, self.result, self.metric = folder, result, Metric(problem)
         self.metric.losses(problem)
         self.size, self.width = len(self.metric.records.ids), len(self.metric.outputs.ids)
 
@@ -390,9 +390,9 @@ class Matrix:
         """Rows and columns are those of the problem, and each row sums to 2**63."""
         parts = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1"
         self.weights, records, outputs, pairs, distances = read_npz(self.folder / "mechanism.npz", parts)
-        whole = self.result["guarantee"]["scope"] in ("all-pairs", "neighbours") and "lr-geo" not in self.tables
+        need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
         same = list(records.flat) == self.metric.records.ids and list(outputs.flat) == self.metric.outputs.ids
-        need(same, "mechanism.npz: not the records and outputs of the problem, in its order", 2 - whole)
+        need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
         fits = self.weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
         sound = fits and self.are_pairs(pairs) and all(0 <= d < math.inf for d in distances.flat)
         need(sound, "mechanism.npz: arrays that do not fit, pairs of no two records, or distances that are none", 2)
