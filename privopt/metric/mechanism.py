@@ -311,8 +311,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return self._worth(problem, release, result).sentences()
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Where the promise hides next to nothing, or leaves records out."""
-        return self._worth(problem, release, result).warnings()
+        """Where the promise hides next to nothing, or leaves records out, or a mesh is too coarse for it."""
+        data = problem.data
+        coarse = None if data.region is None else data.region.coarse(data.epsilon)
+        return [*self._worth(problem, release, result).warnings(), *([coarse] if coarse else [])]
 
     def _worth(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Worth:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)

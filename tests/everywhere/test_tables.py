@@ -190,3 +190,11 @@ def test_a_problem_in_memory_holds_everywhere(tmp_path):
     assert po.solve("exponential", framed).opened.problem.data.records.ids == data.records.ids
     with pytest.raises(UsageError, match="region: found str, wanted GeoJSON"):
         po.mesh("region.geojson", 0.7)
+
+
+@pytest.mark.parametrize(("side", "coarse"), [(2.0, True), (0.5, False)])
+def test_a_mesh_that_is_coarse_for_epsilon_is_warned_of(tmp_path, side, coarse):
+    text = f"[records]\ngrid = {{ rows = 3, cols = 3, cell_km = {side / 2.0} }}\n[distance]\nkind = 'euclidean'\n"
+    (tmp_path / "p.toml").write_text(text + EVERYWHERE)
+    lines = solve("exponential", tmp_path / "p.toml", tmp_path / "out").warnings
+    assert any("split_km = 0.3" in line for line in lines) == coarse

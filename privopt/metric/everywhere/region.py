@@ -26,7 +26,18 @@ from privopt.exact.bounds import log_bounds
 from privopt.exact.graph import shortest_rows
 from privopt.metric.everywhere.projection import Projection
 
-__all__ = ["ARRAYS", "MM_PER_KM", "STEPS", "Plane", "Region", "Streets", "region_of", "street_growth", "unlike"]
+__all__ = [
+    "ARRAYS",
+    "COARSE",
+    "MM_PER_KM",
+    "STEPS",
+    "Plane",
+    "Region",
+    "Streets",
+    "region_of",
+    "street_growth",
+    "unlike",
+]
 
 ARRAYS = ("simplices", "vertices", "lengths", "snap_steps")
 """Names of a region's arrays in an artefact."""
@@ -35,6 +46,9 @@ MM_PER_KM = 1_000_000
 
 MOST_STEPS = 1_000
 MOST_MM = 1 << 42
+
+COARSE = 0.6
+"""Epsilon times the side of a triangle above which a finer mesh is advised: the loss is a quarter above the best."""
 
 STEPS = 8
 """Pieces of half a street on which S-shaped weights are linear: l' comes within 1 % of what any number would give."""
@@ -89,6 +103,10 @@ class Region(ABC):
         """Directed rows (2 E, 2) of (b, a) and the exact factors 1 + a of z_b <= (1 + a) z_a."""
         factors = tuple(1 + a for a in self.growth(epsilon))
         return np.concatenate([self.edges, self.edges[:, ::-1]]), factors + factors
+
+    def coarse(self, epsilon: Fraction) -> str | None:
+        """What long simplices cost, in words; None where nobody can do much about it."""
+        return None
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -181,6 +199,17 @@ class Plane(Region):
         allowed = np.full(len(self.edges), np.inf)
         np.minimum.at(allowed, self.opposite, sufficient(self.vertices[self.simplices], epsilon))
         return tuple(Fraction(a) for a in allowed.tolist())
+
+    def coarse(self, epsilon: Fraction) -> str | None:
+        """What a mesh costs whose sides are long for epsilon, per km, in words; None where they are not."""
+        ends = self.vertices[self.edges].astype(np.float64)
+        reach = float(epsilon) * float(np.median(np.hypot(*(ends[:, 0] - ends[:, 1]).T))) / MM_PER_KM
+        if reach <= COARSE:
+            return None
+        return (
+            f"the mesh is coarse: epsilon times the sides of its triangles is {reach:.2g} (median), and between "
+            f"vertices rows change linearly; privacy.split_km = {COARSE / float(epsilon):.2g} loses less"
+        )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """``simplices``, ``vertices`` in millimetres, ``snap_steps``."""
