@@ -171,7 +171,7 @@ def test_a_problem_in_memory_holds_everywhere(tmp_path):
     ring = [[0, 0], [3, 0], [3, 3], [0, 3], [0, 0]]
     region = {"type": "Polygon", "coordinates": [ring, hole]}
     people = {"x": [0.2, 2.7, 0.4], "y": [0.3, 2.2, 2.9], "weight": [1.0, 2.0, 1.0]}
-    mesh = po.mesh(region, 0.7, planar=True)
+    mesh = po.mesh(region, 0.5, planar=True)
     problem = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, positions=people)
     release = po.solve("exponential", problem)
     assert release.guarantee.scope == "everywhere"
@@ -185,7 +185,7 @@ def test_a_problem_in_memory_holds_everywhere(tmp_path):
     fine = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, split_km="400 m")
     assert len(po.solve("exponential", fine).opened.problem.data.records) > len(data.records)
     same = gpd.GeoDataFrame(geometry=[shapely.Polygon(ring, [hole])])
-    again = po.mesh(same, 0.7, planar=True)
+    again = po.mesh(same, 0.5, planar=True)
     framed = po.metric_problem(again, distance="euclidean", epsilon="1/km", everywhere=True)
     assert po.solve("exponential", framed).opened.problem.data.records.ids == data.records.ids
     with pytest.raises(UsageError, match="region: found str, wanted GeoJSON"):
