@@ -62,7 +62,7 @@ def check_sums(folder: Path, private: bool = False) -> list[str]:
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         fits = stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir()))
-        need(fits, f"{name}: a link, a device or an empty folder, wanted a regular file")
+        need(fits, f"{name!r}: a link, a device or an empty folder, wanted a regular file")
         names += [name] if stat.S_ISREG(mode) else []
     need("SHA256SUMS" in names, "SHA256SUMS: missing", 2)
     for name in sorted(set(names) - {"SHA256SUMS", "report.html"}):
@@ -112,7 +112,7 @@ def read_npz(path: Path, wanted: str, packed: int = 1) -> list[Array]:
             need(once, f"{path.name}: {name!r} is there twice, or too large", 2)
             found[name] = Array(archive.read(info), f"{path.name}: {name}")
     holds = " ".join(sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items()))
-    need(re.fullmatch(" ".join(sorted(wanted.split())), holds), f"{path.name}: holds {holds}, wanted {wanted}", 2)
+    need(re.fullmatch(" ".join(sorted(wanted.split())), holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
     return [found[part.split(":")[0]] for part in wanted.split()]
 
 
@@ -134,13 +134,13 @@ class Problem:
         self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=str)
         for name in names:
             known = not name.startswith("problem/") or name[8:] == file or repr(name[8:]) in repr(self.tables)
-            need(known, f"{name}: the problem names no such file")
+            need(known, f"{name!r}: the problem names no such file")
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
         """A table of it, in which no other key may stand."""
         found: dict[str, Any] = self.tables[name]
         unknown = ", ".join(sorted(set(found) - set(keys.split())))
-        need(not unknown, f"problem: [{name}]: {unknown}: unknown here", 2)
+        need(not unknown, f"problem: [{name}]: {unknown!r}: unknown here", 2)
         return found
 
     def read(self, name: object) -> bytes:
@@ -216,11 +216,12 @@ class Places:
 
     def __init__(self, problem: Problem, name: str) -> None:
         table = problem.table(name, "grid points vectors ids count columns")
-        given = [key for key in ("grid", "points", "vectors", "count") if key in table]
-        need(len(given) == 1, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
+        grid, given = table.get("grid", {"rows": 0, "cols": 0}), {"grid", "points", "vectors", "count"} & set(table)
+        few = max(table.get("count", 0), (grid["rows"] + 1) * (grid["cols"] + 1)) <= 10**7
+        need(len(given) == 1 and few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
         self.kind, self.at, self.ids = "plain", list[Any](), [str(i) for i in range(table.get("count", 0))]
         if "grid" in table:
-            grid, side, self.kind = table["grid"], decimal(table["grid"]["cell_km"]), "planar"
+            side, self.kind = decimal(grid["cell_km"]), "planar"
             cells = [(r, c) for r in range(grid["rows"]) for c in range(grid["cols"])]
             self.ids, self.at = [f"{r}-{c}" for r, c in cells], [(c * side, r * side) for r, c in cells]
             if "south_west" in grid:
@@ -379,8 +380,8 @@ class Matrix:
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         table = problem.table("privacy", "kind epsilon neighbours_within")
-        need(table.get("kind", "metric-dp") == "metric-dp", f"problem: privacy.kind {table.get('kind')!r}: unknown", 2)
         self.epsilon, self.within = decimal(table.get("epsilon")), table.get("neighbours_within")
+        need(table.get("kind", "metric-dp") == "metric-dp" and self.epsilon > 0, f"problem: [privacy] {table}", 2)
         self.limit = math.inf if self.within is None else low(decimal(self.within))
         self.folder, self.result, self.metric = folder, result, Metric(problem)
         self.metric.losses(problem)
@@ -519,7 +520,6 @@ class Photos:
             self.gain[j] = [None if -math.inf in row else sum(int(Fraction(x) * 2**1074) for x in row) for row in terms]
 
     def privacy(self) -> str:
-        """The places that the photos kept leave at or above the true one."""
         level = [None not in (own := [gain[i] for i in self.kept]) and sum(own) >= 0 for gain in self.gain.values()]
         self.level = sum(level) if self.kept and not self.kept & self.blind else len(level)
         self.deleted, kept = len(self.all) - len(self.kept), self.keep <= self.kept and len(self.kept) >= self.least
