@@ -127,6 +127,12 @@ def test_groups_that_leave_records_out_are_refused(told, tmp_path, privopt):
     assert "no row for 4 records" in done.stderr
 
 
+def test_nothing_is_written_into_the_release(told, privopt):
+    done = privopt("estimate", told[0], told[1] / "safe.csv", "--out", told[0] / "e.csv")
+    assert done.returncode == 2
+    assert "holds the release alone" in done.stderr
+
+
 def test_what_does_not_hold_is_refused(told, tmp_path, privopt):
     folder, data, _, _ = told
     bad = shutil.copytree(folder, tmp_path / "bad")

@@ -85,6 +85,9 @@ def write_estimate(files: Files, asked: Asked, progress: Progress | None = None)
     for path in (files.out, files.page):
         if path is not None:
             check_file(path.absolute(), force=files.force)
+            if path.absolute().resolve().is_relative_to(files.folder.resolve()):
+                wanted = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{path}: lies in {files.folder}, {wanted}")
     if files.page is not None and files.page.absolute().resolve() == files.out.absolute().resolve():
         raise UsageError(f"--report {files.page}: is --out too; name two files")
     if files.page is not None and files.batch is not None:
