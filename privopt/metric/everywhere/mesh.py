@@ -168,7 +168,7 @@ def refined(plane: Plane, most_mm: float) -> tuple[Plane, list[tuple[int, int]]]
     while True:
         ends = plane.vertices[plane.edges]
         apart = ends[:, 0] - ends[:, 1]
-        if np.hypot(apart[:, 0], apart[:, 1]).max() <= most_mm:
+        if float((apart.astype(np.float64) ** 2).sum(axis=1).max()) <= most_mm**2:
             return plane, added
         if plane.size + len(plane.edges) > MOST_VERTICES:
             found = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"

@@ -16,7 +16,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.metric.space.formulas import EARTH_RADIUS_KM
+from privopt.metric.space.formulas import EARTH_RADIUS_KM, cosine_of_latitude
 
 __all__ = ["UNITS_PER_DEGREE", "Projection", "degrees_in_units"]
 
@@ -69,12 +69,13 @@ class Projection:
         half = math.radians((high - low) / UNITS_PER_DEGREE / 2)
         # two points at the top latitude, the widest apart: the great circle between them reaches highest half-way
         reach = 90.0 if half >= math.pi / 2 else math.degrees(math.atan(math.tan(math.radians(top)) / math.cos(half)))
-        parallel = reach + 1e-6  # far more than the roundings of what was computed, and 11 cm of latitude for a rim
+        # millionths of a degree, 11 cm: far more than the roundings of what was computed, and the same on all machines
+        parallel = (math.floor(reach * 1e6) + 2) / 1e6
         if parallel > 85.0:
             found = f"points between which great circles reach {reach:.4g} degrees of latitude"
             raise InputError([Fault(source, "", found, "a region whose ways stay 5 degrees off the poles")])
         per_unit = _PI_DOWN * Fraction(EARTH_RADIUS_KM) * 10**6 / (180 * UNITS_PER_DEGREE)
-        cosine = Fraction(math.cos(math.radians(parallel)) * (1.0 - 1e-12))  # no more than the cosine at the parallel
+        cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))  # no more than it is
         return cls(
             origin=(int(units[:, 0].min()), (first + (low + high) // 2 + _TURN // 2) % _TURN - _TURN // 2),
             east=math.floor(per_unit * cosine * 2**_BITS),

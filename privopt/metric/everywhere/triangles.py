@@ -42,7 +42,7 @@ def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
     unique = shapes.reshape(-1, 3, 2)
     per_mm = epsilon / 10**6
     factors = common_factors(unique, float(per_mm))
-    lengths = np.hypot(unique[:, :, 0], unique[:, :, 1])
+    lengths = _lengths(unique)
     found = factors[:, None] * (1.0 - _ROOM) * float(per_mm) * lengths
     for row, shape in enumerate(unique.tolist()):
         while not proved(shape, found[row], per_mm):
@@ -54,7 +54,7 @@ def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
 def common_factors(sides: Ints, per_mm: float) -> Floats:
     """(S,) largest s for which a = s epsilon l suffices on all three sides (S, 3, 2), to double precision."""
     vectors = sides.astype(np.float64)
-    lengths = np.hypot(vectors[:, :, 0], vectors[:, :, 1])
+    lengths = _lengths(sides)
     twice = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
     low, high = np.zeros(len(sides)), np.ones(len(sides))
     for _ in range(_SEARCHED):
@@ -70,6 +70,12 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
         fits = np.sqrt(worst) <= per_mm * twice
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
     return low
+
+
+def _lengths(sides: Ints) -> Floats:
+    """(S, 3) by square roots, which every machine rounds alike."""
+    x, y = sides[:, :, 0].astype(np.float64), sides[:, :, 1].astype(np.float64)
+    return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
 def _corners(along_b: Floats, along_c: Floats, across: Floats) -> list[tuple[Floats, Floats]]:
