@@ -30,7 +30,7 @@ from privopt.exact.certify import check_pairs
 from privopt.exact.graph import neighbours
 from privopt.execution.compiled import jit
 
-__all__ = ["Block", "Kept", "Multipliers", "lower_bound", "sum_down"]
+__all__ = ["Block", "Few", "Kept", "Multipliers", "lower_bound", "sum_down"]
 
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]

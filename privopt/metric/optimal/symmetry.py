@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Floats, Ints, Unsigned
-from privopt.exact.bound import Multipliers
+from privopt.arrays import Bools, Floats, Ints, Unsigned
+from privopt.exact.bound import Few, Multipliers
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency
 
@@ -91,10 +91,29 @@ class Symmetry:
         """Multipliers of all outputs from those of the representatives."""
         if self.order == 1:
             return columns
+        n, pairs = instance.records, instance.pairs
+        number = pairs[:, 0] * n + pairs[:, 1]
+
+        def moved(g: int) -> tuple[Ints, Bools]:
+            """Where a symmetry takes each pair, and whether it turns it round."""
+            first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
+            return np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second)), first > second
+
+        if (given := columns.few) is not None:
+
+            def few() -> Iterator[Few]:
+                known = {k: (rows, backward, values) for k, rows, backward, values in given()}
+                place, member = self.origin()
+                moves = {g: moved(g) for g in np.unique(member).tolist()}
+                for k, (source, g) in enumerate(zip(place.tolist(), member.tolist(), strict=True)):
+                    if source in known:
+                        rows, backward, values = known[source]
+                        to, turned = moves[g]
+                        yield k, to[rows], backward ^ turned[rows], values
+
+            return Multipliers.sparse(few, len(pairs))
 
         def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-            n, pairs = instance.records, instance.pairs
-            number = pairs[:, 0] * n + pairs[:, 1]
             parts = list(columns.blocks())
             forward = np.concatenate([part[2] for part in parts], axis=1)
             backward = np.concatenate([part[3] for part in parts], axis=1)
@@ -107,9 +126,8 @@ class Symmetry:
                 for g in np.unique(member[k0:k1]):
                     here = np.flatnonzero(member[k0:k1] == g)
                     source = place[k0:k1][here]
-                    first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
-                    to = np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second))
-                    turned = (first > second)[:, None]
+                    to, turns = moved(g)
+                    turned = turns[:, None]
                     f[np.ix_(to, here)] = np.where(turned, backward[:, source], forward[:, source])
                     b[np.ix_(to, here)] = np.where(turned, forward[:, source], backward[:, source])
                 yield k0, k1, f, b
