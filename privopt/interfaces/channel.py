@@ -44,6 +44,24 @@ class Channel:
         if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
             raise UsageError("channel: found rows that are no distributions, wanted probabilities that sum to 1")
 
+    def paired(self, other: Channel) -> Channel:
+        """Two independent reports of each person, one by each channel, as one: outputs are ``(first, second)``.
+
+        Args:
+            other: over the same inputs; its outputs vary fastest.
+
+        Raises:
+            UsageError: other inputs.
+        """
+        if list(self.inputs) != list(other.inputs):
+            raise UsageError("channel: found other inputs, wanted those of the first, in its order")
+        both = self.probabilities[:, :, None] * other.probabilities[:, None, :]
+        return Channel(
+            inputs=self.inputs,
+            outputs=[f"({first}, {second})" for first in self.outputs for second in other.outputs],
+            probabilities=both.reshape(len(self.inputs), -1),
+        )
+
 
 @frozen(kw_only=True, eq=False)
 class NoisyCounts:
