@@ -105,7 +105,7 @@ def agree(form, tmp_path):
     if bound is not None and form.mechanism != "photo-censor":
         proved = Fraction(next(line for line in lines if "none is below" in line).split()[-1])
         size = max(abs(Fraction(bound)), Fraction(1, 10**300))
-        room = Fraction(1, 10**8 if "haversine" in (folder / "problem" / "problem.toml").read_text() else 10**11)
+        room = Fraction(1, 10**8 if "haversine" in (folder / "problem" / "problem.toml").read_text() else 10**9)
         assert bound == value or 0 <= proved * (1 + Fraction(1, 10**11)) - Fraction(bound) <= 2 * room * size
 
 

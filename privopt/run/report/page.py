@@ -203,7 +203,8 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         else shown(result.seed),
         "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items()),
     }
-    html = _facts("where it came from", rows) + f"<h3>To reproduce and to check</h3><pre>{escape(command)}</pre>"
+    html = _facts("where it came from", rows) + "<h3>To reproduce and to check</h3>"
+    html += f'<pre tabindex="0">{escape(command)}</pre>'
     if absent:
         names = ", ".join(absent)
         html += f"<p>Run them in this folder. Its owner alone can solve again, with the secret {escape(names)}.</p>"
