@@ -12,6 +12,7 @@ from attrs import field, frozen
 from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
 from privopt.errors import UsageError
+from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.tables.estimate.finite import clopper_pearson, finite_sample, nested_sets
 from privopt.tables.estimate.profile import profile_intervals
@@ -23,6 +24,9 @@ Intervals = Literal["finite-sample", "asymptotic"]
 
 RESOLVED: Final = 300
 """Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
+
+DENSE: Final = 250_000
+"""Entries of a channel above which a fit over all distributions takes a thread a processor."""
 
 
 @frozen(kw_only=True)
@@ -181,9 +185,11 @@ def estimate(
     prior = None if asked.prior is None else asked.prior / asked.prior.sum() * (asked.worth / n)
     auto = len(ids) > RESOLVED and asked.resolution is None
     resolution = asked.resolution if auto or asked.resolution is not None else 0.0
-    found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=asked.gap, prior=prior, progress=progress)
     names, functionals = _functionals(ids, groups)
-    low, high, notes = _intervals(observed, columns, used, parts, n, found, functionals, asked, progress)
+    dense = resolution == 0.0 and used.size > DENSE
+    with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
+        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=asked.gap, prior=prior, progress=progress)
+        low, high, notes = _intervals(observed, columns, used, parts, n, found, functionals, asked, progress)
     shares = functionals @ found.fit.shares
     return Estimate(
         ids=names,
