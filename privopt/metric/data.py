@@ -258,7 +258,8 @@ def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Gro
     )
     gather.stop_if_any()
     assert metric is not None
-    return Spaces(records=vertices, outputs=outputs, own=own, metric=metric, file=file), records, ground
+    spaces = Spaces(records=vertices, outputs=outputs, own=own, metric=metric, file=file, listed=len(records))
+    return spaces, records, ground
 
 
 def _held(problem: MetricProblem, ground: Ground, spaces: Spaces) -> Metric:

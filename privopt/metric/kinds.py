@@ -47,6 +47,7 @@ class Spaces:
         own: whether the problem has no outputs of its own.
         metric: distances between records, and from records to outputs.
         file: name of the problem file, for faults.
+        listed: how many records the problem has, where vertices of a region follow them; None: all.
     """
 
     records: Space
@@ -54,6 +55,7 @@ class Spaces:
     own: bool
     metric: Metric
     file: str = "problem"
+    listed: int | None = None
 
 
 @frozen(kw_only=True, eq=False)

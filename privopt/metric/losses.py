@@ -139,6 +139,8 @@ class TravelCost(LossKind):
         """
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.ends(records, metric)
+        if self.targets is None and spaces.listed is not None:
+            targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
         where = "distance.edges" if self.edges is None else "utility.edges"
         if roads is not None:
             source = records.source if self.targets is None else self.targets.name
@@ -147,7 +149,7 @@ class TravelCost(LossKind):
                 for space in ((records,) if spaces.own else (records, spaces.outputs))
             ]
         else:
-            place = np.arange(len(records))
+            place = np.arange(len(targets))
             if self.targets is not None:
                 known = np.asarray(records.ids, dtype=np.str_)
                 place = check_ids(self.targets, targets, known, "id", "the id of a record")

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import privopt as po
+from privopt.declare import load_problem
 from privopt.declare.schema import File
 from privopt.errors import InputError
 from privopt.metric.everywhere.loss import evenly, expected_cost, listed
@@ -16,6 +17,7 @@ from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import Plane, Streets
 from privopt.metric.kinds import Spaces
 from privopt.metric.losses import CostMatrix, DistanceLoss
+from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.metric.space.geometry import MatrixMetric
 from privopt.metric.space.kinds import Euclidean, Graph, Haversine
 from privopt.metric.space.places import Space
@@ -173,7 +175,9 @@ GRID = "[records]\ngrid = { rows = 3, cols = 3, cell_km = 1.0 }\n[distance]\nkin
 
 def loss_of(folder, utility, name="p.toml", privacy="everywhere = true\n"):
     (folder / name).write_text(f"{GRID}[privacy]\nepsilon = 1.5\n{privacy}[utility]\nkind = 'distance'\n{utility}")
-    return po.solve("exponential", folder / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the mesh is coarse
+        return po.solve("exponential", folder / name)
 
 
 def test_the_loss_of_a_release_is_what_people_lose(tmp_path):
@@ -215,3 +219,21 @@ def test_positions_that_mean_nothing_are_refused(tmp_path):
     (tmp_path / "people.csv").write_text("lat,lon\n0,0\n")
     with pytest.raises(InputError, match=r"people\.csv.*columns lat,lon"):
         loss_of(tmp_path, "positions = 'people.csv'\n")
+
+
+def test_targets_left_out_are_the_problems_records(tmp_path):
+    """Not the vertices that divide streets."""
+    (tmp_path / "points.csv").write_text("id\na\nb\n")
+    (tmp_path / "targets.csv").write_text("id,weight\na,2\nb,2\n")
+    (tmp_path / "roads.csv").write_text("from,to,km\na,b,0.8\nb,c,0.6\n")
+    text = (
+        "[records]\npoints = 'points.csv'\n[distance]\nkind = 'graph'\nedges = 'roads.csv'\n[privacy]\nepsilon = 2.0\n"
+    )
+    text += "everywhere = true\n[utility]\nkind = 'travel-cost'\n"
+    costs = []
+    for name, targets in (("one", ""), ("other", "targets = 'targets.csv'\n")):
+        (tmp_path / f"{name}.toml").write_text(text + targets)
+        declared = load_problem(MetricProblem, tmp_path / f"{name}.toml")
+        costs.append(MetricInstance.of(declared, name).data.cost)
+    assert len(costs[0]) > 3
+    assert np.allclose(*costs)
