@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt_photo_censor import proof
+from privopt_photo_censor.optimal import solve
 from privopt_photo_censor.proof import Tree, claim, prove, proved_tree
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.scores import Album, Task
@@ -106,6 +107,18 @@ def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(monkeypatch):
     assert weaker is not None
     assert weaker[0] <= 14 - best
     assert weaker[1].fault(album, *claim(album, Task(top_k=k), weaker[0])) is None
+
+
+def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(0, 2, (64, 100)) + rng.normal(0, 1, (1, 100))
+    scores[:, 0] += 4.0
+    album = Album(scores=scores - np.log(np.exp(scores).sum(axis=1))[:, None], true=0)
+    plan = solve(album, Task(top_k=5))
+    proved = proved_tree(album, Task(top_k=5), plan.deleted)
+    assert proved is not None
+    assert proved[0] == plan.deleted
+    assert len(proved[1].kind) <= 2_000  # 545 when it was written
 
 
 @pytest.mark.parametrize("name", ["kind", "starts", "values"])

@@ -26,7 +26,6 @@ __all__ = [
     "clear",
     "dual_simplex",
     "exact_sign",
-    "leaving",
     "numpy_jit",
     "set_upper",
 ]
@@ -208,7 +207,7 @@ def _lagrangian(t: Tableau, D: Data, r: int, ray: Floats, step: float) -> float:
 
 
 @numpy_jit
-def leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
+def _leaving(t: Tableau, r: int) -> tuple[int, float, bool]:
     """Row most out of its bounds, by how much, and whether it must rise."""
     worst = FEASIBLE
     row = -1
@@ -300,7 +299,7 @@ def dual_simplex(t: Tableau, D: Data, r: int, need: int) -> float:
     n = D.diff.shape[1]
     ray = np.zeros(r)
     for _turn in range(40 + 8 * r):
-        row, gap, rise = leaving(t, r)
+        row, gap, rise = _leaving(t, r)
         if row < 0:
             break
         q = _entering(t, r, row, gap, rise)

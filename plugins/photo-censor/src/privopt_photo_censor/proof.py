@@ -12,6 +12,7 @@ form of the file is in ``docs/reference/proof.md``.
 
 from __future__ import annotations
 
+import itertools
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -27,7 +28,7 @@ from privopt.files.archive import read_npz
 from privopt.run.folder import PROOF
 from privopt_photo_censor import search
 from privopt_photo_censor.engines import AlternateSearch, data_of
-from privopt_photo_censor.lagrange import EPS, FEASIBLE, Tableau, dual_simplex, leaving, set_upper
+from privopt_photo_censor.lagrange import EPS, Tableau, dual_simplex, set_upper
 from privopt_photo_censor.scores import Album, Task
 from privopt_photo_censor.single import reach
 
@@ -37,6 +38,8 @@ VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
 EFFORT: Final = 20_000_000
 """Photos times locations of a set times cases, at most: exact evaluation of so many takes some ten seconds."""
+STEPS: Final = 2.0 ** np.arange(-10, 60)
+"""How far along a row multipliers are tried."""
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
 
 
@@ -235,29 +238,30 @@ class _Builder:
             self.photos(v + 1, r)
 
     def multipliers(self, v: int, r: int) -> Floats | None:
-        """Multipliers of level v that leave fewer photos than wanted; None where none were found."""
+        """Multipliers of level v that leave fewer photos than wanted; None where none were found.
+
+        Those of the tableau, or, of a set that no photos satisfy, those along one of its rows.
+        """
         t: Tableau = search.level(self.stack, v)
         base = -t.cost[self.n : self.n + r]
-        force: Floats = np.maximum(0.0, base)
-        if self.value(t, r, force) < self.need:
-            return force
-        row, gap, rise = leaving(t, r)
-        if row < 0 or gap <= FEASIBLE:
-            return None
-        ray = (1.0 if rise else -1.0) * t.T[row, self.n : self.n + r]
-        for step in 2.0 ** np.arange(60):
-            force = np.asarray(np.maximum(0.0, base + step * ray))
-            if self.value(t, r, force) < self.need:
-                return force
+        tried = np.maximum(0.0, base)[None, :]
+        if self.values_of(t, r, tried)[0] < self.need:
+            return np.asarray(tried[0])
+        for row, sign in itertools.product(range(r), (1.0, -1.0)):
+            tried = np.maximum(0.0, base + np.multiply.outer(STEPS, sign * t.T[row, self.n : self.n + r]))
+            found = self.values_of(t, r, tried)
+            if found.min() < self.need:
+                return np.asarray(tried[int(found.argmin())])
         return None
 
-    def value(self, t: Tableau, r: int, force: Floats) -> float:
-        """More than the Lagrangian of these multipliers, whatever is rounded."""
+    def values_of(self, t: Tableau, r: int, force: Floats) -> Floats:
+        """More than the Lagrangians of these multipliers (F, r), whatever is rounded."""
         rows, may = t.rows[:r], t.high[: self.n] > 0.0
         weight = 1.0 + force @ self.data.diff[rows]
         must: Bools = t.low[: self.n] == 1.0
-        size = 1.0 + float(force @ self.data.size[rows])
-        return float(weight[may & (must | (weight > 0.0))].sum()) + 8.0 * EPS * (self.n + r + 8) * self.n * size
+        size = 1.0 + force @ self.data.size[rows]
+        total = np.where(may & (must | (weight > 0.0)), weight, 0.0).sum(axis=1)
+        return np.asarray(total + 8.0 * EPS * (self.n + r + 8) * self.n * size)
 
 
 def prove(album: Album, k: int, fewest: int, *, deadline: float | None = None) -> Tree | None:
