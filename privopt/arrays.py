@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "read_only"]
+__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "read_only", "rounded_down"]
 
 A = TypeVar("A", bound=NDArray[Any])
 
@@ -39,3 +39,13 @@ def read_only(array: A) -> A:
         array = array if array.base is None else array.copy()
         array.setflags(write=False)
     return array
+
+
+def rounded_down(numbers: NDArray[Any]) -> Floats:
+    """Whole numbers, or doubles, as doubles that they are not below: beyond 2^53 not every whole number is one."""
+    found = np.ascontiguousarray(numbers, dtype=np.float64)
+    if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
+        found = np.array(found)
+        above = [int(near) > int(number) for near, number in zip(found[large], numbers[large], strict=True)]
+        found[large] = np.where(above, np.nextafter(found[large], -np.inf), found[large])
+    return found

@@ -24,6 +24,7 @@ from privopt.command.guard import (
     guarded,
     positive,
     say_when_compiling,
+    share,
     warn_of_no_privacy,
 )
 from privopt.command.terminal import complain, say, say_json
@@ -119,7 +120,7 @@ def describe(mechanism: str) -> None:
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
-@click.option("--gap", type=float, callback=positive, metavar="RELATIVE", help="Relative gap asked for.")
+@click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")

@@ -15,7 +15,7 @@ import click
 from privopt.command.terminal import complain
 from privopt.errors import PrivoptError
 
-__all__ = ["guarded", "pair", "positive", "say_when_compiling", "utf8", "warn_of_no_privacy"]
+__all__ = ["guarded", "pair", "positive", "say_when_compiling", "share", "utf8", "warn_of_no_privacy"]
 
 P = ParamSpec("P")
 
@@ -64,6 +64,13 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
     """A finite number above 0."""
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
+    return value
+
+
+def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """A number between 0 and 1: a gap of 1 would call anything optimal."""
+    if value is not None and not 0 < value < 1:
+        raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
     return value
 
 

@@ -18,6 +18,7 @@ from privopt.command.guard import (
     pair,
     positive,
     say_when_compiling,
+    share,
     utf8,
     warn_of_no_privacy,
 )
@@ -292,7 +293,7 @@ def init(
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page, works offline.")
-@click.option("--gap", type=float, callback=positive, metavar="RELATIVE", help="Relative gap asked for.")
+@click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
 @click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
 @click.option(
     "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."

@@ -201,6 +201,11 @@ def positive(value: float | Fraction) -> str | None:
     return None if value > 0 else "a number above 0"
 
 
+def share(value: float | Fraction) -> str | None:
+    """Check: a number between 0 and 1."""
+    return None if 0 < value < 1 else "a number above 0 and below 1"
+
+
 def non_negative(value: float | Fraction) -> str | None:
     """Check: a number of at least 0."""
     return None if value >= 0 else "a number of at least 0"

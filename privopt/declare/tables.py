@@ -17,7 +17,7 @@ import numpy as np
 from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import read_only
+from privopt.arrays import read_only, rounded_down
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.files.archive import parse_npy
@@ -311,7 +311,7 @@ def read_array(
     most: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
-    """Read an ``.npy`` matrix of numbers.
+    """Read an ``.npy`` matrix of numbers; whole ones that are no doubles are rounded down.
 
     Args:
         file: as the problem names it.
@@ -330,12 +330,12 @@ def read_array(
         array = parse_npy(file.contents)
     except ValueError as error:
         raise InputError([Fault(file.name, "", f"no .npy array ({error})", wanted)]) from None
-    if array.dtype.kind not in "iuf":
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:  # longer floats are not the same everywhere
         raise InputError([Fault(file.name, "", f"values of type {array.dtype}", wanted)])
     if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):
         found = " x ".join(map(str, array.shape))
         raise InputError([Fault(file.name, "", f"an array of shape {found or 'nothing'}", wanted)])
-    values = np.ascontiguousarray(array, dtype=np.float64)
+    values = rounded_down(array)
     bad = ~np.isfinite(values) | (values < least) | (np.abs(values) > most)
     if infinite is not None:
         bad &= ~infinite(values)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from attrs import frozen
 
-from privopt.declare.schema import key, positive
+from privopt.declare.schema import key, positive, share
 from privopt.interfaces.claims import Bounds, Certificate, Guarantee, Objective
 
 __all__ = ["LP", "SEEDED", "TOLD", "Asked", "Details", "Plugin", "ProblemFile", "Result", "Times"]
@@ -45,7 +45,7 @@ class Asked:
     """The options of the run."""
 
     method: str = key(help="name of a method")
-    gap: float = key(help="a number above 0", check=positive)
+    gap: float = key(help="a number above 0 and below 1", check=share)
     time_limit: float | None = key(help="a number above 0 or null", unit="seconds", check=positive)
     memory: float | None = key(help="a number above 0 or null", unit="GB", check=positive)
     solver: str = key(help="name of a solver")

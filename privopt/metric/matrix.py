@@ -165,7 +165,7 @@ class MatrixRelease(Release):
         pairs = parts["pairs"]
         shapes = {"weights": (count, width), "pairs": (len(pairs), 2), "distances": (len(pairs),)}
         shapes |= {"records": (count,), "outputs": (width,)}
-        kinds = {"weights": "u8", "records": "U", "outputs": "U", "pairs": "i8", "distances": "f8"}
+        kinds = {"weights": "<u8", "records": "<U", "outputs": "<U", "pairs": "<i8", "distances": "<f8"}
         faults = [
             Fault(path.name, name, f"shape {parts[name].shape}", f"shape {shape}")
             for name, shape in shapes.items()
@@ -174,7 +174,7 @@ class MatrixRelease(Release):
         faults += [
             Fault(path.name, name, f"type {parts[name].dtype}", f"type {kind}")
             for name, kind in kinds.items()
-            if parts[name].dtype.str[1:] != kind and not (kind == "U" and parts[name].dtype.kind == "U")
+            if parts[name].dtype.str.rstrip("0123456789" if kind == "<U" else "") != kind
         ]
         if not faults and pairs.size and (pairs.min() < 0 or pairs.max() >= count):
             faults.append(Fault(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}"))

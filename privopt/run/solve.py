@@ -18,6 +18,7 @@ from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt import __version__
 from privopt.declare import File, files_of
+from privopt.declare.schema import share
 from privopt.errors import CertificationError, InputError, PrivoptError, RoundTripError, StoppedError, UsageError
 from privopt.execution import from_url
 from privopt.execution.limits import limited_to
@@ -139,6 +140,8 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     method = registered.method(options.method)
     if not registered.spec.promises(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
+    if options.gap is not None and (wanted := share(options.gap)):  # at 1 anything would be optimal
+        raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
     registry().kind("solver", options.solver)
     check_target(out.absolute(), force=options.force)
     partial = out.absolute().with_name(out.name + ".partial")

@@ -16,7 +16,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, read_only, rounded_down
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import in_threads
 from privopt.metric.space.formulas import (
@@ -325,7 +325,8 @@ class MatrixMetric(Metric):
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the distances of the table, in either of its halves, do not exceed."""
-        return distances * (1.0 + 2e-12) if self._uneven else distances
+        whole = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))  # they may be rounded
+        return whole * (1.0 + 2e-12) if self._uneven else whole
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output."""
@@ -359,9 +360,9 @@ def _entry_faults(table: Floats, source: str) -> list[Fault]:
 
 def _numbers(values: npt.ArrayLike, source: str) -> Floats:
     array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
-    return array.astype(np.float64)
+    return np.array(rounded_down(array))
 
 
 def _a_little_more(radius: float) -> float:
