@@ -27,6 +27,7 @@ import json
 import math
 import re
 import stat
+import struct
 import sys
 import tomllib
 import zipfile
@@ -39,12 +40,11 @@ from typing import Any
 
 __all__ = ["check"]
 
-BITS, ONE, TOTAL = 256, 1 << 256, 1 << 63  # of reals; the sum of each row of weights
+BITS, ONE, TOTAL, RADIUS = 256, 1 << 256, 1 << 63, 6371  # of reals; the sum of a row of weights; of the sphere, km
 FLAT = 45 * ONE  # exp(45) > 2**64 exceeds every ratio of weights: beyond it a row of privacy says nothing
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
-RADIUS = 6371  # of the sphere, km
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
-TYPES = {"<u8": "Q", "<i8": "q", "<f8": "d", "<f4": "f", "<u4": "I", "<i4": "i", "<i2": "h", "|u1": "B", "|b1": "B"}
+LETTERS = dict(re.findall("(..)(.)", "f2ef4ff8di1bi2hi4ii8qu1Bu2Hu4Iu8Qb1B"))  # of types of numbers, as struct has them
 
 
 class Refused(Exception):  # noqa: N818
@@ -84,15 +84,20 @@ class Array:
     def __init__(self, raw: bytes, name: str) -> None:
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
-        head = ast.literal_eval(raw[10:size].decode("latin-1"))
-        kind, self.shape, body = str(head["descr"]), tuple(map(int, head["shape"])), raw[size:]
-        self.kind, step = kind[1] if kind[1] == "U" else kind[1:], int(kind[2:])
-        fits = math.prod(self.shape) * step * (4 if self.kind == "U" else 1) == len(body)
-        need(fits and min(self.shape, default=0) >= 0, f"{name}: not as long as its header says", 2)
-        text = body.decode("utf-32-le") if self.kind == "U" else ""
-        self.flat: Sequence[Any] = [text[at : at + step].rstrip("\0") for at in range(0, len(text), step)]
-        self.flat = self.flat or array(TYPES.get(kind, "B"), body)
-        if head["fortran_order"] and len(self.shape) == 2:
+        head, body = ast.literal_eval(raw[10:size].decode("latin-1")), raw[size:]
+        kind, shape, turned = str(head["descr"]), head["shape"], head["fortran_order"]
+        known = re.fullmatch(r"[<>](f2|[fiu][48]|[iu]2)|\|[biu]1|<U[1-9]\d{0,5}", kind) and type(turned) is bool
+        sound = type(shape) is tuple and all(type(n) is int and n >= 0 for n in shape) and len(head) == 3
+        need(known and sound, f"{name}: values of type {kind}, shape {shape}: unknown here", 2)
+        letter, step, self.shape, self.kind = LETTERS.get(kind[1:]), int(kind[2:]), shape, kind.lstrip("<|")
+        need(math.prod(shape) * step * (1 if letter else 4) == len(body), f"{name}: not as long as its header says", 2)
+        if letter:
+            form = f"{'>' if kind[0] == '>' else '<'}{len(body) // step}{letter}"
+            self.flat: Sequence[Any] = array(letter.replace("e", "d"), struct.unpack(form, body))
+        else:
+            text, self.kind = body.decode("utf-32-le"), "U"
+            self.flat = [text[at : at + step].rstrip("\0") for at in range(0, len(text), step)]
+        if turned and len(self.shape) == 2:
             self.flat = [value for i in range(self.shape[0]) for value in self.flat[i :: self.shape[0]]]
 
     def row(self, i: int) -> Sequence[Any]:
@@ -127,14 +132,11 @@ class Problem:
     """The problem file in ``problem/``, and the files that it names."""
 
     def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
-        self.folder, self.names, file = folder / "problem", names, stated["file"]
+        self.folder, self.names, file = folder / "problem", names, str(stated["file"])
         need(f"problem/{file}" in names and "/" not in file, f"problem.file: {file!r} is not in problem/", 2)
-        raw = (self.folder / file).read_bytes()
+        raw, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
         need(hashlib.sha256(raw).hexdigest() == stated["sha256"], "problem.sha256: not that of the problem file")
-        self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=str)
-        for name in names:
-            known = not name.startswith("problem/") or name[8:] == file or repr(name[8:]) in repr(self.tables)
-            need(known, f"{name!r}: the problem names no such file")
+        self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
         """A table of it, in which no other key may stand."""
@@ -145,12 +147,13 @@ class Problem:
 
     def read(self, name: object) -> bytes:
         need(f"problem/{name}" in self.names, f"problem: {name!r}: wanted the name of a file beside it", 2)
+        self.used.add(f"problem/{name}")
         return (self.folder / str(name)).read_bytes()
 
     def array(self, name: object, *shape: int) -> Array:
         """A matrix of numbers, none of them NaN or above all doubles."""
         found = Array(self.read(name), f"problem/{name}")
-        fits = len(found.shape) == 2 and found.shape == (shape or found.shape) and found.kind[0] in "fiu"
+        fits = len(found.shape) == 2 and found.shape == (shape or found.shape) and found.kind.lstrip(">")[0] in "fiu"
         need(fits and all(x < math.inf for x in found.flat), f"problem/{name}: wanted numbers {shape or ''}", 2)
         return found
 
@@ -273,9 +276,7 @@ def roads(problem: Problem, file: object, one_way: bool = False) -> Callable[[st
     for tail, head, length in zip(cells["from"], cells["to"], lengths):
         before[head].append((tail, int(length * shared)))
         before[tail].extend([] if one_way else [(head, int(length * shared))])
-
-    ways: Any = lambda end: shortest(end, before.__getitem__).items()
-    found: Any = lambda end: {name: (length << BITS) // shared for name, length in ways(end)}
+    found: Any = lambda end: {name: (n << BITS) // shared for name, n in shortest(end, before.__getitem__).items()}
     return lambda end, starts: list(map(found(end).get, starts))
 
 
@@ -302,9 +303,7 @@ class Metric:
         elif kind == "haversine":
             here, there = ([(lat, lon, cosine(lat)) for lat, lon in points] for points in (here, there))
             turn: Any = lambda a, b: (a[2] * b[2] >> BITS) * (ONE - cosine(a[1] - b[1])) >> BITS
-            half: Any = lambda a, b: (
-                (ONE - cosine(a[0] - b[0]) + turn(a, b)) >> 1
-            )  # the square of the sine of half the way
+            half: Any = lambda a, b: (ONE - cosine(a[0] - b[0]) + turn(a, b)) >> 1  # sine squared of half the way
             way = lambda a, b: max(0, 2 * RADIUS * arcsine_of_root(half(a, b)) - (ONE >> 96)) if a != b else 0
         self.own: Callable[[int], list[Any]] = lambda i: [way(here[i], at) for at in here]
         self.ends: Callable[[int], list[Any]] = lambda k: [way(there[k], at) for at in here]
@@ -492,6 +491,7 @@ class Photos:
         photos = problem.table("photos", "scores probabilities folder classifier true_location keep keep_at_least")
         asked = problem.table("privacy", "top_k deletion_budget margin")
         self.folder, self.result, self.k = folder, result, asked.get("top_k", 0)
+        problem.used.add(f"problem/{photos.get('classifier')}")
         self.budget: int = asked.get("deletion_budget", 0)
         head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
         names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
@@ -543,8 +543,7 @@ class Photos:
             return
         need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
         parts = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-        found = read_npz(self.folder / "proof.npz", parts, packed=8)
-        version, kinds, items, starts, places, values = (each.flat for each in found)
+        version, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 8))
         cases, leaf = [(frozenset[int](), frozenset(self.gain), frozenset(self.keep), frozenset[int]())], 0
         for kind, item in zip(kinds, items):
             inside, left, kept, gone = cases.pop()
@@ -581,11 +580,12 @@ def check(folder: Path, say: Callable[[str], object] = print) -> int:
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
-        wrong = lambda text: need(False, f"result.json: {text}, which is no number", 2)
-        result = json.loads((folder / "result.json").read_bytes(), object_pairs_hook=once, parse_constant=wrong)
+        result = json.loads((folder / "result.json").read_bytes(), object_pairs_hook=once, parse_constant=decimal)
         kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
-        release = kind(folder, Problem(folder, result["problem"], names), result)
+        release = kind(folder, problem := Problem(folder, result["problem"], names), result)
+        odd = sorted({each for each in names if each.startswith("problem/")} - problem.used)
+        need(not odd, f"{odd[:5]}: the problem names no such file")
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for name in release.claims:
             say(f"holds: {name}: {getattr(release, name)()}")

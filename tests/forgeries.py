@@ -443,6 +443,19 @@ def _npy(name: str, change: Callable[[Any], object]) -> Change:
     return changed
 
 
+def _half(folder: Path) -> None:
+    """Distances of .008, whose bytes are 32 each, of zeros with a sign 128; the loss does not depend on them."""
+    table = np.full((5, 5), 0x2020, dtype="<u2").view("<f2").copy()
+    np.fill_diagonal(table, -0.0)
+    np.save(folder / "problem" / "d.npy", table)
+    _no_bound(folder)
+    (folder / "proof.npz").unlink()
+
+
+def _beside(name: str) -> Change:
+    return lambda folder: (folder / "problem" / name).write_text("more than the release needs\n")
+
+
 def _problems(folder: Path, base: str) -> Iterator[Forgery]:
     """Releases beside problems that they do not serve."""
     epsilon = next(line for line in (folder / "problem" / "problem.toml").read_text().splitlines() if "epsilon" in line)
@@ -466,7 +479,10 @@ def _problems(folder: Path, base: str) -> Iterator[Forgery]:
         name="a distance that nobody knows", change=_problem("[distance]\nkind = ", '[distance]\nkind = "x"#')
     )
     yield Forgery(name="a loss that nobody knows", change=_problem("[utility]\nkind = ", '[utility]\nkind = "x"#'))
+    for name in ("records", "epsilon", stated, "distance", "distance.kind"):
+        yield Forgery(name=f"a file {name} beside it", change=_beside(name))
     if base == "town":
+        yield Forgery(name="a file called as the distance", change=_beside("euclidean"))
         yield Forgery(name="points nearer", change=_problem("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
         yield Forgery(
             name="points in another order", change=_problem("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv")
@@ -497,6 +513,14 @@ def _problems(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(
             name="distances that are no numbers", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), np.nan))
         )
+        yield Forgery(name="distances of half precision", change=_half)
+        for kind in ("f2", ">f2", "f4", ">f8", "i1", ">i4", "u1"):
+            yield Forgery(
+                name=f"distances {kind}", change=_npy("d.npy", lambda d, k=kind: (d > 0).astype(np.int8).astype(k))
+            )
+            yield Forgery(name=f"costs {kind}", change=_npy("c.npy", lambda c, k=kind: np.round(c).astype(k)))
+        for kind in (">f8", "i8", "u8", ">i8", "f4", "f2", "u1", "c16"):
+            yield Forgery(name=f"costs read as {kind}", change=_npy("c.npy", lambda c, k=kind: c.view(k)))
         yield Forgery(name="a cost more", change=_npy("c.npy", lambda c: c + 0.1))
         yield Forgery(name="costs turned over", change=_npy("c.npy", lambda c: c[::-1].copy()))
         yield Forgery(name="costs of fewer", change=_npy("c.npy", lambda c: c[1:].copy()))
@@ -519,6 +543,24 @@ def _cells(change: Callable[[list[str]], list[str] | None]) -> Change:
     return changed
 
 
+def _signed(folder: Path) -> None:
+    """Scores that shall hide the place if 255 is read where -1 is written."""
+    table = np.full((16, 40), -1, dtype=np.int8)
+    table[:, 17] = 1
+    np.save(folder / "problem" / "scores.npy", table)
+    result = json.loads((folder / "result.json").read_text())
+    lines = (folder / "deletions.csv").read_text().splitlines()
+    if result["objective"]["unit"] == "photos":
+        kept = [f"{line.rpartition(',')[0]},0" for line in lines[1:]]
+        (folder / "deletions.csv").write_text("\n".join([lines[0], *kept]) + "\n")
+        result["objective"]["value"] = 0.0
+        result["certificate"].update(protected_k=39, rank_after=40, worst=0.0)
+    result["objective"].update(lower_bound=None, gap=None)
+    result["status"] = "feasible"
+    (folder / "proof.npz").unlink()
+    (folder / "result.json").write_text(json.dumps(result))
+
+
 def _deletions(folder: Path) -> Iterator[Forgery]:
     """Photos toggled, lists that are none, and trees with a hole."""
     lines = (folder / "deletions.csv").read_text().splitlines()
@@ -529,6 +571,8 @@ def _deletions(folder: Path) -> Iterator[Forgery]:
             found[row] = f"{name},{1 - int(gone)}"
 
         yield Forgery(name=f"photo {row - 1} toggled", change=_cells(toggle))
+    yield Forgery(name="scores of bytes with a sign", change=_signed)
+    yield Forgery(name="a file that nothing reads", change=_beside("photo"))
     yield Forgery(name="a photo less", change=_cells(lambda found: found[:-1]))
     yield Forgery(name="photos in another order", change=_cells(lambda found: [found[0], *found[:0:-1]]))
     yield Forgery(name="a photo renamed", change=_cells(lambda found: found.__setitem__(1, "x,0")))

@@ -1,6 +1,7 @@
 """The checker that shares no code: one file, the standard library alone, the same answers as verify."""
 
 import ast
+import io
 import json
 import shutil
 import subprocess
@@ -107,6 +108,40 @@ def agree(form, tmp_path):
         size = max(abs(Fraction(bound)), Fraction(1, 10**300))
         room = Fraction(1, 10**8 if "haversine" in (folder / "problem" / "problem.toml").read_text() else 10**9)
         assert bound == value or 0 <= proved * (1 + Fraction(1, 10**11)) - Fraction(bound) <= 2 * room * size
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_numbers_of_every_type_are_those_that_numpy_reads(kind, order):
+    numbers = np.random.default_rng(7).integers(0, 100, (3, 4))
+    for layout in "CF":
+        stream = io.BytesIO()
+        np.save(stream, np.asarray(numbers, order=layout).astype(order + kind, order="K"))
+        made = checker.Array(stream.getvalue(), "x")
+        assert list(made.flat) == numbers.ravel().tolist()
+        assert made.kind == (kind if order == "<" or kind[1] == "1" else f">{kind}")
+
+
+@pytest.mark.parametrize("kind", ["c16", "g", "S3", "V4", "M8[s]", "m8[s]", ">U3"])
+def test_types_that_it_does_not_know_it_names(kind):
+    stream = io.BytesIO()
+    np.save(stream, np.zeros((2, 2), kind))
+    with pytest.raises(checker.Refused, match="values of type") as refused:
+        checker.Array(stream.getvalue(), "x")
+    assert refused.value.args[1] == 2
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", ">f4", ">f8", "i1", "i4", ">i8", "u1", ">u2"])
+def test_a_problem_of_numbers_of_any_type_holds(tmp_path, kind):
+    numbers = np.array([[0, 3, 5], [3, 0, 4], [5, 4, 0]])
+    np.save(tmp_path / "d.npy", np.asfortranarray(numbers).astype(kind))
+    np.save(tmp_path / "c.npy", (numbers[:, :2] + 1).astype(kind))
+    text = '[records]\ncount = 3\n[outputs]\ncount = 2\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n[privacy]\n'
+    text += 'epsilon = 1_0.2_5e-1\n[utility]\nkind = "matrix"\ncost = "c.npy"\n'
+    (tmp_path / "problem.toml").write_text(text)
+    folder = solve("optimal-lp", tmp_path / "problem.toml", tmp_path / "out").folder
+    lines: list[str] = []
+    assert (verify(folder).verdict, checker.check(folder, lines.append)) == ("proved", 0), lines
 
 
 def test_exponentials_are_enclosed():
