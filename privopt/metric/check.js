@@ -3,10 +3,11 @@
 "use strict";
 (() => {
   const ROOM = 256n, ONE = 1n << ROOM, TOTAL = 1n << 63n, FLAT = 45n * ONE, RADIUS = 6371n;
-  const data = JSON.parse(document.getElementById("check-data").textContent);
-  const tables = data.problem, result = data.result;
+  const { readable, decimal, exactly, numbers, bytes, npy, csv, lines } = reading;
+  let data, tables, result; // what the page carries
 
-  const need = (holds, why) => { if (!holds) throw new Error(why); };
+  class Refused extends Error {} // a claim that does not hold; any other error: something that cannot be read here
+  const need = (holds, why) => { if (!holds) throw new Refused(why); };
   const div = (a, b) => (a >= 0n ? a / b : -((-a + b - 1n) / b)); // rounded down, b > 0
   const up = (a, b) => -div(-a, b);
   const low = ([n, d]) => div(n << ROOM, d);
@@ -20,56 +21,12 @@
     for (;;) { const y = (x + n / x) >> 1n; if (y >= x) return x; x = y; }
   }
 
-  // ---- numbers as they are written
-  function decimal(value) { // a rational: [numerator, denominator]
-    const parts = /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,3}))?$/.exec(String(value).trim());
-    need(parts && parts[2] + parts[3] !== "", `${value} is no number`);
-    const power = parts[3].length - Number(parts[4] || 0), whole = BigInt(parts[2] + parts[3]);
-    const signed = parts[1] === "-" ? -whole : whole;
-    return power >= 0 ? [signed, 10n ** BigInt(power)] : [signed * 10n ** BigInt(-power), 1n];
-  }
-  function exactly(x) { // the rational that a double is
-    need(Number.isFinite(x), `${x} is no number`);
-    const view = new DataView(new ArrayBuffer(8));
-    view.setFloat64(0, x);
-    const word = view.getBigUint64(0), power = Number((word >> 52n) & 2047n);
-    const part = (word & ((1n << 52n) - 1n)) | (power ? 1n << 52n : 0n), shift = BigInt((power || 1) - 1075);
-    const signed = word >> 63n ? -part : part;
-    return shift >= 0n ? [signed << shift, 1n] : [signed, 1n << -shift];
-  }
-  const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
-  function numbers(raw, kind) { // of little-endian bytes
-    const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength), found = [];
-    const read = {
-      f8: (at) => view.getFloat64(at, true), f4: (at) => view.getFloat32(at, true), u4: (at) => view.getUint32(at, true),
-      u8: (at) => view.getBigUint64(at, true), i8: (at) => Number(view.getBigInt64(at, true)),
-      i4: (at) => view.getInt32(at, true),
-    }[kind];
-    need(read, `numbers of type ${kind}`);
-    for (let at = 0; at < raw.length; at += Number(kind[1])) found.push(read(at));
-    return found;
-  }
-  function npy(name) { // an array of a file: its rows
-    const raw = bytes(data.files[name]), head = String.fromCharCode(...raw.slice(0, 10 + raw[8] + 256 * raw[9]));
-    const form = /'descr': '<(\w+)', 'fortran_order': (\w+), 'shape': \((\d+), (\d+)\)/.exec(head);
-    need(form && form[2] === "False", `${name}: an array that this page does not read`);
-    const flat = numbers(raw.slice(head.length), form[1]), width = Number(form[4]);
-    need(flat.length === Number(form[3]) * width, `${name}: not as long as its header says`);
-    return Array.from({ length: Number(form[3]) }, (_, i) => flat.slice(i * width, (i + 1) * width));
-  }
-  function csv(name) { // columns by name
-    const text = new TextDecoder().decode(bytes(data.files[name])), rows = [[""]];
-    let quoted = false;
-    for (let at = text.charCodeAt(0) === 0xfeff ? 1 : 0; at < text.length; at++) {
-      const sign = text[at], row = rows[rows.length - 1];
-      if (quoted && sign === '"' && text[at + 1] === '"') { row[row.length - 1] += '"'; at++; }
-      else if (sign === '"' && (quoted || row[row.length - 1] === "")) quoted = !quoted;
-      else if (!quoted && sign === ",") row.push("");
-      else if (!quoted && sign === "\n") rows.push([""]);
-      else if (quoted || sign !== "\r") row[row.length - 1] += sign;
-    }
-    const [head, ...lines] = rows.filter((row) => row.length > 1 || row[0] !== "");
-    return Object.fromEntries(head.map((title, at) => [title.trim(), lines.map((row) => row[at].trim())]));
+  const whole64 = (text) => numbers(bytes(text), "<i8").map(Number);
+  const doubles = (text) => numbers(bytes(text), "<f8");
+  function table(name, keys) { // of the problem, with no other keys
+    const unknown = Object.keys(tables[name]).filter((key) => !keys.split(" ").includes(key));
+    readable(!unknown.length, `[${name}]: ${unknown}: unknown here`);
+    return tables[name];
   }
 
   // ---- functions, each step rounded to one side
@@ -106,28 +63,29 @@
 
   // ---- places, distances, losses
   function places(name) {
-    const table = tables[name], found = { kind: "plain", at: [] };
-    if (table.grid) {
-      const { rows, cols, cell_km: side, south_west: corner } = table.grid, [n, d] = decimal(side);
+    const given = table(name, "grid points vectors ids count columns"), found = { kind: "plain", at: [] };
+    if (given.grid) {
+      const { rows, cols, cell_km: side, south_west: corner } = given.grid, [n, d] = decimal(side);
       const cells = Array.from({ length: rows * cols }, (_, at) => [BigInt(Math.floor(at / cols)), BigInt(at % cols)]);
       found.ids = cells.map(([r, c]) => `${r}-${c}`);
       found.kind = corner ? "geographic" : "planar";
       const [south, west] = (corner || []).map((text) => radians(decimal(text))), step = low([n, d * RADIUS]);
       found.at = cells.map(([r, c]) =>
         corner ? [south + r * step, west + div(c * step * ONE, cosine(south))] : [[c * n, d], [r * n, d]]);
-    } else if (table.points) {
-      const cells = csv(table.points), names = { id: "id", lat: "lat", lon: "lon", x: "x", y: "y", ...table.columns };
+    } else if (given.points) {
+      const cells = csv(given.points), names = { id: "id", lat: "lat", lon: "lon", x: "x", y: "y", ...given.columns };
       const parts = [].concat(names.id).map((part) => cells[part]);
       found.ids = parts[0].map((_, at) => parts.map((part) => part[at]).join("/"));
       const pick = (one, other) => cells[one].map((text, at) => [decimal(text), decimal(cells[other][at])]);
       if (cells[names.x] && cells[names.y]) Object.assign(found, { kind: "planar", at: pick(names.x, names.y) });
       else if (cells[names.lat] && cells[names.lon])
         Object.assign(found, { kind: "geographic", at: pick(names.lat, names.lon).map((pair) => pair.map(radians)) });
-    } else if (table.vectors) {
-      Object.assign(found, { kind: "vector", at: npy(table.vectors).map((row) => row.map(exactly)) });
-      const text = table.ids && new TextDecoder().decode(bytes(data.files[table.ids])).replace(/^\ufeff|\s+$/g, "");
-      found.ids = table.ids ? text.split(/\r?\n/).map((line) => line.trim()) : found.at.map((_, at) => String(at));
-    } else found.ids = Array.from({ length: table.count }, (_, at) => String(at));
+    } else if (given.vectors) {
+      Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });
+      found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
+    } else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
+    readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
+    readable(!found.at.length || found.at.length === found.ids.length, `[${name}]: ids of other places`);
     return found;
   }
   function shortest(start, after) { // a heap of [length, node]
@@ -156,7 +114,7 @@
     const cells = csv(name), km = cells.km.map(decimal), shared = lcm(km.map(([, d]) => d)), before = new Map();
     for (const node of [...cells.from, ...cells.to]) before.set(node, []);
     km.forEach(([n, d], at) => {
-      need(n >= 0n, `${name}: a length below 0`);
+      readable(n >= 0n, `${name}: a length below 0`);
       before.get(cells.to[at]).push([cells.from[at], (n * shared) / d]);
       if (!oneWay) before.get(cells.from[at]).push([cells.to[at], (n * shared) / d]);
     });
@@ -166,8 +124,13 @@
     };
   }
   function metric() {
-    const kind = tables.distance.kind, records = places("records"), outputs = tables.outputs ? places("outputs") : records;
-    const made = { records, outputs, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null };
+    const given = table("distance", "kind edges matrix output_matrix"), kind = given.kind, records = places("records");
+    const outputs = tables.outputs ? places("outputs") : records, [n, width] = [records.ids.length, outputs.ids.length];
+    const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : "km";
+    const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null };
+    const fits = { euclidean: ["planar", "vector"], haversine: ["geographic"] }[kind];
+    const alike = records.kind === outputs.kind && records.at[0]?.length === outputs.at[0]?.length;
+    readable(!fits || (fits.includes(records.kind) && alike), `${records.kind} places beside distance.kind ${kind}`);
     let here = records.at, there = outputs.at, way;
     if (kind === "euclidean") {
       const shared = lcm([...here, ...there].flat().map(([, d]) => d)), whole = (at) => at.map(([n, d]) => (n * shared) / d);
@@ -186,33 +149,39 @@
     made.own = (i) => here.map((at) => way(here[i], at));
     made.ends = (k) => here.map((at) => way(there[k], at));
     if (kind === "graph") {
-      const ways = (made.roads = roads(tables.distance.edges, false));
+      const ways = (made.roads = roads(given.edges, false));
       made.own = (i) => ways(records.ids[i], records.ids);
       made.ends = (k) => ways(outputs.ids[k], records.ids);
     } else if (kind === "matrix") {
-      const given = npy(tables.distance.matrix);
-      made.own = made.ends = (i) => given[i].map((d, j) => low(exactly(Math.min(d, given[j][i]))));
-      if (tables.outputs && tables.distance.output_matrix) {
-        const across = npy(tables.distance.output_matrix);
-        made.ends = (k) => across.map((row) => low(exactly(row[k])));
-      }
-    } else need(way, `distance.kind ${kind} is unknown to this page`);
+      const own = npy(given.matrix, n, n), across = given.output_matrix && npy(given.output_matrix, n, width);
+      readable(own.flat().every((d) => d >= 0), `${given.matrix}: a distance below 0`);
+      made.own = (i) => own[i].map((d, j) => low(exactly(d < own[j][i] ? d : own[j][i])));
+      made.ends = !tables.outputs ? made.own : (k) => across.map((row) => low(exactly(row[k])));
+    } else readable(way, `distance.kind ${kind} is unknown to this page`);
     return made;
   }
   function shares(name, column, ids) {
     if (!name) return [ids, ids.map(() => 1n), BigInt(ids.length)];
     const cells = csv(name), given = cells[column].map(decimal), shared = lcm(given.map(([, d]) => d));
     const whole = given.map(([n, d]) => (n * shared) / d);
-    need(whole.every((share) => share >= 0n), `${name}: a share below 0`);
+    readable(whole.every((share) => share >= 0n) && whole.some((share) => share), `${name}: a share below 0, or none above`);
+    readable(new Set(cells.id).size === cells.id.length, `${name}: an id that stands twice`);
     return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
   }
   function losses(of) { // by output: each at most the true one
-    const table = tables.utility, records = of.records.ids, outputs = of.outputs.ids;
-    if (table.kind === "distance") return of.ends;
-    if (table.kind === "matrix") { const cost = npy(table.cost); return (k) => cost.map((row) => low(exactly(row[k]))); }
-    need(table.kind === "travel-cost", `utility.kind ${table.kind} is unknown to this page`);
-    const [targets, weights, total] = shares(table.targets, "weight", records);
-    const ways = table.edges ? roads(table.edges, table.directed === true) : of.roads;
+    const given = table("utility", "kind prior cost edges directed targets remap");
+    const records = of.records.ids, outputs = of.outputs.ids;
+    of.lossUnit = of.unit.replace("unit of", "units of");
+    if (given.kind === "distance") return of.ends;
+    if (given.kind === "matrix") {
+      const cost = npy(given.cost, records.length, outputs.length);
+      of.lossUnit = "units of cost";
+      return (k) => cost.map((row) => low(exactly(row[k])));
+    }
+    readable(given.kind === "travel-cost", `utility.kind ${given.kind} is unknown to this page`);
+    if (given.edges) of.lossUnit = "km";
+    const [targets, weights, total] = shares(given.targets, "weight", records);
+    const ways = given.edges ? roads(given.edges, given.directed === true) : of.roads;
     const turned = (columns) => columns[0].map((_, at) => columns.map((column) => column[at]));
     const own = (row) => targets.map((target) => row[records.indexOf(target)]);
     const near = ways ? turned(targets.map((t) => ways(t, records))) : records.map((_, i) => own(of.own(i)));
@@ -226,16 +195,33 @@
 
   // ---- the claims
   const state = {};
-  const epsilon = decimal(tables.privacy.epsilon);
-  const within = tables.privacy.neighbours_within === undefined ? null : low(decimal(tables.privacy.neighbours_within));
-  const named = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
-  const near = (x, y) => Math.abs(x - y) <= 1e-9 * Math.max(Math.abs(x), Math.abs(y));
+  let epsilon, within;
+  const same = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
+  const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
+  function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
+    const odd = [...Object.keys(stated), ...Object.keys(wanted)].filter((key) => !(Object.hasOwn(stated, key) && Object.hasOwn(wanted, key)));
+    need(!odd.length, `${where}: ${odd}`);
+    for (const [key, value] of Object.entries(wanted)) {
+      const fits = typeof value === "number" ? near(stated[key], value, by) : stated[key] === value;
+      need(fits, `${where}.${key}: ${String(stated[key]).slice(0, 99)} is stated, ${value} found`);
+    }
+  }
+  function load() {
+    data = reading.open(document.getElementById("check-data").textContent);
+    ({ problem: tables, result } = data);
+    const given = table("privacy", "kind epsilon neighbours_within");
+    readable((given.kind ?? "metric-dp") === "metric-dp", `privacy.kind ${given.kind} is unknown to this page`);
+    epsilon = decimal(given.epsilon);
+    within = given.neighbours_within === undefined ? null : low(decimal(given.neighbours_within));
+    readable(epsilon[0] > 0n, "epsilon is not above 0");
+  }
   const claims = {
     integers() {
+      load();
       state.of = metric();
       const n = state.of.records.ids.length, width = state.of.outputs.ids.length;
-      need(named(state.of.records.ids, data.records) && named(state.of.outputs.ids, data.outputs), "other records or outputs");
-      const flat = numbers(bytes(data.weights), "u8");
+      need(same(state.of.records.ids, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
+      const flat = numbers(bytes(data.weights), "<u8");
       need(flat.length === n * width, "a table of another size");
       state.rows = Array.from({ length: n }, (_, i) => flat.slice(i * width, (i + 1) * width));
       state.rows.forEach((row, i) =>
@@ -243,17 +229,21 @@
       return `${n} rows of ${width} whole numbers, each row sums to 2^63`;
     },
     privacy() {
-      const n = state.rows.length, ends = numbers(bytes(data.pairs), "i8"), lengths = numbers(bytes(data.distances), "f8");
+      const n = state.rows.length, ends = whole64(data.pairs), lengths = doubles(data.distances);
       const after = state.rows.map(() => []), direct = new Map();
       need(ends.length === 2 * lengths.length, "pairs without distances");
+      Object.assign(state, { worst: 0, checked: lengths.length * data.outputs.length });
       lengths.forEach((d, p) => {
         const [i, j] = ends.slice(2 * p, 2 * p + 2), [top, bottom] = exactly(d);
         need(i >= 0 && i < n && j >= 0 && j < n && i !== j && d >= 0, "a pair that is none");
         const x = div((epsilon[0] * top) << ROOM, epsilon[1] * bottom), most = exponential(x < FLAT ? x : FLAT, false);
         for (const [a, b] of [[i, j], [j, i]]) {
           const one = state.rows[a], other = state.rows[b];
-          for (let k = 0; k < one.length; k++)
+          for (let k = 0; k < one.length; k++) {
             need(one[k] << ROOM <= most * other[k], `${data.records[a]} against ${data.records[b]} at ${data.outputs[k]}`);
+            const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
+            state.worst = Math.max(state.worst, Math.log1p(Math.max(excess, 0)) / (d || 1));
+          }
           const length = up(top << ROOM, bottom);
           after[a].push([b, length]);
           direct.set(`${a} ${b}`, length);
@@ -273,24 +263,26 @@
         });
       });
       return `${lengths.length} pairs at ${data.outputs.length} outputs, both ways, at epsilon ${tables.privacy.epsilon} ` +
-        `${result.guarantee.unit}; ${implied} more follow from them`;
+        `per ${state.of.unit}; ${implied} more follow from them`;
     },
     loss() {
       const [ids, given, whole] = shares(tables.utility.prior, "p", state.of.records.ids), column = losses(state.of);
       const share = new Map(ids.map((id, at) => [id, given[at]]));
+      readable(ids.length === data.records.length && data.records.every((id) => share.has(id)), "a prior of other records");
       state.costs = data.outputs.map((_, k) => column(k).map((c, i) => div(share.get(data.records[i]) * c, whole)));
       let total = 0n;
       state.costs.forEach((costs, k) => costs.forEach((c, i) => { total += c * state.rows[i][k]; }));
       const value = Number(total >> 200n) / Number(1n << 119n), stated = result.objective.value;
-      need(near(value, stated), `${stated} is stated, ${value} found`);
-      return `${value.toPrecision(12)} ${result.objective.unit}`;
+      need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
+      state.value = value;
+      return `${value.toPrecision(12)} ${state.of.lossUnit}`;
     },
     bound() {
       const stated = result.objective.lower_bound;
       if (stated === null) { need(!data.proof, "a proof beside no bound"); return "none is stated"; }
       need(data.proof, "stated without a proof");
-      const pairs = numbers(bytes(data.proof.pairs), "i8"), starts = numbers(bytes(data.proof.starts), "i8");
-      const which = numbers(bytes(data.proof.rows), "u4"), values = numbers(bytes(data.proof.values), data.proof.kind);
+      const pairs = whole64(data.proof.pairs), starts = whole64(data.proof.starts);
+      const which = numbers(bytes(data.proof.rows), "<u4"), values = numbers(bytes(data.proof.values), `<${data.proof.kind}`);
       const factors = [], graph = [];
       for (let p = 0; p < pairs.length; p += 2) {
         const [i, j] = pairs.slice(p, p + 2);
@@ -319,14 +311,25 @@
       const proved = least.reduce((a, b) => a + b, 0n), [n, d] = exactly(stated);
       const shown = Number(proved >> 200n) / Number(1n << 56n);
       need(n << ROOM <= proved * d, `${stated} is stated, ${shown} proved`);
-      return `no such mechanism loses less than ${shown.toPrecision(12)} ${result.objective.unit}`;
+      return `no such mechanism loses less than ${shown.toPrecision(12)} ${state.of.lossUnit}`;
     },
-    statements() {
-      const [n, d] = decimal(result.guarantee.epsilon_text), gap = result.objective.gap;
+    statements() { // result.json says so of objective, promise, certificate and status, and nothing else; sentences apart
+      const { objective, guarantee, certificate } = result, bound = objective.lower_bound, of = state.of;
+      const [n, d] = decimal(guarantee.epsilon_text), text = (words) => (typeof words === "string" ? words : "a text");
       need(n * epsilon[1] === epsilon[0] * d, "epsilon_text is not the problem's epsilon");
-      need(result.guarantee.scope === (within === null ? "all-pairs" : "neighbours"), "another scope");
-      need(result.status === (gap !== null && gap <= result.asked.gap ? "optimal" : "feasible"), "another status");
-      return `${result.guarantee.scope}, ${result.status}`;
+      const best = objective.value, gap = bound === null ? null : Math.max(0, (best - bound) / Math.max(Math.abs(best), 1e-12));
+      alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective");
+      const float = Number(tables.privacy.epsilon), kind = "metric-dp", unit = `per ${of.unit}`;
+      const scope = within === null ? { scope: "all-pairs" }
+        : { scope: "neighbours", neighbours_within: Number(tables.privacy.neighbours_within) };
+      const { epsilon_text, statement } = guarantee;
+      alike(guarantee, { kind, epsilon: float, epsilon_text, unit, ...scope, statement: text(statement) }, "guarantee", 0);
+      const { worst, checked } = state, arithmetic = text(certificate.arithmetic);
+      alike(certificate, { worst, allowed: float, checked, arithmetic, kind, holds: true, evidence: "proved" }, "certificate");
+      readable(Number.isFinite(result.asked.gap), "asked.gap is no number");
+      const status = gap !== null && gap <= result.asked.gap ? "optimal" : "feasible";
+      need(result.status === status, `status: ${result.status} is stated, ${status} found`);
+      return `${scope.scope}, ${status}`;
     },
   };
 
@@ -341,10 +344,11 @@
       line.textContent = `${name}: ...`;
       await new Promise((then) => setTimeout(then, 20)); // so that it is drawn
       try { line.textContent = `✓ ${name}: ${claim()}`; }
-      catch (error) {
-        line.textContent = `✗ ${name}: ${error.message}`;
-        line.className = "bad";
-        verdict = "does not hold";
+      catch (error) { // bytes that nobody meant so may raise anything
+        const false_ = error instanceof Refused;
+        verdict = false_ ? "does not hold" : "cannot be read here";
+        line.textContent = `${false_ ? "✗" : "?"} ${name}: ${false_ ? "" : "cannot be read here: "}${error.message}`;
+        if (false_) line.className = "bad";
         break;
       }
     }

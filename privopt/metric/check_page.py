@@ -1,4 +1,4 @@
-"""The release that a report carries, and the button that proves it in the reader's browser (``check.js``)."""
+"""The release that a report carries, and the button that proves it in the reader's browser (``check*.js``)."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
 """Records, and outputs, of a release that a page carries: a browser proves it in seconds."""
+SCRIPTS: Final = ("check_read.js", "check.js")
 SCOPES: Final = ("all-pairs", "neighbours")
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 
@@ -35,7 +36,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         result: what it claims.
     """
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
-    problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=str)
+    problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
     whole = len(release.pairs) or size[0] == 1
     if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or not whole:
         return None
@@ -43,7 +44,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     named = {str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()}
     used = [name for name in named if any(_names(table, name) for table in tables.values())]
     content: dict[str, Any] = {
-        "problem": tables,
+        "problem": _exact(tables),
         "files": {name: _text(named[name].read_bytes()) for name in used},
         "result": json.loads((folder / RESULT).read_bytes()),
         "records": release.records.tolist(),
@@ -61,7 +62,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
             "values": _raw(proof.values, f"<{proof.values.dtype.str[1:]}"),
             "kind": proof.values.dtype.str[1:],
         }
-    script = files("privopt.metric").joinpath("check.js").read_text("utf-8")
+    script = "".join(files("privopt.metric").joinpath(name).read_text("utf-8") for name in SCRIPTS)
     return Section(
         title="Check it here",
         lead="This page carries the release, its problem and its proof. The button proves privacy and bound again in "
@@ -70,6 +71,15 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         '<ul id="check-claims" aria-live="polite"></ul><noscript><p>It needs scripts.</p></noscript>'
         f'<script type="application/json" id="check-data">{script_json(content)}</script><script>{script}</script>',
     )
+
+
+def _exact(value: Any) -> Any:
+    """Whole numbers that a double may not hold as text, as decimals are."""
+    if isinstance(value, dict):
+        return {name: _exact(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_exact(inner) for inner in value]
+    return str(value) if type(value) is int and abs(value) > 2**53 else value
 
 
 def _names(table: Any, name: str) -> bool:

@@ -4,15 +4,20 @@ import base64
 import json
 import re
 import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from forgeries import BASES, make
 
+from privopt.metric.check_page import MOST_RECORDS
 from privopt.run.report.make import write_report
+from privopt.run.solve import Options, solve
 
 pytestmark = pytest.mark.xdist_group("reports")
 
+RUN = Path(__file__).with_name("run_check.js")
 METRIC = [base for base, (mechanism, _) in BASES.items() if mechanism != "photo-censor"]
 DATA = re.compile(r'(<script type="application/json" id="check-data">)(.*?)(</script>)', re.DOTALL)
 
@@ -29,8 +34,8 @@ def checked(tmp_path_factory):
     return of
 
 
-def verdict(watched, path):
-    """What the button comes to, and its lines."""
+def pressed(watched, path):
+    """What the button comes to in a browser, and its lines."""
     seen = watched()
     page = seen.open(path)
     page.click("#check-run")
@@ -39,6 +44,23 @@ def verdict(watched, path):
     assert seen.outside == []
     claims = page.locator("#check-claims")
     return claims.get_attribute("data-verdict"), claims.locator("li").all_inner_texts()
+
+
+def run(path):
+    """The same by node, without a browser."""
+    done = subprocess.run(["node", RUN, path], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    return found["verdict"], found["lines"]
+
+
+@pytest.fixture
+def verdict(request):
+    """What the button of a page comes to: by node, which is quicker, or in a browser."""
+    if shutil.which("node"):
+        return run
+    watched = request.getfixturevalue("watched")
+    return lambda path: pressed(watched, path)
 
 
 def tampered(path, target, change):
@@ -60,7 +82,7 @@ def array(content, name, kind, change):
 
 @pytest.mark.parametrize("base", METRIC)
 def test_the_browser_proves_every_claim(base, checked, watched):
-    said, lines = verdict(watched, checked(base))
+    said, lines = pressed(watched, checked(base))
     assert said == "holds", lines
     assert [line.split(":")[0] for line in lines] == [
         "✓ integers",
@@ -72,9 +94,14 @@ def test_the_browser_proves_every_claim(base, checked, watched):
 
 
 @pytest.mark.parametrize("name", ["optimal-lp", "words", "bd-mdp"])
-def test_examples_hold_in_the_browser(name, example, tmp_path, watched):
-    said, lines = verdict(watched, write_report(shutil.copytree(example(name), tmp_path / "out")))
+def test_examples_hold(name, example, tmp_path, verdict):
+    said, lines = verdict(write_report(shutil.copytree(example(name), tmp_path / "out")))
     assert said == "holds", lines
+
+
+def said(part, key, value):
+    """Something else in result.json."""
+    return lambda c: c["result"][part].update({key: value})
 
 
 TAMPERED = {
@@ -90,11 +117,126 @@ TAMPERED = {
     "multipliers": lambda c: array(c["proof"], "values", f"<{c['proof']['kind']}", lambda f: f.__imul__(0.9)),
     "status": lambda c: c["result"].update(status="perfect"),
     "epsilon_text": lambda c: c["result"]["guarantee"].update(epsilon_text="1.4"),
+    **{
+        f"{part}.{key} = {value}": said(part, key, value)
+        for part, key, value in [
+            ("objective", "gap", 1e-9),
+            ("objective", "gap", 0.25),
+            ("objective", "gap", None),
+            ("objective", "unit", "m"),
+            ("objective", "value", "1"),
+            ("objective", "more", 1),
+            ("guarantee", "kind", "geo-ind"),
+            ("guarantee", "epsilon", 0.15),
+            ("guarantee", "epsilon", 1.4999999999999998),
+            ("guarantee", "unit", "per m"),
+            ("guarantee", "scope", "everywhere"),
+            ("guarantee", "neighbours_within", 5.0),
+            ("guarantee", "statement", 3),
+            ("guarantee", "seeded", True),
+            ("certificate", "worst", 0.1),
+            ("certificate", "allowed", 9.0),
+            ("certificate", "checked", 10**6),
+            ("certificate", "holds", False),
+            ("certificate", "kind", "top-k"),
+            ("certificate", "evidence", "declared"),
+            ("certificate", "arithmetic", 1),
+            ("certificate", "protected_k", 4),
+        ]
+    },
 }
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_a_page_that_was_tampered_with_fails(name, checked, tmp_path, watched):
-    said, lines = verdict(watched, tampered(checked("town"), tmp_path / "report.html", TAMPERED[name]))
+def test_a_page_that_was_tampered_with_fails(name, checked, tmp_path, verdict):
+    said, lines = verdict(tampered(checked("town"), tmp_path / "report.html", TAMPERED[name]))
     assert said == "does not hold", lines
     assert lines[-1].startswith("✗")
+
+
+FORMS = {
+    "columns first": lambda c: np.asfortranarray(c),
+    **{kind: lambda c, kind=kind: c.astype(kind) for kind in ("|u1", "|i1", "<i2", ">i4", "<u8", "<f2", "<f4", ">f8")},
+}
+
+
+def table(folder, costs):
+    """A problem of a table of losses, in whole numbers."""
+    folder.mkdir()
+    np.save(folder / "d.npy", abs(np.subtract.outer(np.arange(4), np.arange(4))))
+    np.save(folder / "c.npy", costs(np.array([[0, 1, 2, 5], [1, 0, 1, 3], [7, 1, 0, 1], [9, 4, 1, 0]], dtype=float)))
+    text = '[records]\ncount = 4\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n[privacy]\nepsilon = 1\n'
+    (folder / "problem.toml").write_text(text + '[utility]\nkind = "matrix"\ncost = "c.npy"\n')
+    return folder / "problem.toml"
+
+
+def plane(folder, points, epsilon="1.5", more=""):
+    """A problem of points in the plane, of the text of their file."""
+    folder.mkdir()
+    (folder / "points.csv").write_text(points, "utf-8", newline="")
+    (folder / "problem.toml").write_text(
+        f'[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n{more}'
+        '[utility]\nkind = "distance"\n'
+    )
+    return folder / "problem.toml"
+
+
+POINTS = "id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\n"
+READ = {
+    **{name: lambda folder, form=form: table(folder, form) for name, form in FORMS.items()},
+    "odd spaces": lambda folder: plane(folder, "id,x,y\n\u00a0a,0,0\n\ufeffb,0.5,0.1\n\x85c\u2028, 1.1 ,0\n"),
+    "byte order mark, CRLF": lambda folder: plane(folder, "\ufeff" + POINTS.replace("\n", "\r\n")),
+    "quoted": lambda folder: plane(folder, 'id,x,y\n"a\nb",0,0\n"c\rd, ""e""",1,1\n__proto__,2,0\n'),
+    "underscores": lambda folder: plane(folder, POINTS, "1_0.5"),
+    "a whole epsilon that no double holds": lambda folder: plane(folder, POINTS, "9_007_199_254_740_993"),
+    "neighbours": lambda folder: plane(folder, POINTS, more="neighbours_within = 0.6_5\n"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_form_of_a_file_that_solve_reads_is_read(name, tmp_path, verdict):
+    problem = READ[name](tmp_path / "problem")
+    folder = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver="highs")).folder
+    found, lines = verdict(write_report(folder))
+    assert found == "holds", lines
+
+
+UNREADABLE = {
+    "epsilon": lambda c: c["problem"]["privacy"].update(epsilon="1.5 or so"),
+    "privacy": lambda c: c["problem"]["privacy"].update(everywhere=True),
+    "distance": lambda c: c["problem"]["distance"].update(kind="taxicab"),
+    "utility": lambda c: c["problem"]["utility"].update(kind="regret"),
+    "points": lambda c: c["files"].update({"points.csv": base64.b64encode(b"id,x,y\np0,0\n").decode()}),
+    "bytes": lambda c: c["files"].update({"points.csv": base64.b64encode(b"id,x,y\n\xff,0,0\n").decode()}),
+    "problem": lambda c: c.pop("problem"),
+    "certificate": lambda c: c["result"].pop("certificate"),
+    "gap": lambda c: c["result"]["asked"].update(gap="1"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_cannot_be_read_is_neither_true_nor_false(name, checked, tmp_path, verdict):
+    found, lines = verdict(tampered(checked("town"), tmp_path / "report.html", UNREADABLE[name]))
+    assert found == "cannot be read here", lines
+    assert lines[-1].startswith("?")
+
+
+def test_a_browser_shows_the_three_verdicts(checked, tmp_path, watched):
+    for changes, mark, wanted in ((TAMPERED, "✗", "does not hold"), (UNREADABLE, "?", "cannot be read here")):
+        found, lines = pressed(watched, tampered(checked("town"), tmp_path / "report.html", changes["epsilon"]))
+        assert found == wanted, lines
+        assert lines[-1].startswith(mark)
+
+
+def test_what_is_no_json_leaves_a_button_that_says_so(checked, tmp_path, verdict):
+    target = tmp_path / "report.html"
+    target.write_text(DATA.sub(lambda found: found[1] + "{" + found[3], checked("town").read_text()))
+    assert verdict(target)[0] == "cannot be read here"
+
+
+def test_a_release_of_more_records_has_no_button(tmp_path):
+    problem = plane(tmp_path / "problem", "id,x,y\n" + "".join(f"p{i},{i},0\n" for i in range(MOST_RECORDS + 1)))
+    page = write_report(solve("exponential", problem, tmp_path / "out", Options()).folder).read_text()
+    assert "check-run" not in page
+    assert "Check it here" not in page
+    assert "in this browser" not in page
