@@ -1,7 +1,5 @@
 """Forged folders: verify and the checker refuse each, and agree on it."""
 
-import collections
-
 import pytest
 from forgeries import BASES, forge, forgeries, make
 
@@ -9,10 +7,8 @@ from privopt.checker import check
 from privopt.errors import PrivoptError
 from privopt.run.verify import verify
 
-LEAST = 300
-"""Forgeries in all, at least."""
-
-COUNTS: collections.Counter[str] = collections.Counter()
+LEAST = 60
+"""Forgeries of each folder, at least: more than 300 in all."""
 
 
 def ends(folder) -> int:
@@ -28,16 +24,11 @@ def ends(folder) -> int:
 def test_both_refuse_every_forgery(tmp_path, base):
     folder = make(base, tmp_path)
     assert (ends(folder), check(folder, str)) == (0, 0)
-    wrong = []
+    wrong, number = [], 0
     for number, forgery in enumerate(forgeries(base, folder)):
         forged = forge(folder, forgery, tmp_path / f"forged-{number}")
         found = (ends(forged), check(forged, str))
-        COUNTS[base] += 1
         if found[0] in (0, 6) or found[1] in (0, 6):
             wrong.append((forgery.name, *found))
     assert wrong == []
-
-
-def test_there_are_enough_of_them():
-    assert set(COUNTS) == set(BASES), "run after the others of this file"
-    assert sum(COUNTS.values()) >= LEAST
+    assert number + 1 >= LEAST

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from privopt.execution import processes
+from privopt.execution import limits, processes
 from privopt.execution.limits import VARIABLES, allowed_threads, limited_to
-from privopt.metric.optimal import interior_state, star
+from privopt.metric.optimal import interior_state
 from privopt.run.solve import Options, solve
 
 PROBLEM = """
@@ -61,7 +61,7 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
             sizes.append(workers)
             super().__init__(workers)
 
-    monkeypatch.setattr(star, "ThreadPoolExecutor", Watched)
+    monkeypatch.setattr(limits, "ThreadPoolExecutor", Watched)
     monkeypatch.setattr(interior_state, "ThreadPoolExecutor", Watched)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv(VARIABLES[0], raising=False)

@@ -98,7 +98,8 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     assert made.stopped
     assert made.result.status == "feasible"
     assert made.result.certificate.holds
-    assert made.result.solver == {"name": "exponential", "path": f"{method}, exponential"}
+    assert made.result.solver["name"] == "exponential"
+    assert made.result.solver["path"] == f"{method}, exponential"
     assert made.result.details.lp.lower_bound is None
     assert verify(path.parent / "out").complaints == ()
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
