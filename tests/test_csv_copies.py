@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from examples import EXAMPLES
 
 from privopt.errors import InputError
 from privopt.run.solve import Options, solve
@@ -116,3 +117,37 @@ def test_a_row_without_an_id_is_a_fault_still(tmp_path: Path):
     (tmp_path / "problem.toml").write_text("\n".join(line for line in text.splitlines() if "prior" not in line))
     with pytest.raises(InputError, match="row 3, column id"):
         solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options())
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_what_replaces_a_secret_table_is_called_csv_too(tmp_path, taken):
+    problem = EXAMPLES["fl-linear"].write(tmp_path / "problem")
+    name = "../towns.parquet" if taken else "towns.parquet"
+    secret = parquet(pl.read_csv(problem.parent / "locations.csv"))
+    (problem.parent / name).write_bytes(secret)
+    problem.write_text(problem.read_text().replace("locations.csv", name) + '# "towns.parquet"\n')
+    copied = "external/towns.csv" if taken else "towns.csv"
+    folder = solve("fl-linear", problem, tmp_path / "out", Options()).folder
+    assert {path.relative_to(folder / "problem").as_posix() for path in (folder / "problem").rglob("*.*")} == {
+        "problem.toml",
+        copied,
+    }
+    text = (folder / "problem" / "problem.toml").read_text()
+    assert tomllib.loads(text)["locations"]["points"] == copied
+    assert '# "towns.parquet"' in text
+    assert "noisy_clients" in (folder / "problem" / copied).read_text().splitlines()[0]
+    assert (folder / "private" / "problem" / copied).with_suffix(".parquet").read_bytes() == secret
+    assert verify(folder).complaints == ()
+    again = solve("fl-linear", folder / "problem" / "problem.toml", tmp_path / "again", Options()).folder
+    assert (again / "capacities.csv").read_bytes() == (folder / "capacities.csv").read_bytes()
+
+
+def test_a_secret_table_without_a_public_one_keeps_its_name(tmp_path):
+    problem = EXAMPLES["hierarchical-dp"].write(tmp_path / "problem")
+    secret = parquet(pl.read_csv(problem.parent / "counts.csv"))
+    (problem.parent / "counts.parquet").write_bytes(secret)
+    problem.write_text(problem.read_text().replace("counts.csv", "counts.parquet"))
+    folder = solve("hierarchical-dp", problem, tmp_path / "out", Options()).folder
+    assert [path.name for path in (folder / "problem").iterdir()] == ["problem.toml"]
+    assert (folder / "private" / "problem" / "counts.parquet").read_bytes() == secret
+    assert verify(folder).complaints == ()

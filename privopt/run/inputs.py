@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ import attrs
 from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
-from privopt.declare.tables import as_csv
+from privopt.declare.tables import PARQUET, as_csv
 from privopt.errors import Fault, InputError
 from privopt.run.folder import PRIVATE, PROBLEM, files_in
 
@@ -44,11 +44,15 @@ class ProblemCopy:
         name: of the problem file.
         contents: of its copy.
         files: the files that it names, by their path in ``problem/``.
+        public: contents that stand in ``problem/`` in place of secret files, by the name in ``files``.
+        renamed: how they are called there, where that is not the name of the secret file.
     """
 
     name: str
     contents: bytes = field(repr=False)
     files: Mapping[str, File]
+    public: Mapping[str, bytes] = field(factory=dict, repr=False)
+    renamed: Mapping[str, str] = field(factory=dict)
 
     @classmethod
     def of(cls, source: File, declared: AttrsInstance) -> ProblemCopy:
@@ -70,7 +74,7 @@ class ProblemCopy:
         moved = _moved([file.name for file in files if file.name not in inside], {source.name, *inside})
         return cls(
             name=source.name,
-            contents=_renamed(source, moved) if moved else source.contents,
+            contents=_renamed(source.name, source.contents, moved) if moved else source.contents,
             files={moved.get(file.name, file.name): file for file in files},
         )
 
@@ -79,18 +83,29 @@ class ProblemCopy:
         """Of the problem file as copied."""
         return hashlib.sha256(self.contents).hexdigest()
 
-    def write(self, work: Path, public: Mapping[str, bytes]) -> None:
+    def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
+        """The copy with public contents in place of secret files; those of a Parquet table are CSV, and called so.
+
+        Args:
+            replaced: contents by the name that the problem gives the file.
+        """
+        public = {name: replaced[file.name] for name, file in self.files.items() if file.name in replaced}
+        tables = [name for name in public if self.files[name].contents.startswith(PARQUET)]
+        renamed = _csv_names(tables, {*self.files, self.name})
+        contents = _renamed(self.name, self.contents, renamed) if renamed else self.contents
+        return evolve(self, contents=contents, public=public, renamed=renamed)
+
+    def write(self, work: Path) -> None:
         """Write public files to ``problem/``, secret ones to ``private/problem/``.
 
         Args:
             work: the DIR being written.
-            public: contents that stand in ``problem/`` in place of secret files, by name.
         """
         for name, file in self.files.items():
             if file.secret:
                 _put(work / PRIVATE / PROBLEM / name, file.contents)
-            if file.name in public:
-                _put(work / PROBLEM / name, public[file.name])
+            if name in self.public:
+                _put(work / PROBLEM / self.renamed.get(name, name), self.public[name])
             elif not file.secret:
                 _put(work / PROBLEM / name, file.contents)
         _put(work / PROBLEM / self.name, self.contents)
@@ -115,16 +130,22 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
             made[name] = text
     if not made:
         return source
+    renamed = _csv_names(made, {*files, source.name})
+    beside = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
+    return evolve(source, kept=_renamed(source.name, source.contents, renamed), beside={**source.beside, **beside})
+
+
+def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """New names that end in ``.csv``, all different, for files that are CSV now; a name of its own may stay."""
     renamed: dict[str, str] = {}
-    for name in sorted(made):
+    for name in sorted(names):
         path, number = PurePosixPath(name), 1
         new = str(path.with_suffix(".csv"))
-        while new in {*files, *renamed.values(), source.name} - {name}:
+        while new in {*taken, *renamed.values()} - {name}:
             number += 1
             new = str(path.with_name(f"{path.stem}-{number}.csv"))
         renamed[name] = new
-    beside = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
-    return evolve(source, kept=_renamed(source, renamed), beside={**source.beside, **beside})
+    return renamed
 
 
 def _known(declared: AttrsInstance) -> dict[str, bytes]:
@@ -172,9 +193,9 @@ def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
     return moved
 
 
-def _renamed(source: File, moved: Mapping[str, str]) -> bytes:
-    """The problem file with every text that is one of these paths replaced, and nothing else changed."""
-    text = source.contents.decode("utf-8-sig")
+def _renamed(name: str, contents: bytes, moved: Mapping[str, str]) -> bytes:
+    """The problem file of that name with every text that is one of these paths replaced, and nothing else changed."""
+    text = contents.decode("utf-8-sig")
 
     def replaced(match: re.Match[str]) -> str:
         token = match.group()
@@ -185,7 +206,7 @@ def _renamed(source: File, moved: Mapping[str, str]) -> bytes:
 
     renamed = _TOKEN.sub(replaced, text)
     if _parsed(renamed) != _values(_parsed(text), moved):
-        raise InputError([Fault(source.name, "", "a path outside its folder that is a key too", "files beside it")])
+        raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files beside it")])
     return renamed.encode()
 
 

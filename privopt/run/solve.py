@@ -223,6 +223,8 @@ def _conclude(
     bound = outcome.lower_bound
     bound = None if bound is None or math.isinf(bound) else _bound(bound, value, maximise=utility.maximise)
     told = dict(outcome.details)
+    if options.jobs is not None:
+        told["jobs"] = options.jobs
     if bound is not None and type(mechanism).proved is Mechanism.proved:  # nothing in DIR will prove it
         told, bound = {"lower_bound": bound, **told}, None
     lp = told.pop(LP, None)
@@ -237,7 +239,7 @@ def _conclude(
         method=method.name,
         plugin=Plugin(name=registered.plugin, version=registered.version),
         privopt=__version__,
-        problem=ProblemFile(file=copy.name, sha256=copy.sha256),
+        problem=_named(copy),
         seed=None if drawn else options.seed,  # a seed that no noise came from would say the contrary
         asked=Asked(
             method=method.name,
@@ -253,6 +255,10 @@ def _conclude(
         solver={**outcome.solver, "versions": versions_behind(registered.plugin)},
         details=Details(told=told, lp=lp, facts=mechanism.details(problem, outcome.release, method.name, told)),
     )
+
+
+def _named(copy: ProblemCopy) -> ProblemFile:
+    return ProblemFile(file=copy.name, sha256=copy.sha256)
 
 
 def _bound(bound: float, value: float, *, maximise: bool) -> float:
@@ -298,7 +304,8 @@ def _write(
         outcome.release.write(work)
         if outcome.proof is not None and result.objective.lower_bound is not None:
             outcome.proof.write(work)
-        copy.write(work, mechanism.public_files(problem, outcome.release))
+        copy = copy.publishing(mechanism.public_files(problem, outcome.release))
+        copy.write(work)
         private = work / PRIVATE
         private.mkdir(exist_ok=True)
         outcome.release.write_private(private)
@@ -306,7 +313,7 @@ def _write(
             (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
         if not any(private.iterdir()):
             private.rmdir()
-        result = evolve(result, time=_times(declared, context, start))
+        result = evolve(result, problem=_named(copy), time=_times(declared, context, start))
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
     if context.checkpoint is not None and not outcome.stopped:
         discard_partial(context.checkpoint, warnings.append)

@@ -176,7 +176,13 @@ def _tiles(result: Result) -> str:
 
 def _provenance(result: Result, absent: Sequence[str]) -> Section:
     asked = result.asked
-    options = [("time-limit", asked.time_limit), ("memory", asked.memory), ("seed", result.seed)]
+    jobs = result.details.told.get("jobs")  # anything may stand there
+    options = [
+        ("jobs", jobs if type(jobs) is int and jobs > 0 else None),
+        ("time-limit", asked.time_limit),
+        ("memory", asked.memory),
+        ("seed", result.seed),
+    ]
     given = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
     unsafe = " --allow-unsafe" if result.guarantee.kind == NOTHING else ""
     command = (
