@@ -136,8 +136,7 @@ def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, 
     from privopt.run.solve import Options
     from privopt.run.solve import solve as run
 
-    if not quiet:
-        say_when_compiling()
+    say_when_compiling(quiet=quiet)
     limit, gap = options["time_limit"], options["gap"]
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
     with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:

@@ -85,11 +85,12 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
     return value
 
 
-def say_when_compiling() -> None:
-    """A line where this run compiles what later ones find done: it takes seconds that they do not."""
+def say_when_compiling(*, quiet: bool = False) -> None:
+    """Unless quiet, a line where this run compiles what later ones find done: it takes seconds that they do not."""
     from privopt.execution.compiled import when_compiling
 
-    when_compiling(complain)
+    if not quiet:
+        when_compiling(complain)
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:

@@ -116,7 +116,7 @@ def apply(
     from privopt.tables.secret import Secret
 
     secret = Secret.of(id=id_, **columns)
-    say_when_compiling()
+    say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
         done = run(folder, table, out, secret, max_snap=max_snap, seed=seed, force=force, progress=progress)
     warn_of_no_privacy(folder)
@@ -196,7 +196,7 @@ def estimate(
     from privopt.tables.estimate.run import Files, write_estimate
 
     asked = Asked(worth=worth, resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
-    say_when_compiling()
+    say_when_compiling(quiet=quiet)
     files = Files(
         folder=folder,
         reports=reports,
@@ -322,7 +322,7 @@ def curve(
     from privopt.tables.curve_files import write_curves
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
-    say_when_compiling()
+    say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(problem, names, epsilon, out, report, asked, matrices)
