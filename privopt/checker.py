@@ -381,7 +381,7 @@ class Matrix:
         table = problem.table("privacy", "kind epsilon neighbours_within")
         self.epsilon, self.within = decimal(table.get("epsilon")), table.get("neighbours_within")
         need(table.get("kind", "metric-dp") == "metric-dp" and self.epsilon > 0, f"problem: [privacy] {table}", 2)
-        self.limit = math.inf if self.within is None else low(decimal(self.within))
+        self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1 if self.within else math.inf
         self.folder, self.result, self.metric = folder, result, Metric(problem)
         self.metric.losses(problem)
         self.size, self.width = len(self.metric.records.ids), len(self.metric.outputs.ids)
@@ -406,7 +406,7 @@ class Matrix:
         return set(pairs.flat) <= set(range(self.size)) and not any(map(eq, pairs.column(0), pairs.column(1)))
 
     def required(self, i: int) -> dict[int, int]:
-        """The records that shall be hard to tell from record i, at distances rounded down."""
+        """Those to be hard to tell from record i: their distances, rounded down to doubles, pass no limit's double."""
         return {j: d for j, d in enumerate(self.metric.own(i)) if j != i and d is not None and d <= self.limit}
 
     def privacy(self) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +118,87 @@ def test_a_gap_that_calls_anything_optimal_is_refused(tmp_path, gap):
     assert "below 1" in done.output
     with pytest.raises(UsageError, match="gap"):
         solved(tmp_path, SQUARE, gap=float(gap))
+
+
+def least(folder: Path) -> Fraction:
+    """The exact loss of this very release, rounded up, by the checker's arithmetic."""
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    result = json.loads((folder / "result.json").read_text())
+    matrix = checker.Matrix(folder, checker.Problem(folder, result["problem"], names), result)
+    matrix.integers()
+    metric, total = matrix.metric, 0
+    for k in range(matrix.width):
+        columns = zip(metric.column(k), metric.prior, matrix.weights.column(k), strict=True)
+        total += sum(cost * share * weight for cost, share, weight in columns)
+    return Fraction(total, metric.whole * checker.TOTAL * checker.ONE) + Fraction(1, 2**70)
+
+
+def far_target(seed: int, far: str, side: float, digits: int) -> dict:
+    rng, names = random.Random(seed), "abcdefgh"
+    rows = [f"{a},{b},{rng.random() * side:.{digits}f}" for a, b in itertools.pairwise(names)]
+    return {
+        "points.csv": "id\n" + "\n".join(names) + "\n",
+        "roads.csv": "\n".join(["from,to,km", *rows, f"h,z,{far}", ""]),
+        "t.csv": "id,weight\nz,1\n",
+    }
+
+
+ROADS = 'kind = "graph"\nedges = "roads.csv"'
+TARGET = 'kind = "travel-cost"\ntargets = "t.csv"'
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("far", "side", "digits"),
+    [("100.7", 1e-2, 6), ("12000.3", 1e-3, 6), ("12000.3", 1e-4, 8), ("1000000.3", 1e-4, 9), ("40000.7", 1e-5, 9)],
+)
+def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, far, side, digits):
+    folder = solved(
+        tmp_path,
+        far_target(seed, far, side, digits),
+        distance=ROADS,
+        epsilon=2 / side,
+        utility=TARGET,
+        gap=1e-12,
+    )
+    objective = hold(folder)
+    assert objective["gap"] < 1e-6
+    assert Fraction(objective["lower_bound"]) <= least(folder)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_travel_over_roads_without_a_unit_is_bounded_too(tmp_path, seed):
+    files = far_target(seed, "1000000000", 1e-4, 9)  # 10^18 units of 10^-9 km: no doubles
+    folder = solved(tmp_path, files, distance=ROADS, epsilon=1e4, utility=TARGET)
+    objective = json.loads((folder / "result.json").read_text())["objective"]
+    assert verify(folder).complaints == ()
+    assert Fraction(objective["lower_bound"]) <= least(folder)
+
+
+LIMITS = [  # the last double below the root of 13, the root itself as a double, decimals that are reached exactly
+    ("id,x,y\na,0,0\nb,2,3\nc,2,4\nd,100,0\n", "3.605551275463989"),
+    ("id,x,y\na,0,0\nb,2,3\nc,2,4\nd,100,0\n", "3.6055512754639896"),
+    ("id,x,y\na,0,0\nb,0.1,0\nc,0.2,0\nd,0.3,0\n", "0.1"),
+    ("id,x,y\na,0,0\nb,0.1,0\nc,0.3,0\nd,0.6,0\n", "0.3"),
+    ("id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\nd,.1,.7\n", "0.509901951359278483002822410902278"),
+    ("id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\nd,.1,.7\n", "0.6082762530298219"),
+]
+
+
+@pytest.mark.parametrize(("points", "limit"), LIMITS)
+def test_a_limit_that_distances_reach_is_read_alike(tmp_path, points, limit):
+    hold(solved(tmp_path, {"points.csv": points}, within=limit))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_limits_at_some_distance_of_whole_points(tmp_path, seed):
+    rng = random.Random(seed)
+    points = list(dict.fromkeys((rng.randint(0, 9), rng.randint(0, 9)) for _ in range(5)))
+    ways = sorted({float(np.hypot(a[0] - b[0], a[1] - b[1])) for a in points for b in points if a != b})
+    text = "id,x,y\n" + "".join(f"p{i},{x},{y}\n" for i, (x, y) in enumerate(points))
+    assert hold(solved(tmp_path, {"points.csv": text}, epsilon=0.3, within=repr(ways[len(ways) // 2])))["gap"] < 1e-6
+
+
+def test_limits_along_roads_are_decimals(tmp_path):
+    files = {"points.csv": "id\na\nb\nc\nd\n", "roads.csv": "from,to,km\na,b,0.1\nb,c,0.2\nc,d,0.3\n"}
+    assert hold(solved(tmp_path, files, distance=ROADS, within="0.3"))["gap"] < 1e-6

@@ -73,9 +73,10 @@ def travel_cost(
         found = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
         raise InputError([Fault(source, "", found, "one column a target")])
     used = q > 0
-    scaled = [np.ascontiguousarray(table[:, used] * q[used]) for table in (a, b)]
+    shares = np.ascontiguousarray(q[used])
+    given = [np.ascontiguousarray(table[:, used]) for table in (a, b)]
     faults = []
-    for what, table in (("record", scaled[0]), ("output", scaled[1])):
+    for what, table in (("record", given[0]), ("output", given[1])):
         for r, t in np.argwhere(~np.isfinite(table))[:100].tolist():
             where = f"{what} {r}, target {int(np.flatnonzero(used)[t])}"
             faults.append(Fault(source, where, "no way there", "a target within reach"))
@@ -84,7 +85,7 @@ def travel_cost(
     if faults:
         raise InputError(limited(faults))
     cost = np.zeros((len(a), len(b)))
-    _taxicab(scaled[0], scaled[1], cost, own)
+    _taxicab(given[0], given[1], shares, cost, own)
     if own:
         lower = np.tril_indices(len(a), -1)
         cost[lower] = cost.T[lower]
@@ -92,18 +93,22 @@ def travel_cost(
 
 
 @jit(fastmath={"reassoc"})
-def _taxicab(a: Any, b: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
-    """total_ik += sum_l |a_il - b_kl|, by tiles that stay in cache; only tiles from the diagonal up where asked."""
+def _taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
+    """total_ik += sum_l q_l |a_il - b_kl|, by tiles that stay in cache; only tiles from the diagonal up where asked.
+
+    Shares come last: differences of whole numbers are exact.
+    """
     rows, width = a.shape
     columns = b.shape[0]
     for i0 in range(0, rows, 32):
         for k0 in range(i0 if upper else 0, columns, 32):
             for l0 in range(0, width, 512):
+                share = shares[l0 : l0 + 512]
                 for i in range(i0, min(i0 + 32, rows)):
                     p = a[i, l0 : l0 + 512]
                     for k in range(k0, min(k0 + 32, columns)):
                         q = b[k, l0 : l0 + 512]
                         part = 0.0
                         for t in range(len(p)):  # slices from 0: only then do the compilers use vectors
-                            part += abs(p[t] - q[t])
+                            part += share[t] * abs(p[t] - q[t])
                         total[i, k] += part

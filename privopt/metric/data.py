@@ -15,7 +15,7 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
-from privopt.metric.kinds import Ground, Spaces
+from privopt.metric.kinds import Ground, Spaces, rounding
 from privopt.metric.points import read_points
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.geometry import Metric
@@ -56,6 +56,7 @@ class MetricData:
             for whom it is drawn. Or what computes it, called once where it is first asked for (it may raise an
             InputError then).
         file: name of the problem file, for faults.
+        excess: how far a mean cost may lie above the one meant; made from what tells it of each record's costs.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
         remap: whether what is released is remapped to best guesses under the prior.
         ground: distances of [distance], where rows are held to others.
@@ -73,6 +74,7 @@ class MetricData:
     prior: Floats
     _cost: Floats | Callable[[], Floats]
     file: str = "problem"
+    _excess: Callable[[Floats], Floats] | None = None
     crossed: bool = True
     remap: bool = False
     ground: Metric | None = None
@@ -102,6 +104,16 @@ class MetricData:
     def weighted(self) -> Floats:
         """(N, K) p_i c_ik."""
         return read_only(self.prior[:, None] * self.cost)
+
+    @cached_property
+    def excess(self) -> float:
+        """By how much, at most, any loss under ``weighted`` exceeds the one that the files mean."""
+        return float((self.prior * (self._excess or rounding)(self.cost)).sum()) * (1.0 + 2.0**-40)
+
+    @cached_property
+    def surely_required(self) -> NDArray[np.bool_]:
+        """(P,) which required pairs are so by their exact distances too, to the last bit of the limit."""
+        return self.metric.surely_within(self.pairs, self.distances, np.inf if self.within is None else self.within)
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
@@ -221,6 +233,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         prior=read_only(prior if spread is None else spread.hats(len(records))),
         cost=lambda: _cost(problem, spaces, ground, spread),
         file=file,
+        excess=None if ground is not None else lambda cost: utility.excess(spaces, cost),
         crossed=crossed,
         remap=utility.remap,
         ground=None if ground is None else metric,
@@ -333,8 +346,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
     Args:
         places: as declared.
-        table: its name, and that of its file, for faults.
-        file: see ``table``.
+        table, file: its name, and that of its file, for faults.
         ids_alone: whether points without coordinates will do.
 
     Raises:
@@ -362,8 +374,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
 
 def _connected(metric: Metric, records: Space, file: str) -> None:
-    reach = metric.rows(np.array([0]))[0]
-    lost = np.flatnonzero(~np.isfinite(reach))
+    lost = np.flatnonzero(~np.isfinite(metric.rows(np.array([0]))[0]))
     if lost.size:
         some = ", ".join(records.ids[place] for place in lost[:3].tolist())
         found = f"roads that do not join {lost.size} of {len(records)} records to {records.ids[0]} ({some}, ...)"
@@ -375,8 +386,7 @@ def _prior(prior: File | None, records: Space) -> Floats:
     if prior is None:
         return np.full(count, 1.0 / count)
     table = read_table(prior, [Column(name="id", kind="id"), Column(name="p", least=0.0, unit="probability")])
-    faults = duplicate_faults(prior.name, table["id"])
-    if faults:
+    if faults := duplicate_faults(prior.name, table["id"]):
         raise InputError(faults)
     place = check_ids(prior, table["id"], np.asarray(records.ids, dtype=np.str_), "id", "the id of a record")
     result = np.zeros(count)
@@ -385,7 +395,6 @@ def _prior(prior: File | None, records: Space) -> Floats:
     if missing.size:
         found = f"no row for {missing.size} records ({records.ids[missing[0]]}, ...)"
         raise InputError([Fault(prior.name, "", found, "one row for each record")])
-    total = float(result.sum())
-    if abs(total - 1.0) > SUM_TOLERANCE:
+    if abs((total := float(result.sum())) - 1.0) > SUM_TOLERANCE:
         raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
     return result / total

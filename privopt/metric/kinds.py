@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
     from privopt.metric.everywhere.region import Region
     from privopt.metric.privacy import MatrixConstraint
 
-__all__ = ["DistanceKind", "Ground", "LossKind", "MetricNotion", "Spaces"]
+__all__ = ["DistanceKind", "Ground", "LossKind", "MetricNotion", "Spaces", "rounding"]
+
+
+def rounding(cost: Floats) -> Floats:
+    """(N,) 2^-40 of each record's greatest cost."""
+    return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
 
 
 @frozen(kw_only=True, eq=False)
@@ -164,6 +170,13 @@ class LossKind(ABC):
         Raises:
             InputError: it cannot be computed for these places.
         """
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) by how much at most a record's costs, as :meth:`cost` gave them, exceed those meant: bounds are lowered.
+
+        Left out: the roundings of sums without cancellation, 2^-40 of the record's greatest cost.
+        """
+        return rounding(cost)
 
     @abstractmethod
     def unit(self, distance: str) -> str:

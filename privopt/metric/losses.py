@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -91,6 +92,10 @@ class DistanceLoss(LossKind):
         """
         return _reached(distance_loss(spaces.metric), spaces, "distance.edges")
 
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) nothing: distances are rounded down."""
+        return np.zeros(len(cost))
+
     def unit(self, distance: str) -> str:
         """That of the distance."""
         return _plural(distance)
@@ -111,6 +116,10 @@ class CostMatrix(LossKind):
         """
         shape = (len(spaces.records), len(spaces.outputs))
         return read_array(self.file, shape, what="costs", most=LARGEST).copy()
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) nothing: what is no double is rounded down."""
+        return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
         """A file of losses has no named unit."""
@@ -137,13 +146,43 @@ class TravelCost(LossKind):
         Raises:
             InputError: unknown targets, or targets that some record or output cannot reach.
         """
+        tables, weights, unit, where = self._travel(spaces)
+        cost = travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)
+        return _reached(cost if unit is None else read_only(cost * float(unit)), spaces, where)
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N,) what rounding can have added to the differences of ways, and to their sum.
+
+        Ways in whole numbers have exact differences (:attr:`privopt.metric.space.roads.Roads.counted`). Others are off
+        by what their metric says, of which a difference keeps the most where ways are long and alike.
+        """
+        roads, targets, _ = self.ends(spaces.records, spaces.metric)
+        summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
+        if roads is not None and roads.counted is not None:
+            return np.asarray(summed + 2.0**-39 * float(roads.counted[1]))  # ways of less than 2^50, each off by 2^-100
+        tables, weights, _, _ = self._travel(spaces)
+        used, off = weights > 0, []
+        for table in tables:
+            ways = table[:, used]
+            doubt = spaces.metric.no_less(ways) - ways if roads is None else ways * roads.doubt
+            off.append((doubt + 2.0**-52 * ways) @ weights[used])
+        return np.asarray((summed + off[0] + off[-1].max()) * (1.0 + 2.0**-20))
+
+    def _travel(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
+        """Ways from records, and from outputs that are others, to targets; shares; the unit of ways that are counted.
+
+        Raises:
+            InputError: see :meth:`cost`.
+        """
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.ends(records, metric)
         if self.targets is None and spaces.listed is not None:
             targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
         where = "distance.edges" if self.edges is None else "utility.edges"
+        unit = None
         if roads is not None:
             source = records.source if self.targets is None else self.targets.name
+            roads, unit = roads.counted or (roads, None)
             tables = [
                 roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)
                 for space in ((records,) if spaces.own else (records, spaces.outputs))
@@ -162,7 +201,7 @@ class TravelCost(LossKind):
                 start, target = space.ids[lost[0, 0]], targets[lost[0, 1]]
                 found = f"no way from {start} to target {target} ({len(lost)} such)"
                 raise InputError([Fault(spaces.file, where, found, "roads that lead to every target")])
-        return _reached(travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights), spaces, where)
+        return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
         """Kilometres along roads, else the unit of distance."""

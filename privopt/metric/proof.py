@@ -101,7 +101,7 @@ class Proof:
         """
         chosen = slice(None) if over is None else over
         pairs, distances = data.pairs[chosen], data.metric.no_less(data.distances[chosen])
-        growth = exp_bounds(distances, data.epsilon)[1]
+        growth = np.where(data.surely_required[chosen], exp_bounds(distances, data.epsilon)[1], np.inf)
         share = np.full(len(weighted), spare / len(weighted))
         kept, bound = Kept.of(multipliers, pairs, growth, weighted.shape, share, most=most).tame(weighted)
         if not bound > sum_down(weighted.min(axis=1)):  # every record at its cheapest output needs no multipliers
@@ -128,7 +128,7 @@ class Proof:
         """
         growth = exp_bounds(_lengths(self.pairs, data), data.epsilon)[1]
         kept = Kept(pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values)
-        return _for_exact_costs(kept.bound(weighted), weighted)
+        return _for_exact_costs(kept.bound(weighted), weighted, data.excess)
 
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
@@ -278,15 +278,15 @@ def _lengths(rows: Ints, data: MetricData) -> Floats:
     Raises:
         CertificationError: no path of required pairs joins the two of a row.
     """
-    known = data.metric.no_less(data.distances)
+    pairs, known = data.pairs[data.surely_required], data.metric.no_less(data.distances[data.surely_required])
     n = len(data.records)
-    numbers, wanted = data.pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
+    numbers, wanted = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
     place = np.minimum(np.searchsorted(numbers, wanted), max(0, len(numbers) - 1))
     required = numbers[place] == wanted if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     lengths = np.where(required, known[place] if len(known) else 0.0, np.inf)
     left = np.flatnonzero(~required)
     if len(left):
-        lengths[left] = _along_paths(rows[left], data.pairs, known, n)
+        lengths[left] = _along_paths(rows[left], pairs, known, n)
     lost = np.flatnonzero(~np.isfinite(lengths))
     if len(lost):
         raise CertificationError(f"{PROOF}: pairs: {rows[lost[0]].tolist()} is neither required nor implied")
@@ -310,13 +310,15 @@ def _grouped(sources: Ints, order: Ints) -> tuple[Ints, list[Ints]]:
     return which, np.split(order, first[1:])
 
 
-def _for_exact_costs(bound: float, weighted: Floats) -> float:
-    """The bound lowered by what rounding may have added to the weights p_i c_ik, which are products of doubles.
+def _for_exact_costs(bound: float, weighted: Floats, excess: float) -> float:
+    """The bound lowered by what rounding may have added to the weights p_i c_ik.
 
-    Each weight is off by at most a few units in its last place (2**-53 of it: a share, a cost, their product), so
-    the least loss is off by at most that part of itself where no weight is negative, else of the greatest weights.
+    Shares and products of shares and costs are off by a part of 2**-46 at most (a sum of many shares, pairwise), so
+    the least loss is off by at most that part of itself where no weight is negative, else of the greatest weights. By
+    how much costs may be too high their loss tells (:meth:`privopt.metric.kinds.LossKind.excess`).
     """
-    if bound == 0.0 or not math.isfinite(bound):
+    if not math.isfinite(bound):
         return bound
     size = abs(bound) if weighted.min() >= 0.0 else math.fsum(np.abs(weighted).max(axis=1).tolist())
-    return math.nextafter(bound - size * 2.0**-50, -math.inf)
+    lost = size * 2.0**-46 + excess
+    return bound if lost == 0.0 else math.nextafter(bound - lost * (1.0 + 2.0**-40), -math.inf)

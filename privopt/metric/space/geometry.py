@@ -11,12 +11,13 @@ import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from fractions import Fraction
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, Ints, read_only, rounded_down
+from privopt.arrays import Bools, Floats, Ints, read_only, rounded_down
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import in_threads
 from privopt.metric.space.formulas import (
@@ -67,6 +68,13 @@ class Metric(ABC):
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
         return distances
+
+    def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
+        """(P,) pairs whose exact distances, rounded down to doubles, are proved to be at most ``limit``.
+
+        Fewer than those whose ``distances``, which may be a little less, are: rows of a lower bound stand on these.
+        """
+        return self.no_less(distances) < math.nextafter(limit, math.inf)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
         """(B, N) distances from the records i to every record."""
@@ -236,6 +244,19 @@ class EuclideanMetric(_PointMetric):
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
         return no_less(distances + 2.0 * max(self._off))
+
+    def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
+        """Near the limit in rationals: squares of differences of the coordinates."""
+        sure = super().surely_within(pairs, distances, limit)
+        near = np.flatnonzero(~sure & (distances <= limit))
+        if not near.size or not limit > self._off[0]:
+            return sure
+        most = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._off[0])
+        i, j = pairs[near].T
+        steps, group = np.unique(np.stack([self.points[i], self.points[j]], axis=1), axis=0, return_inverse=True)
+        squares = [sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(*ends, strict=True)) for ends in steps.tolist()]
+        sure[near] = np.array([square < most**2 for square in squares], dtype=np.bool_)[group.reshape(-1)]
+        return sure
 
     @staticmethod
     def _far(space: Space) -> float:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
@@ -49,6 +50,7 @@ class Roads:
         first_row: row of the first edge in that file.
         short: whether roads may be longer than these lengths, each by less than one unit in the last place: decimals
             that were rounded down.
+        written: (E,) doubles nearest to the decimals meant, and (E,) what these leave out of them.
 
     Attributes:
         nodes: ids, in the order in which they first occur in tails, then heads.
@@ -69,6 +71,7 @@ class Roads:
         source: str = "edges",
         first_row: int = 2,
         short: bool = False,
+        written: tuple[Floats, Floats] | None = None,
     ) -> None:
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
@@ -86,11 +89,31 @@ class Roads:
         self.source = source
         self._number = number
         both = np.array(ends, dtype=np.int64).reshape(2, -1)
+        self._ends = both
         self._graph, self.exact, stretch = _graph(both.T, lengths, len(number), directed)
         self.stretch = stretch * (1.0 + 2.0**-50) if short else stretch
+        self._written = written
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    @cached_property
+    def counted(self) -> tuple[Roads, Fraction] | None:
+        """These roads in whole numbers of a unit (in km), with exact sums; None where their lengths have no such unit.
+
+        Lengths meant differ from them by less than 2^-100 of themselves, which decimals of 30 digits do not.
+        """
+        whole = None if self._written is None else _counted(*self._written)
+        if whole is None:
+            return None
+        tails, heads = ([self.nodes[place] for place in side] for side in self._ends.tolist())
+        return Roads(tails, heads, whole[0], directed=self.directed, source=self.source), whole[1]
+
+    @property
+    def doubt(self) -> float:
+        """Part of itself by which a way may be longer or shorter than the one meant."""
+        rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
+        return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
         """Node numbers of ids.
@@ -177,6 +200,7 @@ def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """
     columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
     table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
+    table["km written"] = table["km"]
     table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])
     return table
 
@@ -188,8 +212,30 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         InputError: a file that will not do, by row and column.
     """
     table = road_table(edges)
-    short = bool(table["km rest"].any())
-    return Roads(table["from"], table["to"], table["km"], directed=directed, source=edges.name, short=short)
+    return Roads(
+        table["from"],
+        table["to"],
+        table["km"],
+        directed=directed,
+        source=edges.name,
+        short=bool(table["km rest"].any()),
+        written=(table["km written"], table["km rest"]),
+    )
+
+
+def _counted(km: Floats, rest: Floats) -> tuple[Floats, Fraction] | None:
+    """Lengths in whole numbers of the greatest power of ten that divides them all, where their sum stays below 2^50."""
+    for digits in range(16):
+        whole = np.rint(km * 10.0**digits)
+        if not whole.sum() < 2.0**50:
+            return None
+        if (np.abs(km * 10.0**digits - whole) > 2.0**-51 * whole).any():
+            continue
+        unit = Fraction(1, 10**digits)
+        left = [float(int(w) * unit - Fraction(x)) for w, x in zip(whole.tolist(), km.tolist(), strict=True)]
+        if left == rest.tolist():
+            return whole, unit
+    return None
 
 
 class RoadMetric(Metric):
@@ -239,6 +285,20 @@ class RoadMetric(Metric):
         """Doubles that the lengths of paths over the roads as given do not exceed."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
+
+    def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
+        """Near the limit in whole numbers, where roads have such."""
+        sure = super().surely_within(pairs, distances, limit)
+        near = np.flatnonzero(~sure)
+        if near.size and self.roads.counted is not None:
+            roads, unit = self.roads.counted
+            most = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
+            starts, group = np.unique(pairs[near, 0], return_inverse=True)
+            for part, block in roads.lengths(self._places[starts], limit=float(most)):  # nodes have the same numbers
+                rows = np.flatnonzero((group >= part.start) & (group < part.stop))
+                found = block[group[rows] - part.start, self._places[pairs[near[rows], 1]]]
+                sure[near[rows]] = found <= float(most)
+        return sure
 
     def _down(self, sums: Floats) -> Floats:
         """Sums along paths, never above the exact ones."""
