@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import shapely
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +109,46 @@ def test_projected_distances_never_exceed_great_circles(seed, lat, lon, reach):
     assert (np.linalg.norm(plane[i] - plane[j], axis=1) <= haversine(exact[i], exact[j]) * (1 + 1e-9) + 1.5e-6).all()
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6), st.floats(-84, 84), st.floats(-180, 180), st.floats(1, 300), st.sampled_from([0, 1e-4, 1, 9])
+)
+def test_no_triangle_of_a_mesh_is_stretched(seed, lat, lon, side_km, tall):
+    """Between any two points of the triangles that are kept, also beyond the rim, great circles are the longer."""
+    chance = np.random.default_rng(seed)
+    corners = np.column_stack([lon + chance.uniform(0, 20, 6), np.clip(lat + tall * chance.uniform(-1, 1, 6), -89, 89)])
+    try:
+        space = mesh_over(file_of(polygon(corners.tolist())), side_km, planar=False, file="p.toml", key="k")
+        vertices = plane_of(space).vertices
+    except InputError:  # too near a pole, too wide, too many triangles
+        return
+    shares = chance.dirichlet([0.3] * 3, (2, len(space.triangles)))  # near corners and sides
+    points = np.concatenate([vertices, *np.rint(np.einsum("qsv,svx->qsx", shares, vertices[space.triangles]))])
+    points = np.rint(points[chance.choice(len(points), min(len(points), 150), replace=False)]).astype(np.int64)
+    earth = space.projection.to_earth(points)
+    i, j = np.triu_indices(len(points), 1)
+    planar = np.linalg.norm((points[i] - points[j]) / 1e6, axis=1)
+    # haversine is rounded down, and the way back to degrees is in doubles
+    assert (planar <= haversine(earth[i], earth[j]) * (1 + 1e-9) + 1e-6).all()
+    assert space.projection.covers(vertices)
+
+
+def test_a_mesh_reaches_north_of_its_polygon():
+    """83.9 degrees north with sides of 60 km: most of what is kept lies beyond the ring."""
+    ring = [(10, 83.9), (30, 83.9), (30, 83.9001), (10, 83.9001)]
+    space = mesh_over(file_of(polygon(ring)), 60, planar=False, file="p.toml", key="k")
+    vertices = plane_of(space).vertices
+    earth = space.projection.to_earth(vertices)
+    assert earth[:, 0].max() > 84.1
+    assert np.abs(earth[:, 0]).max() < space.projection.parallel
+    i, j = np.triu_indices(len(vertices), 1)
+    assert (np.linalg.norm((vertices[i] - vertices[j]) / 1e6, axis=1) <= haversine(earth[i], earth[j]) + 1e-6).all()
+    rim = Projection.of(np.array(ring)[:, ::-1], "ring alone")
+    assert not rim.covers(vertices)
+    with pytest.raises(InputError, match="stretches"):
+        plane_of(evolve(space, projection=rim))
+
+
 def test_the_poles_are_refused():
     with pytest.raises(InputError, match="poles"):
         Projection.of(np.array([[86.0, 0.0], [86.0, 40.0]]), "places")
@@ -176,12 +217,23 @@ def test_refined_places_have_ids_of_their_own():
         ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, "x"], [0, 0]]]}, "no list of positions"),
         ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 91], [0, 0]]]}, "planar = true"),
         ({"type": "FeatureCollection", "features": []}, "no polygon"),
+        ({"type": "Polygon", "coordinates": []}, "Polygon: found no ring"),
+        ({"type": "MultiPolygon", "coordinates": [[]]}, "MultiPolygon: found no ring"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [10**400, 0], [0, 1], [0, 0]]]}, "no list of positions"),
         ({"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": None}]}, "features"),
     ],
 )
 def test_regions_that_are_none_are_refused(document, what):
     with pytest.raises(InputError, match=what):
         polygons_of(file_of(document))
+
+
+@pytest.mark.parametrize("side_km", [1e300, 1_001.0, 1e-4])
+@pytest.mark.parametrize("planar", [True, False])
+def test_sides_that_make_no_mesh_are_refused(side_km, planar):
+    region = file_of(polygon(SQUARE))
+    with pytest.raises(InputError, match="records.mesh.side_km"):
+        mesh_over(region, side_km, planar=planar, file="p.toml", key="records.mesh.side_km")
 
 
 def test_too_many_triangles_are_refused():

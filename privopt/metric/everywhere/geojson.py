@@ -11,7 +11,7 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
-from privopt.metric.everywhere.mesh import MOST_VERTICES, lattice
+from privopt.metric.everywhere.mesh import MOST_ACROSS, MOST_VERTICES, lattice
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM
 from privopt.metric.space.places import LARGEST, Space
@@ -37,15 +37,18 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
         InputError: a file without polygons, or too many triangles.
     """
     polygons = polygons_of(region, planar=planar)
+    if not 1e-3 <= side_km <= MOST_ACROSS:
+        raise InputError([Fault(file, key, f"{side_km:g} km", f"0.001 to {MOST_ACROSS:,} km")])
     projection = None
     if not planar:
-        projection = Projection.of(np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings]), region.name)
+        rim = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
+        # a triangle that meets the region reaches no farther beyond it than its side, and millimetres of rounding
+        projection = Projection.of(rim, region.name, side_km * MM_PER_KM + 4)
     flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
     extent = np.ptp(np.concatenate([ring for rings in flat for ring in rings]), axis=0) / MM_PER_KM
-    if extent.max() > 1_000:
-        raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", "at most 1,000 km")])
-    if side_km < 1e-3:
-        raise InputError([Fault(file, key, f"{side_km:g} km", "at least 0.001 km")])
+    if extent.max() > MOST_ACROSS:
+        wanted = f"at most {MOST_ACROSS:,} km"
+        raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", wanted)])
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         found = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, found, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
@@ -92,6 +95,8 @@ def _polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[
         yield from _polygons(shape.get("geometry"), file, f"{where}geometry ", planar)
     elif kind in ("Polygon", "MultiPolygon") and isinstance(shape.get("coordinates"), list):
         for rings in [shape["coordinates"]] if kind == "Polygon" else shape["coordinates"]:
+            if not rings:
+                raise InputError([Fault(file, f"{where}{kind}", "no ring", "an outer ring, and holes")])
             yield [
                 _ring(ring, file, f"{where}{kind}", planar) for ring in (rings if isinstance(rings, list) else [rings])
             ]
@@ -102,7 +107,7 @@ def _polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[
 def _ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     try:
         points = np.array([position[:2] for position in ring], dtype=np.float64).reshape(-1, 2)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         raise InputError([Fault(file, where, "a ring that is no list of positions", "[[x, y], ...]")]) from None
     if len(points) < 4 or (points[0] != points[-1]).any():
         found = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")

@@ -16,13 +16,16 @@ from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM, Plane
 from privopt.metric.space.places import Space, limited
 
-__all__ = ["BETWEEN", "MOST_VERTICES", "lattice", "plane_of", "refined", "refined_places", "triangulate", "twice_areas"]
+__all__ = ["BETWEEN", "MOST_ACROSS", "MOST_VERTICES", "lattice", "plane_of", "refined", "refined_places", "triangulate", "twice_areas"]
 
 BETWEEN = "~"
 """Joins the ends of a street or a side, and the number of a point between them, to that point's id."""
 
 MOST_VERTICES = 1_000_000
 """Vertices, at most: a row for each of them would be released."""
+
+MOST_ACROSS = 1_000
+"""Kilometres that a region spans, at most, and the side of a triangle."""
 
 MOST_KM = 4_000_000.0
 """From the origin, at most: products of two differences of millimetres stay below 2^63 to 1,000 km."""
@@ -54,9 +57,12 @@ def plane_of(records: Space) -> Plane:
             raise InputError([Fault(records.source, f"id {records.ids[far[0]]!r}", found, wanted)])
         vertices = np.rint(records.coordinates * MM_PER_KM).astype(np.int64)
     _apart(vertices, records)
-    if np.ptp(vertices, axis=0).max() > 1_000 * MM_PER_KM:
+    if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
         found = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
-        raise InputError([Fault(records.source, "", found, "a region of at most 1,000 km across")])
+        raise InputError([Fault(records.source, "", found, f"a region of at most {MOST_ACROSS:,} km across")])
+    if projection is not None and not projection.covers(vertices):
+        found = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
+        raise InputError([Fault(records.source, "", found, "places inside the box that it was made for")])
     simplices = triangulate(vertices, records) if records.triangles is None else _as_given(vertices, records)
     return Plane(size=len(vertices), simplices=simplices, vertices=vertices, projection=projection)
 
