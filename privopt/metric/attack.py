@@ -306,13 +306,13 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
     ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
     distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs. With a region it is over
-    any two of its points, from the certificate, and the others are over the edges between its vertices.
+    any two of its points, as positions are snapped, and the others are over the edges between its vertices.
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
-        from privopt.metric.everywhere.certificate import certify_everywhere
+        from privopt.metric.everywhere.certificate import steepest
 
-        achieved = certify_everywhere(release.weights, data.region, data.epsilon).worst
+        achieved = steepest(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
         achieved = achieved_epsilon(z, pair_blocks(len(release.records), data.metric.between))

@@ -86,9 +86,16 @@ def metric_sections(
     sections.append(_maps(made))
     sections.append(_pairs(release, data, made["privacy-spent"]))
     if "convergence" in made:
-        lead = "While it was solved: no mechanism with this guarantee can be below the lower line."
+        lead = f"While it was solved: {_bounded(result)} can be below the lower line."
         sections.append(figure_section("Convergence of the bounds", made["convergence"], lead))
     return sections
+
+
+def _bounded(result: Result) -> str:
+    """Of which mechanisms a lower bound speaks."""
+    if result.guarantee.scope == "everywhere":
+        return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
+    return "no mechanism with this guarantee"
 
 
 def meaning_section(sentences: Sequence[str]) -> Section:
@@ -180,7 +187,7 @@ def _beside(data: MetricData | None, result: Result, unit: str, drawn: Figure) -
     rows: list[tuple[Any, ...]] = list(losses_beside(data, result))
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
-        rows.insert(1, ("proved bound", bound, "no mechanism with this guarantee is below"))
+        rows.insert(1, ("proved bound", bound, f"{_bounded(result)} is below"))
     shown = table("Losses", ("mechanism", f"loss ({unit})", "remark"), rows)
     figure = drawing("Loss beside bound and baselines", drawn)
     lead = "What the average person loses, under the problem's prior; shorter is better."

@@ -108,7 +108,11 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
     if not isinstance(shape, Mapping):
         raise UsageError(f"region: found {type(region).__name__}, wanted GeoJSON, or what has a __geo_interface__")
     values = {"mesh": {"region": "region.geojson", "side_km": side_km, "planar": planar}}
-    return Part(values=values, files={"region.geojson": json.dumps(shape).encode()})
+    try:
+        text = json.dumps(shape)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"region: found {error}; wanted GeoJSON of lists and numbers") from None
+    return Part(values=values, files={"region.geojson": text.encode()})
 
 
 def vectors(array: object, ids: object = None) -> Part:

@@ -191,8 +191,11 @@ class Released:
         """
         if sum(given is not None for given in (input_id, at, xy)) != 1:
             raise UsageError("sample: wanted one of an id, at = (lat, lon) and xy = (x, y)")
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise UsageError(f"count: found {count!r}, wanted a whole number of draws, at least 1")
         position = at if xy is None else xy
         if position is not None:
+            position = _pair(position, "at" if xy is None else "xy")
             return sample_at(self.opened, position, count, degrees=at is not None)
         release: Release = self.opened.release
         return release.sample(str(input_id), count)
@@ -323,6 +326,19 @@ class Released:
             facts["warning"] = words
         facts |= {"what it comes to": " ".join(self.meaning)} if self.meaning else {}
         return card(f"Release of {self.result.mechanism}", facts, more=small_map(self.opened))
+
+
+def _pair(position: object, name: str) -> tuple[float, float]:
+    """Two numbers of a position.
+
+    Raises:
+        UsageError: something else.
+    """
+    try:
+        first, second = (float(value) for value in np.asarray(position, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise UsageError(f"{name}: found {position!r}, wanted two numbers") from None
+    return first, second
 
 
 def _geometries(table: object) -> dict[str, tuple[str, ...]]:

@@ -232,7 +232,7 @@ def test_regions_that_are_none_are_refused(document, what):
 @pytest.mark.parametrize("planar", [True, False])
 def test_sides_that_make_no_mesh_are_refused(side_km, planar):
     region = file_of(polygon(SQUARE))
-    with pytest.raises(InputError, match="records.mesh.side_km"):
+    with pytest.raises(InputError, match=r"records\.mesh\.side_km"):
         mesh_over(region, side_km, planar=planar, file="p.toml", key="records.mesh.side_km")
 
 

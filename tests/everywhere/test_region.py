@@ -3,6 +3,7 @@
 import math
 import random
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 
 from privopt.exact.weights import repair
-from privopt.metric.everywhere.certificate import certify_everywhere
+from privopt.metric.everywhere.certificate import certify_everywhere, steepest
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Streets, street_growth
 from privopt.metric.everywhere.triangles import common_factors, sufficient
-from privopt.testing.checks.points import greatest_excess
+from privopt.testing.checks.points import greatest_excess, street_share
 
 TOTAL = 2**63
 EPSILONS = [Fraction(1, 100), Fraction(1), Fraction(7, 3), Fraction(40)]
@@ -125,6 +126,36 @@ def test_the_certificate_is_the_rational_one(region, kept, asked, seed):
         least = Fraction(measured.worst) if measured.worst else Fraction(1, 10**30)
         assert brute(weights, region, least)[0]
         assert measured.worst == 0 or not brute(weights, region, least * (1 - Fraction(1, 10**9)))[0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(networks(), st.sampled_from(EPSILONS), st.sampled_from(EPSILONS), st.integers(0, 999))
+def test_what_streets_achieve_is_their_steepest_piece(region, kept, asked, seed):
+    """Of every piece of every street in rationals, by the curve for the claimed epsilon: more than worst may say."""
+    weights = released(region, kept, region.lengths(kept), seed)
+    found = steepest(weights, region, asked)
+    true, pieces = Fraction(0), 2 * max(region.steps, 1)
+    for (a, b), km in zip(region.simplices.tolist(), region.km.tolist(), strict=True):
+        reach = asked * Fraction(km)
+        shares = [street_share(Fraction(j, pieces), reach, region.steps) for j in range(pieces + 1)]
+        for one, other in zip(rows_of(weights)[a], rows_of(weights)[b], strict=True):
+            z = [one + share * (other - one) for share in shares]
+            if one != other and not one * other:
+                assert math.isinf(found)
+                return
+            steps = pairwise(z)
+            true = max([true, *(abs(y - x) / min(x, y) * pieces / Fraction(km) for x, y in steps if x != y)])
+    assert true <= Fraction(found)
+    assert float(true) * (1 + 1e-12) + (2**-45 / min(region.km.tolist()) if true else 0) >= found
+    assert not certify_everywhere(weights, region, asked).holds or found <= asked * (1 + Fraction(1, 2**50))
+
+
+def test_a_long_street_achieves_more_than_its_worst():
+    """What another curve, for a lesser epsilon, would do is not what positions are snapped by."""
+    street = Streets(size=2, simplices=[[0, 1]], km=[8.0], steps=8)
+    weights = np.array([[TOTAL // 6, TOTAL - TOTAL // 6], [TOTAL // 2, TOTAL // 2]], dtype=np.uint64)
+    worst = certify_everywhere(weights, street, Fraction(1)).worst
+    assert worst < steepest(weights, street, Fraction(1)) * 0.6
 
 
 @settings(max_examples=100, deadline=None)

@@ -23,7 +23,7 @@ from privopt.exact.certify import ROOM, Failure, Measured, greatest_ratios, wron
 from privopt.execution.compiled import jit
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
-__all__ = ["certify_everywhere"]
+__all__ = ["certify_everywhere", "steepest"]
 
 _SHOWN: Final = 8
 _EXACT: Final = 4_096
@@ -122,6 +122,40 @@ def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
         value = max(value, float(upper[near[_EXACT:]].max()) * (1.0 + 2.0**-40))
     a, b = ends[near[best]].tolist()
     return value, (a, b)
+
+
+def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
+    """The least epsilon that holds between any two points of a region, as positions are snapped for a claimed one.
+
+    On a plane that is the certificate's worst. On streets the curve of :mod:`.curve` goes by the claimed epsilon,
+    whatever rows are: the greatest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much
+    more than the epsilon for which another curve would do, which the certificate calls worst.
+
+    Args:
+        weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
+        region: with N vertices.
+        epsilon: the claimed one, per km of way, by which positions are snapped.
+    """
+    measured = certify_everywhere(weights, region, epsilon)
+    if not isinstance(region, Streets) or not region.steps or not 0 < measured.worst < math.inf:
+        return measured.worst
+    first, second = (np.ascontiguousarray(region.simplices[:, end]) for end in (0, 1))
+    ratios = greatest_ratios(weights, first, second) * ROOM
+    unequal = np.flatnonzero((weights[first] != weights[second]).any(axis=1)).tolist()
+    found = max(_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
+    return float_up(min(found, epsilon) if measured.holds else found)
+
+
+def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
+    """The greatest |dz / dx| / z on a street of which one end has 1 + ``grown`` times the other's probability z.
+
+    On piece j of the half next to the lesser end z rises by grown (1 + t)^j epsilon / a and starts at
+    1 + grown ((1 + t)^j - 1) / a. Where grown <= a their ratio is greatest on the last of them, else on the first;
+    on the other half it is less.
+    """
+    a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
+    power = (1 + t) ** (steps - 1) if grown <= a else Fraction(1)
+    return epsilon * grown * power / (a + grown * (power - 1))
 
 
 def _rates(ratios: Floats, km: Floats, steps: int) -> Floats:

@@ -9,13 +9,17 @@ km. n = 0 is linear snapping: the share is the part of the way gone, and a = eps
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 
 from privopt.arrays import Floats
 from privopt.metric.everywhere.region import street_growth
 
-__all__ = ["far_share", "far_shares"]
+__all__ = ["STEEPEST", "far_share", "far_shares"]
+
+STEEPEST: Final = 2.0**56
+"""Reaches above this have the same shares, to double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
@@ -40,19 +44,21 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 
 
 def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
-    """:func:`far_share` of many, in doubles: off by less than 2**-40 where the reach is at most 1e6.
+    """:func:`far_share` of many, in doubles: off by less than 2**-40 for up to 16 steps.
 
     Args:
         part: (B,) of the way to the far end.
-        reach: (B,) epsilon times the streets' lengths.
+        reach: (B,) epsilon times the streets' lengths; infinite ones are as good as large ones.
         steps: n.
     """
     if not steps:
         return part
     near = np.minimum(part, 1.0 - part)
-    step = reach / (2 * steps)
+    step = np.minimum(reach, STEEPEST) / (2 * steps)
     gone = np.minimum(np.floor(2 * steps * near), steps)
-    risen = np.expm1(gone * np.log1p(step) + np.log1p((2 * steps * near - gone) * step))
-    share = np.divide(risen, 2.0 * np.expm1(steps * np.log1p(step)), out=near.copy(), where=reach > 1e-15)
+    risen = gone * np.log1p(step) + np.log1p((2 * steps * near - gone) * step)  # logarithms: powers may be no doubles
+    whole = steps * np.log1p(step)
+    least = -2.0 * np.expm1(-whole)
+    share = np.divide(-np.expm1(-risen) * np.exp(risen - whole), least, out=near.copy(), where=reach > 1e-15)
     shares: Floats = np.where(part > 0.5, 1.0 - share, share)
     return shares

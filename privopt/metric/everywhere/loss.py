@@ -116,8 +116,16 @@ def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
         epsilon,
         streets=np.repeat(np.arange(count), len(part)),
         part=np.tile(part, count),
-        mass=np.repeat(region.km / region.km.sum() / len(part), len(part)),
+        mass=np.repeat(_shares(region.km) / len(part), len(part)),
     )
+
+
+def _shares(lengths: Floats) -> Floats:
+    """(S,) parts of a sum; equal ones where all lengths are 0."""
+    longest = float(lengths.max())
+    scaled = lengths / longest if longest else np.ones(len(lengths))  # of doubles that have all their bits
+    shares: Floats = scaled / scaled.sum()
+    return shares
 
 
 def _over_plane(region: Plane, *, geographic: bool) -> Spread:
@@ -153,7 +161,8 @@ def _over_plane(region: Plane, *, geographic: bool) -> Spread:
 
 
 def _on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floats, mass: Floats) -> Spread:
-    far = far_shares(part, float(epsilon) * region.km[streets], region.steps)
+    with np.errstate(over="ignore"):
+        far = far_shares(part, float(epsilon) * region.km[streets], region.steps)
     return Spread(
         corners=region.simplices[streets],
         shares=np.stack([1.0 - far, far], axis=1),

@@ -16,7 +16,17 @@ from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM, Plane
 from privopt.metric.space.places import Space, limited
 
-__all__ = ["BETWEEN", "MOST_ACROSS", "MOST_VERTICES", "lattice", "plane_of", "refined", "refined_places", "triangulate", "twice_areas"]
+__all__ = [
+    "BETWEEN",
+    "MOST_ACROSS",
+    "MOST_VERTICES",
+    "lattice",
+    "plane_of",
+    "refined",
+    "refined_places",
+    "triangulate",
+    "twice_areas",
+]
 
 BETWEEN = "~"
 """Joins the ends of a street or a side, and the number of a point between them, to that point's id."""
@@ -161,8 +171,13 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
         triangles = triangles[~cut]
 
 
-def refined(plane: Plane, most_mm: float) -> tuple[Plane, list[tuple[int, int]]]:
+def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[Plane, list[tuple[int, int]]]:
     """Every triangle cut into four at the middles of its sides, again and again, until no side is longer.
+
+    Args:
+        plane: of coarser triangles.
+        most_mm: the length that sides may have.
+        file: name of the problem file, for faults.
 
     Returns:
         The finer plane, whose first vertices are those before; and the ends of the side that each added one halves.
@@ -174,17 +189,32 @@ def refined(plane: Plane, most_mm: float) -> tuple[Plane, list[tuple[int, int]]]
     while True:
         ends = plane.vertices[plane.edges]
         apart = ends[:, 0] - ends[:, 1]
-        if float((apart.astype(np.float64) ** 2).sum(axis=1).max()) <= most_mm**2:
+        longest = float((apart.astype(np.float64) ** 2).sum(axis=1).max())
+        if longest <= most_mm**2:
             return plane, added
-        if plane.size + len(plane.edges) > MOST_VERTICES:
+        if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
             found = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
-            raise InputError([Fault("problem", "privacy.split_km", found, "a greater length")])
+            raise InputError([Fault(file, "privacy.split_km", found, "a greater length")])
         added += [(i, j) for i, j in plane.edges.tolist()]
-        plane = _halved(plane)
+        plane = _halved(plane, file)
 
 
-def refined_places(records: Space, split_km: float | None) -> tuple[Space, Plane]:
+def _refined_size(plane: Plane, ratio: float) -> int:
+    """Vertices, at least, of a plane whose sides are halved until they are shorter by a ratio; those beyond a bound are
+    not counted."""
+    size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
+    while ratio > 1 and size <= MOST_VERTICES:
+        size, sides, triangles, ratio = size + sides, 2 * sides + 3 * triangles, 4 * triangles, ratio / 2
+    return size
+
+
+def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
     """The plane of places, refined where asked for, and its vertices as places: those given, then added ones.
+
+    Args:
+        records: the places.
+        split_km: the length that sides may have; None for any.
+        file: name of the problem file, for faults.
 
     Raises:
         InputError: as of :func:`plane_of` and :func:`refined`.
@@ -192,7 +222,7 @@ def refined_places(records: Space, split_km: float | None) -> tuple[Space, Plane
     plane = plane_of(records)
     if split_km is None:
         return records, plane
-    plane, added = refined(plane, split_km * MM_PER_KM)
+    plane, added = refined(plane, split_km * MM_PER_KM, file)
     ids = list(records.ids)
     taken = set(ids)
     for i, j in added:
@@ -209,7 +239,7 @@ def refined_places(records: Space, split_km: float | None) -> tuple[Space, Plane
     return evolve(records, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
 
 
-def _halved(plane: Plane) -> Plane:
+def _halved(plane: Plane, file: str) -> Plane:
     middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1
     m = plane.opposite + plane.size  # (S, 3) middle of the side opposite each corner
     a, b, c = plane.simplices.T
@@ -217,7 +247,7 @@ def _halved(plane: Plane) -> Plane:
     simplices = np.stack([np.column_stack(part) for part in parts], axis=1).reshape(-1, 3)
     vertices = np.concatenate([plane.vertices, middles])
     if (twice_areas(vertices[simplices]) <= 0).any():
-        raise InputError([Fault("problem", "privacy.split_km", "triangles of a few millimetres", "a greater length")])
+        raise InputError([Fault(file, "privacy.split_km", "triangles of a few millimetres", "a greater length")])
     return evolve(plane, size=len(vertices), simplices=simplices, vertices=vertices)
 
 

@@ -43,8 +43,8 @@ class Projection:
         origin: (latitude, longitude) of (0, 0), in 1e-7 degrees.
         east, north: millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
         parallel: phi* in degrees: ways that stay below it are not stretched.
-        box: least and greatest latitude, and the greatest longitude from the origin either way, in 1e-7 degrees: no great
-            circle between two points of it passes phi*.
+        box: least and greatest latitude, and the greatest longitude from the origin either way, in 1e-7 degrees: no
+            great circle between two points of it passes phi*.
     """
 
     origin: tuple[int, int]

@@ -19,7 +19,7 @@ from attrs import field, frozen
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 from privopt.exact.sample import Source, choose
-from privopt.metric.everywhere.curve import far_share, far_shares
+from privopt.metric.everywhere.curve import STEEPEST, far_share, far_shares
 from privopt.metric.everywhere.locate import FARTHEST, Sides, Triangles
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets
@@ -83,7 +83,8 @@ class Snapped:
         linear = self.linear
         if not self.steps:
             return linear
-        far = far_shares(linear[:, 1], np.array([float(reach) for reach in self.reaches]), self.steps)
+        reaches = [float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches]
+        far = far_shares(linear[:, 1], np.array(reaches), self.steps)
         return np.stack([1.0 - far, far], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:

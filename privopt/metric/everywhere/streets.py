@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -22,7 +23,9 @@ LONGEST = Fraction(1, 2)
 """epsilon times length that streets have at most where no other length is asked for: snapping costs 10 % there."""
 
 
-def streets_of(edges: File, records: Space, epsilon: Fraction, split_km: float | None) -> tuple[Space, Streets]:
+def streets_of(
+    edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
+) -> tuple[Space, Streets]:
     """The network that joins records, and its vertices: the records, other nodes, points that divide streets.
 
     Args:
@@ -30,6 +33,7 @@ def streets_of(edges: File, records: Space, epsilon: Fraction, split_km: float |
         records: nodes.
         epsilon: per km.
         split_km: the length up to which a street stays whole; left out: 0.5 / epsilon.
+        file: name of the problem file, for faults.
 
     Raises:
         InputError: a file that will not do, records that no street names, too many pieces.
@@ -47,11 +51,14 @@ def streets_of(edges: File, records: Space, epsilon: Fraction, split_km: float |
     most = LONGEST / epsilon if split_km is None else Fraction(split_km)
     parts = [max(1, math.ceil(Fraction(length) / most)) for length in km.tolist()]
     if sum(parts) + len(number) > MOST_VERTICES:
-        found = f"pieces of at most {float(most):g} km, which are {sum(parts):,}"
-        raise InputError([Fault("problem", "privacy.split_km", found, f"fewer than {MOST_VERTICES:,}")])
+        length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
+        found = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
+        raise InputError([Fault(file, "privacy.split_km", found, f"a length that makes fewer than {MOST_VERTICES:,}")])
     ids, simplices, pieces, shares = _divided(list(number), np.array(ends).T, km, parts)
-    known = None if records.coordinates is None else _positions(records.coordinates, len(number), shares)
     geographic = records.kind == "geographic"
+    known = None
+    if records.coordinates is not None:
+        known = _positions(records.coordinates, len(number), shares, geographic=geographic)
     region = Streets(size=len(ids), simplices=simplices, km=pieces, steps=STEPS, positions=known, geographic=geographic)
     whole = known is not None and bool(np.isfinite(known).all())
     return Space(
@@ -80,8 +87,11 @@ def _divided(
     return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
 
 
-def _positions(coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]]) -> Floats:
-    """(N, 2) of all vertices: points that divide a street lie on the straight line between its ends; NaN: unknown."""
+def _positions(coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool) -> Floats:
+    """(N, 2) of all vertices: points that divide a street lie on the straight line between its ends; NaN: unknown.
+
+    On the earth that is the line the short way round.
+    """
     known = np.full((nodes, 2), np.nan)
     known[: len(coordinates)] = coordinates
     if not shares:
@@ -89,4 +99,9 @@ def _positions(coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fra
     a, b = (np.array([share[end] for share in shares]) for end in (0, 1))
     part = np.array([float(share[2]) for share in shares])[:, None]
     step = known[b] - known[a]
-    return np.concatenate([known, known[a] + part * step])
+    if geographic:
+        step[:, 1] -= 360.0 * np.rint(step[:, 1] / 360.0)
+    between = known[a] + part * step
+    if geographic:  # longitudes are from -180 to 360
+        between[:, 1] -= 360.0 * (between[:, 1] > 360.0) - 360.0 * (between[:, 1] < -180.0)
+    return np.concatenate([known, between])

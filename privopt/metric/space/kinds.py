@@ -40,7 +40,7 @@ class Euclidean(DistanceKind):
             raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", wanted)])
         if records.kind != "planar":
             EuclideanMetric(records)  # names what is there
-        return _plane(records, split_km, EuclideanMetric)
+        return _plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
         """Kilometres on a plane; vectors have a unit without a name."""
@@ -60,7 +60,7 @@ class Haversine(DistanceKind):
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> Ground:
         """The plane onto which the points are projected; its distances do not exceed great circles."""
         HaversineMetric(records)  # refuses planar points
-        return _plane(records, split_km, HaversineMetric)
+        return _plane(records, split_km, HaversineMetric, file)
 
 
 @frozen(kw_only=True)
@@ -82,7 +82,7 @@ class Graph(DistanceKind):
         """The streets between all nodes, long ones divided."""
         from privopt.metric.everywhere.streets import streets_of
 
-        vertices, region = streets_of(self.edges, records, epsilon, split_km)
+        vertices, region = streets_of(self.edges, records, epsilon, split_km, file)
         names = np.asarray(vertices.ids, dtype=np.str_)[region.simplices]
         roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
         return Ground(region=region, records=vertices, metric=lambda outputs: RoadMetric(roads, vertices, outputs))
@@ -119,9 +119,11 @@ class Table(DistanceKind):
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
 
-def _plane(records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric]) -> Ground:
+def _plane(
+    records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
+) -> Ground:
     """Triangles between points, refined where asked for."""
     from privopt.metric.everywhere.mesh import refined_places
 
-    vertices, region = refined_places(records, split_km)
+    vertices, region = refined_places(records, split_km, file)
     return Ground(region=region, records=vertices, metric=lambda outputs: kind(vertices, outputs))

@@ -369,4 +369,4 @@ def _grid(graph: Any) -> float:
     centres = np.unique(labels, return_index=True)[1]
     reach = dijkstra(graph, directed=True, indices=centres, min_only=True)
     longest = 2.0 * float(reach.max()) * (1.0 + 1e-6)
-    return math.ldexp(1.0, math.frexp(longest)[1] - 53)
+    return max(math.ldexp(1.0, math.frexp(longest)[1] - 53), 2.0**-1074)
