@@ -3,7 +3,7 @@
 "use strict";
 (() => {
   const ROOM = 256n, ONE = 1n << ROOM, TOTAL = 1n << 63n, FLAT = 45n * ONE, RADIUS = 6371n;
-  const { readable, decimal, exactly, numbers, bytes, npy, csv, lines } = reading;
+  const { readable, decimal, exactly, above, numbers, bytes, npy, csv, lines } = reading;
   let data, tables, result; // what the page carries
 
   class Refused extends Error {} // a claim that does not hold; any other error: something that cannot be read here
@@ -195,7 +195,7 @@
 
   // ---- the claims
   const state = {};
-  let epsilon, within;
+  let epsilon, within, limit;
   const same = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
   const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
   function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
@@ -212,7 +212,9 @@
     const given = table("privacy", "kind epsilon neighbours_within");
     readable((given.kind ?? "metric-dp") === "metric-dp", `privacy.kind ${given.kind} is unknown to this page`);
     epsilon = decimal(given.epsilon);
-    within = given.neighbours_within === undefined ? null : low(decimal(given.neighbours_within));
+    within = given.neighbours_within === undefined ? null : Number(given.neighbours_within);
+    readable(within === null || within > 0, "neighbours_within is not above 0");
+    limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
     readable(epsilon[0] > 0n, "epsilon is not above 0");
   }
   const claims = {
@@ -250,7 +252,7 @@
         }
       });
       state.required = state.rows.map((_, i) => state.of.own(i).map((d, j) =>
-        (j === i || d === null || (within !== null && d > within) ? null : d)));
+        (j === i || d === null || (within !== null && d > limit) ? null : d)));
       let implied = 0;
       state.required.forEach((row, i) => {
         const left = row.map((d, j) => j > i && d !== null && !(direct.get(`${i} ${j}`) <= d));
@@ -321,7 +323,7 @@
       alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective");
       const float = Number(tables.privacy.epsilon), kind = "metric-dp", unit = `per ${of.unit}`;
       const scope = within === null ? { scope: "all-pairs" }
-        : { scope: "neighbours", neighbours_within: Number(tables.privacy.neighbours_within) };
+        : { scope: "neighbours", neighbours_within: within };
       const { epsilon_text, statement } = guarantee;
       alike(guarantee, { kind, epsilon: float, epsilon_text, unit, ...scope, statement: text(statement) }, "guarantee", 0);
       const { worst, checked } = state, arithmetic = text(certificate.arithmetic);

@@ -23,6 +23,12 @@ const reading = (() => {
     const signed = word >> 63n ? -part : part;
     return shift >= 0n ? [signed << shift, 1n] : [signed, 1n << -shift];
   }
+  function above(x) { // the next double, x > 0
+    const view = new DataView(new ArrayBuffer(8));
+    view.setFloat64(0, x);
+    view.setBigUint64(0, view.getBigUint64(0) + 1n);
+    return view.getFloat64(0);
+  }
   const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
   function half(word) { // the double that a float of two bytes is
     const sign = word >> 15 ? -1 : 1, power = (word >> 10) & 31, part = word & 1023;
@@ -83,5 +89,5 @@ const reading = (() => {
   const lines = (name) => words(name).replace(LAST, "").split(LINE).map((line) => line.replace(BLANK, ""));
 
   const open = (text) => (data = JSON.parse(text));
-  return { open, readable, decimal, exactly, numbers, bytes, npy, csv, lines };
+  return { open, readable, decimal, exactly, above, numbers, bytes, npy, csv, lines };
 })();

@@ -189,6 +189,9 @@ READ = {
     "quoted": lambda folder: plane(folder, 'id,x,y\n"a\nb",0,0\n"c\rd, ""e""",1,1\n__proto__,2,0\n'),
     "underscores": lambda folder: plane(folder, POINTS, "1_0.5"),
     "a whole epsilon that no double holds": lambda folder: plane(folder, POINTS, "9_007_199_254_740_993"),
+    "a limit that is the distance's double": lambda folder: plane(
+        folder, "id,x,y\na,0,0\nb,1,1\n", more="neighbours_within = 1.414213562373095\n"
+    ),
     "neighbours": lambda folder: plane(folder, POINTS, more="neighbours_within = 0.6_5\n"),
 }
 
