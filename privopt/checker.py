@@ -2,17 +2,15 @@
 
 It shares no code with what made the folder. Each claim is printed with "holds" or the reason why not. Exit code 0: all
 hold, and the release is private; 1: one does not; 2: the folder cannot be read, or is of a kind unknown here; 6: all
-hold, but it claims no privacy. Not checked: ``time``, ``solver``, ``asked``, ``details`` and sentences.
+hold, but it claims no privacy. Not checked, of result.json: who made it, ``seed``, ``time``, ``solver``, ``details``,
+sentences, further keys; of the problem: tables of mechanisms, keys of another kind; the order of rows in proof.npz.
 
-Of a matrix under metric differential privacy: each row of weights sums to 2**63. For every output k and pair of records
-that the problem requires, w_ik <= exp(epsilon d_ij) w_jk: each stored pair holds at its stored distance, and from one
-record of a required pair to the other leads a way over stored pairs no longer than their true distance: the factors
-along it multiply. The loss is as stated, and no such matrix has one below sum_i min_k (p_i c_ik + sum of f over rows of
-i - sum of F f over rows against i), whatever the multipliers f >= 0 of rows z_i <= F z_j (Lagrange). Of photos to
-delete: the rank that they leave, and that no choice does better, by cases.
-
-Numbers in TOML and CSV files mean the decimals that are written, in .npy files the doubles. Reals are whole numbers of
-2**-256, rounded to the side that errs towards "does not hold".
+Of a matrix under metric differential privacy: each row of weights sums to 2**63; for each stored pair of records and
+output k, w_ik <= exp(epsilon d_ij) w_jk at its stored distance; a required pair is joined by a way over stored pairs no
+longer than its true distance: factors multiply. The loss is as stated, and none is below sum_i min_k (p_i c_ik + sum of
+f over rows of i - sum of F f over rows against i), whatever the multipliers f >= 0 of rows z_i <= F z_j (Lagrange). Of
+photos to delete: the rank that they leave, and that no choice does better, by cases. Numbers in TOML and CSV files mean
+the decimals that are written, in .npy files the doubles. Reals are whole numbers of 2**-256, rounded so as to refuse.
 """
 
 # ruff: noqa: B905, E731  (what a zip would miss is compared before; formulas read best in one line)
@@ -44,6 +42,8 @@ BITS, ONE, TOTAL, RADIUS = 256, 1 << 256, 1 << 63, 6371  # of reals; the sum of 
 FLAT = 45 * ONE  # exp(45) > 2**64 exceeds every ratio of weights: beyond it a row of privacy says nothing
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
+TABLES = """records outputs distance privacy utility photos
+bd-mdp const-opt exponential fl-linear hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
 LETTERS = dict(re.findall("(..)(.)", "f2ef4ff8di1bi2hi4ii8qu1Bu2Hu4Iu8Qb1B"))  # of types of numbers, as struct has them
 
 
@@ -64,7 +64,6 @@ def check_sums(folder: Path, private: bool = False) -> list[str]:
         fits = stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir()))
         need(fits, f"{name!r}: a link, a device or an empty folder, wanted a regular file")
         names += [name] if stat.S_ISREG(mode) else []
-    need("SHA256SUMS" in names, "SHA256SUMS: missing", 2)
     for name in sorted(set(names) - {"SHA256SUMS", "report.html"}):
         if private or not name.startswith("private/"):
             digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
@@ -137,12 +136,12 @@ class Problem:
         raw, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
         need(hashlib.sha256(raw).hexdigest() == stated["sha256"], "problem.sha256: not that of the problem file")
         self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
+        need(not (odd := self.tables.keys() - set(TABLES.split())), f"problem: {sorted(odd)}: unknown here", 2)
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
         """A table of it, in which no other key may stand."""
         found: dict[str, Any] = self.tables[name]
-        unknown = ", ".join(sorted(set(found) - set(keys.split())))
-        need(not unknown, f"problem: [{name}]: {unknown!r}: unknown here", 2)
+        need(not (odd := found.keys() - set(keys.split())), f"problem: [{name}]: {sorted(odd)}: unknown here", 2)
         return found
 
     def read(self, name: object) -> bytes:
@@ -157,13 +156,12 @@ class Problem:
         need(fits and all(x < math.inf for x in found.flat), f"problem/{name}: wanted numbers {shape or ''}", 2)
         return found
 
-    def columns(self, file: object) -> dict[str, list[str]]:
+    def columns(self, file: object) -> dict[Any, list[str]]:
         """A CSV file by the names in its header."""
         lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline=""), strict=True))
         head, *rows = [[cell.strip() for cell in line] for line in lines if line]
-        fits = rows and all(len(row) == len(head) for row in rows) and len(set(head)) == len(head)
-        need(fits, f"problem/{file}: wanted a header, and rows as long as it", 2)
-        return dict(zip(head, map(list, zip(*rows))))
+        need(rows and {len(row) for row in rows} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
+        return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 
     def shares(self, file: object, name: str, ids: list[str]) -> tuple[list[str], list[int], int]:
         """Ids, whole numbers in proportion to their shares, and the sum of these; all alike without a file."""
@@ -171,7 +169,8 @@ class Problem:
             return ids, [1] * len(ids), len(ids)
         cells = self.columns(file)
         found, given = cells["id"], [decimal(cell) for cell in cells[name]]
-        need(len(found) == len(set(found)) and min(given) >= 0 < max(given), f"problem/{file}: column {name}", 2)
+        sound = len(found) == len(set(found)) and min(given) >= 0 < max(given)
+        need(sound and (name != "p" or abs(float(sum(given)) - 1) <= 1e-6), f"problem/{file}: column {name}", 2)
         shared = math.lcm(*{share.denominator for share in given})
         return found, [int(share * shared) for share in given], int(sum(given) * shared)
 
@@ -234,11 +233,9 @@ class Places:
         elif "points" in table:
             names = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
             found, parts = problem.columns(table["points"]), names["id"]
-            self.ids = ["/".join(name) for name in zip(*(found[c] for c in ([parts] if parts in found else parts)))]
-            four = (found.get(names[key], []) for key in ("lat", "lon", "x", "y"))
-            lat, lon, x, y = (list(map(decimal, cells)) for cells in four)
-            sound = all(abs(angle) <= 360 for angle in lat + lon) and not (lat and lon and x and y)
-            need(sound, f"problem: [{name}]: wanted lat, lon in degrees or x, y", 2)
+            self.ids = ["/".join(n) for n in zip(*(found[c] for c in ([parts] if isinstance(parts, str) else parts)))]
+            lat, lon, x, y = (list(map(decimal, found.get(names[key], []))) for key in ("lat", "lon", "x", "y"))
+            need(not all((lat, lon, x, y)) and max([0, *map(abs, lat + lon)]) <= 360, f"[{name}]: lat, lon, x, y", 2)
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
@@ -351,24 +348,22 @@ def alike(stated: dict[str, Any], wanted: dict[str, Any], where: str, near: floa
     for name, value in wanted.items():
         same = type(stated[name]) is type(value) and stated[name] == value
         if type(value) is float and type(stated[name]) in (int, float):
-            one, other = Fraction(stated[name]), Fraction(value)
-            same = abs(one - other) <= Fraction(near) * max(abs(one), abs(other))
+            same = math.isclose(stated[name], value, rel_tol=near)
         need(same, f"{where}.{name}: {str(stated[name])[:99]!r} is claimed, {str(value)[:99]!r} found")
 
 
 def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, Any], measured: dict[str, Any]) -> str:
     """What result.json says of objective, promise, certificate and status, sentences apart."""
     stated, found, bound = result["guarantee"], result["certificate"], result["objective"]["lower_bound"]
-    gap, best = None, result["objective"]["value"]
-    if bound is not None:
-        gap = max(0.0, bound - best if unit == "locations" else (best - bound) / max(abs(best), 1e-12))
+    at, asked = result["objective"]["value"], result["asked"]["gap"]
+    gap = None if bound is None else max(0.0, bound - at if unit == "locations" else (at - bound) / max(abs(at), 1e-12))
     alike(result["objective"], {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}, "objective")
     promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
     alike(stated, promise | {"statement": str(stated["statement"])}, "guarantee", 0.0)
     measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
     alike(found, measured, "certificate")
-    status = "optimal" if gap is not None and gap <= result["asked"]["gap"] else "feasible"
-    need(result["status"] == status, f"status: {result['status']!r} is claimed, {status!r} found")
+    status = "optimal" if gap is not None and gap <= asked else "feasible"
+    need(status == result["status"] and type(asked) is not bool and 0 < asked < 1, f"status {status!r}, gap {asked!r}")
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
 
 
@@ -454,6 +449,7 @@ class Matrix:
     def objective(self) -> str:
         """The loss, and the bound that no such matrix has one below, output by output."""
         total, least, claimed = 0, list[int](), self.result["objective"]["lower_bound"]
+        need(not 0 < self.result["objective"]["value"] < 2.0**-128, "objective.value: too little to be checked here", 2)
         proved = (self.folder / "proof.npz").exists()
         need(proved == (claimed is not None), "objective.lower_bound and proof.npz: one of them without the other")
         rows, starts, which, values = self.proof() if proved else ([], [0] * (self.width + 1), [], [])
@@ -467,7 +463,7 @@ class Matrix:
                 costs[j] -= (growth * f >> BITS) + 1
             least = list(map(min, least or costs, costs))
         self.value, bound = total / (TOTAL * ONE), Fraction(sum(least), ONE)
-        below = not proved or (type(claimed) is float and claimed <= bound)
+        below = not proved or (type(claimed) in (int, float) and claimed <= bound)
         need(below, f"objective.lower_bound: {claimed!r} is claimed, {float(bound)!r} proved")
         said = f"none is below {float(bound):.12g}" if proved else "no bound is claimed"
         return f"{self.value:.12g} {self.metric.loss_unit}; {said}"
@@ -490,7 +486,7 @@ class Photos:
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         photos = problem.table("photos", "scores probabilities folder classifier true_location keep keep_at_least")
         asked = problem.table("privacy", "top_k deletion_budget margin")
-        self.folder, self.result, self.k = folder, result, asked.get("top_k", 0)
+        self.folder, self.result, self.asked, self.k = folder, result, asked, asked.get("top_k", 0)
         problem.used.add(f"problem/{photos.get('classifier')}")
         self.budget: int = asked.get("deletion_budget", 0)
         head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
@@ -508,11 +504,15 @@ class Photos:
             scores = list(map(table.row, range(table.shape[0])))
         if "probabilities" in photos:
             scores = [[math.log(p) if p else -math.inf for p in row] for row in scores]
-        sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(names) == len(scores)
-        need(sound and {row[1] for row in rows} <= {"0", "1"}, "deletions.csv: not the photos of the problem", 2)
+        sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(set(names)) == len(scores)
+        need(sound and all(row[1:] in (["0"], ["1"]) for row in rows), "deletions.csv: not the photos in problem/", 2)
         self.kept, self.all = {i for i, row in enumerate(rows) if row[1] == "0"}, set(range(len(rows)))
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
         self.least, self.theta = max(len(self.keep), photos.get("keep_at_least", 1)), float(asked.get("margin", 0))
+        given = (photos.keys() & {"scores", "probabilities", "folder"}, asked.keys() & {"top_k", "deletion_budget"})
+        told = [self.budget, self.k - ("top_k" in asked), photos.get("keep_at_least", 0), self.theta, true]
+        sound = list(map(len, given)) == [1, 1] and min(told) >= 0 and photos.get("true_location", true) == true
+        need(sound, "problem: wanted one source, one task, one place, and no number below 0", 2)
         self.blind = {i for i in self.all if scores[i][true] == -math.inf}
         self.gain: dict[int, list[Any]] = {}  # by place: S_ij - S_it - theta in units of 2**-1074, None for -inf
         for j in set(range(len(scores[0]))) - {true}:
@@ -530,6 +530,7 @@ class Photos:
     def objective(self) -> str:
         """Deletions or protected places, and that no choice does better."""
         self.value, claimed = float(self.deleted if self.k else self.level), self.result["objective"]["lower_bound"]
+        need((self.folder / "proof.npz").exists() == (claimed is not None), "objective.lower_bound or proof.npz: alone")
         if claimed is not None:
             fewest = len(self.all) - claimed + 1 if self.k else max(self.least, len(self.all) - self.budget)
             sound = claimed == int(claimed) and (claimed <= self.value if self.k else claimed >= self.value)
@@ -539,11 +540,11 @@ class Photos:
 
     def prove(self, k: int, fewest: int) -> None:
         """No choice keeps so many photos and protects k places: a tree of cases, each leaf closed by multipliers."""
+        parts = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
+        version, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 8))
         if fewest > len(self.all) or k > len(self.gain):
             return
         need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
-        parts = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-        version, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 8))
         cases, leaf = [(frozenset[int](), frozenset(self.gain), frozenset(self.keep), frozenset[int]())], 0
         for kind, item in zip(kinds, items):
             inside, left, kept, gone = cases.pop()
@@ -565,8 +566,7 @@ class Photos:
 
     def words(self) -> str:
         promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "margin": self.theta}
-        task = {"top_k": self.k} if self.k else {"deletion_budget": self.budget}
-        promise |= task | {"scope": "margin" if self.theta else "this-classifier"}
+        promise = self.asked | promise | {"scope": "margin" if self.theta else "this-classifier"}
         others, beaten = len(self.gain), len(self.gain) - self.level
         worst, allowed = (beaten, others - self.k) if self.k else (self.deleted, self.budget)
         measured = {"worst": float(worst), "allowed": float(allowed), "checked": others, "protected_k": self.level}
@@ -580,12 +580,12 @@ def check(folder: Path, say: Callable[[str], object] = print) -> int:
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
-        result = json.loads((folder / "result.json").read_bytes(), object_pairs_hook=once, parse_constant=decimal)
+        result = json.loads((folder / "result.json").read_text("utf-8"), object_pairs_hook=once, parse_constant=decimal)
         kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         release = kind(folder, problem := Problem(folder, result["problem"], names), result)
-        odd = sorted({each for each in names if each.startswith("problem/")} - problem.used)
-        need(not odd, f"{odd[:5]}: the problem names no such file")
+        odd = {name for name in names if name.startswith("problem/")} - problem.used
+        need(not odd, f"{sorted(odd)[:5]}: the problem names no such file")
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for name in release.claims:
             say(f"holds: {name}: {getattr(release, name)()}")

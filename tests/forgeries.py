@@ -181,6 +181,8 @@ def _claims(result: dict[str, Any]) -> Iterator[Forgery]:
     better = [value * 1.01 + 1, bound * (1 + 1e-6) + 1e-9, "inf", True] if "privacy" not in result else []
     for other in better:
         yield Forgery(name=f"objective.lower_bound = {other!r}", change=_set("objective", "lower_bound", to=other))
+    for other in (-1.0, 0, 1.0, True, None, "1e-3"):
+        yield Forgery(name=f"asked.gap = {other!r}", change=_set("asked", "gap", to=other))
     yield Forgery(name="problem.sha256", change=_set("problem", "sha256", to="0" * 64))
     for file in ("other.toml", "../problem/problem.toml", "", "/etc/passwd"):
         yield Forgery(name=f"problem.file = {file}", change=_set("problem", "file", to=file))
@@ -188,6 +190,7 @@ def _claims(result: dict[str, Any]) -> Iterator[Forgery]:
     for name, forged in (
         ("a name twice", text.replace('"status":', '"status": "optimal", "status":', 1)),
         ("NaN", text.replace('"details": {', '"details": {"x": NaN, ', 1)),
+        ("a byte order mark", "\ufeff" + text),
         ("no object", "[]"),
         ("cut", text[: len(text) // 2]),
         ("no text", "\x00"),
@@ -473,6 +476,8 @@ def _problems(folder: Path, base: str) -> Iterator[Forgery]:
     yield Forgery(name="epsilon less, and claimed", change=_problem(epsilon, f"epsilon = {less}", also=claims))
     yield Forgery(name="a key that nobody knows", change=_problem(epsilon, f"{epsilon}\nmagic = 1"))
     yield Forgery(name="another notion", change=_problem(epsilon, f'{epsilon}\nkind = "magic"'))
+    yield Forgery(name="a table that nobody knows", change=_problem("[privacy]", "[zones]\nwide = 2\n[privacy]"))
+    yield Forgery(name="a name outside tables", change=_problem("[records]", "wide = 2\n[records]"))
     yield Forgery(name="no TOML", change=_problem(epsilon, "epsilon ="))
     yield Forgery(name="epsilon is no number", change=_problem(epsilon, 'epsilon = "inf"'))
     yield Forgery(
@@ -491,6 +496,11 @@ def _problems(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name="a coordinate that is none", change=_problem("p1,0.5", "p1,half", "points.csv"))
         yield Forgery(name="a point less", change=_problem("p5,1.2,0.9\n", "", "points.csv"))
         yield Forgery(name="another prior", change=_problem("p0,0.1\np1,0.2", "p0,0.2\np1,0.1", "prior.csv"))
+        tenfold = "id,p\n" + "".join(f"p{i},{p}\n" for i, p in enumerate((1, 2, 2, 2, 2, 1)))
+        yield Forgery(
+            name="a prior that sums to 10",
+            change=lambda folder: (folder / "problem" / "prior.csv").write_text(tenfold),
+        )
         yield Forgery(name="a prior for fewer", change=_problem("p5,0.1\n", "", "prior.csv"))
         yield Forgery(name="a prior below 0", change=_problem("p0,0.1", "p0,-0.1", "prior.csv"))
         yield Forgery(name="neighbours claimed", change=_problem(epsilon, f"{epsilon}\nneighbours_within = 0.6"))
@@ -561,6 +571,21 @@ def _signed(folder: Path) -> None:
     (folder / "result.json").write_text(json.dumps(result))
 
 
+def _trivial(change: Callable[[Path], object]) -> Change:
+    """The bound that needs no proof, beside a proof that is changed."""
+
+    def changed(folder: Path) -> None:
+        result = json.loads((folder / "result.json").read_text())
+        value, fewest = result["objective"]["value"], result["objective"]["unit"] == "photos"
+        bound = 0.0 if fewest else 39.0
+        result["objective"].update(lower_bound=bound, gap=1.0 if fewest else bound - value)
+        result["status"] = "feasible" if bound != value else "optimal"
+        (folder / "result.json").write_text(json.dumps(result))
+        change(folder / "proof.npz")
+
+    return changed
+
+
 def _deletions(folder: Path) -> Iterator[Forgery]:
     """Photos toggled, lists that are none, and trees with a hole."""
     lines = (folder / "deletions.csv").read_text().splitlines()
@@ -572,6 +597,17 @@ def _deletions(folder: Path) -> Iterator[Forgery]:
 
         yield Forgery(name=f"photo {row - 1} toggled", change=_cells(toggle))
     yield Forgery(name="scores of bytes with a sign", change=_signed)
+    yield Forgery(name="a third field", change=_cells(lambda found: found.__setitem__(1, f"{found[1]},secret")))
+    yield Forgery(name="a table that nobody knows", change=_problem("[privacy]", "[zones]\nwide = 2\n[privacy]"))
+    yield Forgery(name="keep_at_least below 0", change=_problem("[privacy]", "keep_at_least = -5\n[privacy]"))
+    yield Forgery(name="true_location below 0", change=_problem("location = 17", "location = -23"))
+    yield Forgery(name="a folder beside scores", change=_problem("[privacy]", 'folder = "x"\n[privacy]'))
+    for task in ("top_k = 5", "deletion_budget = 4"):
+        if task not in (folder / "problem" / "problem.toml").read_text():
+            yield Forgery(name="two tasks", change=_problem("[privacy]\n", f"[privacy]\n{task}\n"))
+    yield Forgery(name="proof.npz: beside no bound", change=_no_bound)
+    yield Forgery(name="proof.npz: none beside a trivial bound", change=_trivial(lambda proof: proof.unlink()))
+    yield Forgery(name="proof.npz: no archive", change=_trivial(lambda proof: proof.write_bytes(b"x")))
     yield Forgery(name="a file that nothing reads", change=_beside("photo"))
     yield Forgery(name="a photo less", change=_cells(lambda found: found[:-1]))
     yield Forgery(name="photos in another order", change=_cells(lambda found: [found[0], *found[:0:-1]]))

@@ -144,6 +144,46 @@ def test_a_problem_of_numbers_of_any_type_holds(tmp_path, kind):
     assert (verify(folder).verdict, checker.check(folder, lines.append)) == ("proved", 0), lines
 
 
+LEGAL = {
+    "ids of two columns": ('points = "a.csv"\ncolumns = { id = ["u", "v"] }', "u,v,x,y\na,b,0,0\na,c,1,0\nd,b,0,1\n"),
+    "an id of another name": ('points = "a.csv"\ncolumns = { id = "u" }', "u,x,y\na,0,0\nb,1,0\nc,0,1\n"),
+    "a column twice that nobody asks for": ('points = "a.csv"', "id,n,x,y,n\na,1,0,0,2\nb,1,1,0,2\nc,1,0,1,2\n"),
+}
+
+
+@pytest.mark.parametrize("what", LEGAL)
+def test_what_a_problem_may_say_holds(tmp_path, what):
+    places, table = LEGAL[what]
+    (tmp_path / "a.csv").write_text(table)
+    text = f'[records]\n{places}\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = 1_0.5e-1\n'
+    (tmp_path / "problem.toml").write_text(text + '[utility]\nkind = "distance"\n[bd-mdp]\nsubsets = 2\n')
+    folder = solve("optimal-lp", tmp_path / "problem.toml", tmp_path / "out").folder
+    lines: list[str] = []
+    assert (verify(folder).verdict, checker.check(folder, lines.append)) == ("proved", 0), lines
+
+
+def test_a_bound_may_be_a_whole_number(example, tmp_path):
+    from privopt.run.folder import sums_text
+
+    folder = shutil.copytree(example("optimal-lp"), tmp_path / "dir")
+    result = json.loads((folder / "result.json").read_text())
+    result["objective"].update(lower_bound=0, gap=1.0)
+    result["status"] = "feasible"
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    assert (verify(folder).verdict, checker.check(folder, str)) == ("proved", 0)
+
+
+def test_losses_below_its_numbers_it_cannot_check(tmp_path):
+    np.save(tmp_path / "d.npy", 1.0 - np.eye(3))
+    np.save(tmp_path / "c.npy", (1.0 - np.eye(3)) * 1e-300)
+    text = '[records]\ncount = 3\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n[privacy]\nepsilon = 1.0\n'
+    (tmp_path / "problem.toml").write_text(text + '[utility]\nkind = "matrix"\ncost = "c.npy"\n')
+    folder = solve("exponential", tmp_path / "problem.toml", tmp_path / "out").folder
+    lines: list[str] = []
+    assert (checker.check(folder, lines.append), lines[-1][:17]) == (2, "cannot be checked")
+
+
 def test_exponentials_are_enclosed():
     import flint
 
