@@ -235,7 +235,7 @@ class Places:
             found, parts = problem.columns(table["points"]), names["id"]
             self.ids = ["/".join(n) for n in zip(*(found[c] for c in ([parts] if isinstance(parts, str) else parts)))]
             lat, lon, x, y = (list(map(decimal, found.get(names[key], []))) for key in ("lat", "lon", "x", "y"))
-            need(not all((lat, lon, x, y)) and max([0, *map(abs, lat + lon)]) <= 360, f"[{name}]: lat, lon, x, y", 2)
+            need(not all((lat, lon, x, y)) and all(abs(a) <= 360 for a in lat + lon), f"[{name}]: lat, lon, x, y", 2)
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
