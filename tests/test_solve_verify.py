@@ -360,4 +360,5 @@ def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
         rewrite(forged, weights=lambda _, rows=rows: rows, distances=lambda d, stretch=stretch: d * stretch)
         complaints = verify(forged).complaints
         assert any(line.startswith("certificate: worst") for line in complaints) == (stretch > 1)
-        assert not any("distances" in line for line in complaints)  # they are within the tolerance
+        above = any("distances" in line for line in complaints)
+        assert above == (stretch > 1)  # below the true ones they are within the tolerance
