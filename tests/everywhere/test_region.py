@@ -11,11 +11,14 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 
+from privopt.errors import InputError
 from privopt.exact.weights import repair
 from privopt.metric.everywhere.certificate import certify_everywhere, steepest
+from privopt.metric.everywhere.mesh import lattice, plane_of, refined
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Streets, street_growth
 from privopt.metric.everywhere.triangles import common_factors, sufficient
-from privopt.testing.checks.points import greatest_excess, street_share
+from privopt.metric.space.places import Space, grid_points
+from privopt.testing.checks.points import _pairs, greatest_excess, street_share
 
 TOTAL = 2**63
 EPSILONS = [Fraction(1, 100), Fraction(1), Fraction(7, 3), Fraction(40)]
@@ -38,6 +41,30 @@ def planes(draw):
     found = found[twice != 0]
     keep = np.array(draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))), dtype=bool)
     return Plane(size=len(points), simplices=found[keep] if keep.any() else found, vertices=points)
+
+
+@st.composite
+def meshes(draw):
+    """What problems have: planes of points or grids, lattices over polygons, some of them refined."""
+    kind = draw(st.sampled_from(["points", "grid", "lattice"]))
+    if kind == "lattice":
+        angles = np.sort(draw(st.lists(st.floats(0, 6), min_size=3, max_size=5, unique=True)))
+        ring = np.column_stack([np.cos(angles), np.sin(angles)]) * draw(st.sampled_from([2e4, 1.5e6]))
+        vertices, triangles = lattice([[np.concatenate([ring, ring[:1]])]], np.ptp(ring, axis=0).max() + 100.0)
+        plane = Plane(size=len(vertices), simplices=triangles, vertices=vertices)
+    elif kind == "grid":
+        rows, cols = draw(st.integers(2, 3)), draw(st.integers(2, 3))
+        plane = plane_of(grid_points(rows, cols, draw(st.sampled_from([1e-3, 1.0]))))
+    else:
+        at = st.tuples(*[st.integers(-9, 9)] * 2)
+        points = draw(st.lists(at, min_size=3, max_size=8, unique=True))
+        try:
+            plane = plane_of(Space(ids=range(len(points)), coordinates=points, kind="planar"))
+        except InputError:  # in one line
+            reject()
+    ends = plane.vertices[plane.edges].astype(float)
+    longest = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1).max()
+    return refined(plane, longest * draw(st.sampled_from([0.6, 1.0, 1.0])))[0]
 
 
 @st.composite
@@ -93,7 +120,7 @@ def check_kept(region, epsilon, seed, tries):
 
 
 @settings(max_examples=150, deadline=None)
-@given(planes(), st.sampled_from(EPSILONS), st.integers(0, 999))
+@given(planes() | meshes(), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_rows_over_the_edges_of_triangles_keep_every_point(region, epsilon, seed):
     check_kept(region, epsilon, seed, 15)
 
@@ -106,7 +133,7 @@ def test_rows_over_the_edges_of_streets_keep_every_point(region, epsilon, seed):
 
 @pytest.mark.slow
 @settings(max_examples=1_000, deadline=None)
-@given(planes() | networks(), st.sampled_from(EPSILONS), st.integers(0, 999))
+@given(planes() | meshes() | networks(), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_a_thousand_regions_keep_every_point(region, epsilon, seed):
     check_kept(region, epsilon, seed, 40)
 
@@ -221,6 +248,25 @@ def test_what_is_private_between_records_alone_is_not_between_points(epsilon):
         assert measured.worst > epsilon
         assert measured.failures
         assert greatest_excess(rows_of(weights), region, epsilon, random.Random(1), 400) is not None
+
+
+def test_a_vertex_on_the_side_of_another_triangle_is_caught():
+    """Gradients are small on each triangle, and yet the middle of a side has one row from below and one from above."""
+    vertices = [[0, 0], [2 * 10**6, 0], [10**6, -(10**6)], [10**6, 0], [10**6, 10**6]]
+    region = Plane(size=5, simplices=[[0, 2, 1], [0, 3, 4], [3, 1, 4]], vertices=vertices)
+    weights = [[round(share * 1000), 1000 - round(share * 1000)] for share in (0.5, 0.5, 0.5, 0.7, 0.55)]
+    found = greatest_excess(weights, region, Fraction(1), random.Random(1))
+    assert found is not None
+    assert {found.one[0], found.two[0]} & {1, 2}
+    assert 0 in (found.one[0], found.two[0])
+
+
+def test_streets_are_compared_across_their_ends():
+    """A walk of two streets tells more than either where the middle node's row is another's."""
+    street = Streets(size=3, simplices=[[0, 1], [1, 2]], km=[1.0, 1.0], steps=8)
+    pairs = list(_pairs(street, Fraction(1), random.Random(3), 200))
+    assert any(one[0] != two[0] for one, two, _ in pairs)
+    assert all(0 <= squared <= 36 for _, _, squared in pairs)
 
 
 def test_long_streets_are_never_dropped_by_their_length():

@@ -24,6 +24,7 @@ FAULTS = [
     ("epsilon-achieved", matrix.EpsilonOnePercent, "metric-dp"),
     ("every-point", matrix.NearestRecord, "metric-dp"),
     ("every-point", matrix.RecordsAlone, "metric-dp"),
+    ("every-point", matrix.TrianglesOverlap, "metric-dp"),
     ("sampler", matrix.TrueRecordFirst, "metric-dp"),
     ("sampler", matrix.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", matrix.TruthHalfTheTime, "metric-dp"),

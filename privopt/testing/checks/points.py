@@ -21,7 +21,7 @@ from privopt.testing.checks.base import Trial, check
 
 __all__ = ["Excess", "greatest_excess", "street_share"]
 
-TRIES: Final = 60
+TRIES: Final = 120
 NEAR: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
 """How near to a corner, a side or each other points are drawn, as a share of their simplex."""
 
@@ -118,31 +118,111 @@ def _exact(value: Fraction) -> Any:
 
 
 Point = tuple[int, tuple[Fraction, ...]]
+Pair = tuple[Point, Point, Fraction]
 
 
-def _pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[tuple[Point, Point, Fraction]]:
-    """Two points each of one simplex, and the square of the length of the straight way between them in km."""
+def _pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
+    """Two points, of one simplex and of two in turn, and the square of the length of a way between them in km."""
     count = len(region.simplices)
     for number in range(tries):
-        simplex = number if number < count else chance.randrange(count)
+        simplex = number // 2 if number // 2 < count else chance.randrange(count)
+        across = number % 2 == 1
         if isinstance(region, Streets):
-            length = Fraction(float(region.km[simplex]))
-            one, two = _on_street(chance), _on_street(chance)
-            two = one + (two - one) * chance.choice(NEAR)
-            reach = epsilon * length
-            far = [street_share(part, reach, region.steps) for part in (one, two)]
-            squared = ((one - two) * length) ** 2
-            yield (simplex, (1 - far[0], far[0])), (simplex, (1 - far[1], far[1])), squared
+            yield _along(region, epsilon, chance, simplex) if across else _on_one(region, epsilon, chance, simplex)
         elif isinstance(region, Plane):
-            corners = region.vertices[region.simplices[simplex]].tolist()
-            start, end, near = _in_triangle(chance), _in_triangle(chance), chance.choice(NEAR)
-            end = tuple(s + (e - s) * near for s, e in zip(start, end, strict=True))
-            step = [s - e for s, e in zip(start, end, strict=True)]
-            along = [sum((s * c[axis] for s, c in zip(step, corners, strict=True)), Fraction(0)) for axis in (0, 1)]
-            yield (simplex, start), (simplex, end), (along[0] ** 2 + along[1] ** 2) / MM_PER_KM**2
+            yield from _across(region, chance, simplex) if across else [_in_one(region, chance, simplex)]
 
 
-def _on_street(chance: Random) -> Fraction:
+def _on_one(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
+    one, two = _part(chance), _part(chance)
+    two = one + (two - one) * chance.choice(NEAR)
+    squared = ((one - two) * Fraction(float(region.km[street]))) ** 2
+    return _at(region, epsilon, street, one), _at(region, epsilon, street, two), squared
+
+
+def _at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
+    far = street_share(part, epsilon * Fraction(float(region.km[street])), region.steps)
+    return street, (1 - far, far)
+
+
+def _along(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
+    """A point of a street, and one where a walk of a few streets ends."""
+    start = _part(chance)
+    one, at, end, way = _at(region, epsilon, street, start), start, 1, Fraction(0)
+    for left in range(chance.choice((1, 1, 2, 3)), 0, -1):
+        end = chance.randrange(2)  # where this street is left
+        way += abs(end - at) * Fraction(float(region.km[street]))
+        corner = int(region.simplices[street, end])
+        street = int(chance.choice(np.flatnonzero((region.simplices == corner).any(axis=1)).tolist()))
+        begin = int(chance.choice(np.flatnonzero(region.simplices[street] == corner).tolist()))
+        at = abs(begin - _part(chance)) if left == 1 else Fraction(begin)
+        way += abs(at - begin) * Fraction(float(region.km[street]))
+    return one, _at(region, epsilon, street, at), way**2
+
+
+def _in_one(region: Plane, chance: Random, triangle: int) -> Pair:
+    start, end = _in_triangle(chance), _in_triangle(chance)
+    end = _between(start, end, chance.choice(NEAR))
+    return (triangle, start), (triangle, end), _squared(_place(region, triangle, start), _place(region, triangle, end))
+
+
+def _across(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
+    """A point of a border, or any, as each triangle has it; one on this side of it with one straight on beyond it."""
+    ends = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
+    parts = [chance.randrange(1, 1000) * chance.choice(NEAR) if corner in ends else Fraction(0) for corner in range(3)]
+    border = tuple(part / sum(parts, Fraction(0)) for part in parts)
+    place = _place(region, triangle, border)
+    before = _between(border, _in_triangle(chance), chance.choice(NEAR))
+    start = _place(region, triangle, before)
+    step = chance.choice((Fraction(1), *NEAR))
+    beyond = (place[0] + step * (place[0] - start[0]), place[1] + step * (place[1] - start[1]))
+    for other, found in _located(region, place):
+        if other == triangle:
+            continue
+        yield (triangle, border), (other, found), Fraction(0)
+        ahead = _shares(region, other, beyond)
+        if min(ahead) >= 0:
+            yield (triangle, before), (other, ahead), _squared(start, beyond)
+
+
+Place = tuple[Fraction, Fraction]
+
+
+def _between(one: Sequence[Fraction], two: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
+    return tuple(s + (e - s) * part for s, e in zip(one, two, strict=True))
+
+
+def _place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place:
+    corners = region.vertices[region.simplices[triangle]].tolist()
+    x, y = (sum((s * c[axis] for s, c in zip(shares, corners, strict=True)), Fraction(0)) for axis in (0, 1))
+    return x, y
+
+
+def _squared(one: Place, two: Place) -> Fraction:
+    return ((one[0] - two[0]) ** 2 + (one[1] - two[1]) ** 2) / MM_PER_KM**2
+
+
+def _shares(region: Plane, triangle: int, place: Place) -> tuple[Fraction, ...]:
+    """Barycentric coordinates; a negative one where a place lies outside."""
+    corners = region.vertices[region.simplices[triangle]].tolist()
+    (ax, ay), (bx, by), (cx, cy) = ((x - place[0], y - place[1]) for x, y in corners)
+    parts = (bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx)
+    whole = sum(parts)
+    return tuple(part / whole for part in parts) if whole else (Fraction(-1),) * 3  # a flat one holds nothing
+
+
+def _located(region: Plane, place: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
+    """All triangles that hold a place, each tried, and its shares there."""
+    corners = region.vertices[region.simplices]
+    low, high = corners.min(axis=1), corners.max(axis=1)
+    near = [(low[:, axis] <= math.ceil(at)) & (high[:, axis] >= math.floor(at)) for axis, at in enumerate(place)]
+    for triangle in np.flatnonzero(near[0] & near[1]).tolist():
+        shares = _shares(region, triangle, place)
+        if min(shares) >= 0:
+            yield triangle, shares
+
+
+def _part(chance: Random) -> Fraction:
     part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEAR)
     return chance.choice((part, 1 - part))
 
