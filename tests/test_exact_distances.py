@@ -187,7 +187,7 @@ LIMITS = [  # the last double below the root of 13, the root itself as a double,
 
 @pytest.mark.parametrize(("points", "limit"), LIMITS)
 def test_a_limit_that_distances_reach_is_read_alike(tmp_path, points, limit):
-    hold(solved(tmp_path, {"points.csv": points}, within=limit))
+    assert hold(solved(tmp_path, {"points.csv": points}, within=limit))["gap"] < 1e-6
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -202,3 +202,34 @@ def test_limits_at_some_distance_of_whole_points(tmp_path, seed):
 def test_limits_along_roads_are_decimals(tmp_path):
     files = {"points.csv": "id\na\nb\nc\nd\n", "roads.csv": "from,to,km\na,b,0.1\nb,c,0.2\nc,d,0.3\n"}
     assert hold(solved(tmp_path, files, distance=ROADS, within="0.3"))["gap"] < 1e-6
+
+
+def scattered(seed: int, corner: tuple[float, float], side: float, digits: int, names: str) -> dict:
+    rng = random.Random(seed)
+    rows = [f"p{i}," + ",".join(f"{at + rng.random() * side:.{digits}f}" for at in corner) for i in range(6)]
+    return {"points.csv": "\n".join([f"id,{names}", *rows, ""])}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "corner", "side", "per_km"),
+    [
+        ("euclidean", (500.0, 4600.0), 3e-3, 1.0),
+        ("euclidean", (500.0, 4600.0), 3e-4, 1.0),
+        ("haversine", (41.86, 12.44), 3e-5, 111.0),
+        ("haversine", (41.86, 12.44), 3e-7, 111.0),
+        ("haversine", (-79.0, 179.99), 3e-5, 111.0),
+    ],
+)
+def test_small_places_far_from_the_origin_are_as_far_apart_as_written(tmp_path, seed, kind, corner, side, per_km):
+    names = "x,y" if kind == "euclidean" else "lat,lon"
+    files = scattered(seed, corner, side, 10, names)
+    folder = solved(tmp_path, files, distance=f'kind = "{kind}"', epsilon=3 / (side * per_km), gap=1e-12)
+    objective = hold(folder)
+    assert objective["gap"] < 1e-6
+    assert Fraction(objective["lower_bound"]) <= least(folder)
+
+
+def test_steps_of_a_millimetre_a_thousand_million_kilometres_away(tmp_path):
+    text = "id,x,y\na,1000000000,0\nb,1000000000.000001,0\nc,1000000000,0.000001\n"
+    hold(solved(tmp_path, {"points.csv": text}, epsilon=1e6))

@@ -77,8 +77,9 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     for kind, names in COORDINATES.items():
         if all(name in table for name in names):
             coordinates = np.column_stack([table[name] for name in names])
-            off = max(float(np.abs(table[f"{name} rest"]).max()) for name in names)
-            return Space(ids=joined, coordinates=coordinates, kind=kind, source=points.name, off=off)
+            rests = np.column_stack([table[f"{name} rest"] for name in names])
+            off = float(np.abs(rests).max())
+            return Space(ids=joined, coordinates=coordinates, kind=kind, source=points.name, off=off, rests=rests)
     return Space(ids=joined, kind="plain", source=points.name)
 
 

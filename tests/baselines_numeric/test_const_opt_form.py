@@ -13,9 +13,10 @@ from scipy.optimize import linprog
 from privopt.errors import InputError
 from privopt.metric.baselines.const_opt import FORMS, const_opt_model, tied_form
 from privopt.metric.baselines.exponential import exponential
-from privopt.metric.space.geometry import EuclideanMetric, MatrixMetric, Metric
+from privopt.metric.space.geometry import EuclideanMetric, Metric
 from privopt.metric.space.pairs import required_pairs
 from privopt.metric.space.places import Space
+from privopt.metric.space.table import MatrixMetric
 
 
 def metric_of(points: list[tuple[float, float]], outputs: list[tuple[float, float]] | None = None) -> Metric:

@@ -18,9 +18,9 @@ from privopt.metric.everywhere.region import Plane, Streets
 from privopt.metric.kinds import Spaces
 from privopt.metric.losses import CostMatrix, DistanceLoss
 from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.metric.space.geometry import MatrixMetric
 from privopt.metric.space.kinds import Euclidean, Graph, Haversine
 from privopt.metric.space.places import Space
+from privopt.metric.space.table import MatrixMetric
 
 EPSILON = Fraction(3, 2)
 

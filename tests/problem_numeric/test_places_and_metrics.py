@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt.metric.space.formulas import euclidean, haversine, no_less
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric
+from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, Metric
 from privopt.metric.space.places import Space, grid_points
+from privopt.metric.space.table import MatrixMetric
 
 latitudes = st.floats(-90, 90)
 longitudes = st.floats(-180, 180)

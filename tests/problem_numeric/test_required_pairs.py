@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt.exact.graph import components
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric
+from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, Metric
 from privopt.metric.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
 from privopt.metric.space.places import Space, grid_points
+from privopt.metric.space.table import MatrixMetric
 
 
 def metric_of(kind: str, n: int = 60) -> Metric:
@@ -157,11 +158,11 @@ def test_slack_keeps_fewer_and_bounds_the_detour(graph: tuple[int, np.ndarray, n
 
 
 def test_collinear_distances_of_a_grid_are_dropped_only_where_exact() -> None:
-    pairs, distances = required_pairs(EuclideanMetric(grid_points(6, 6, 0.3)))
+    pairs, distances = required_pairs(EuclideanMetric(grid_points(12, 12, 1)))
     exact, loose = reduce_pairs(pairs, distances), reduce_pairs(pairs, distances, slack=1e-12)
-    lattice = [np.gcd(abs(a // 6 - b // 6), abs(a % 6 - b % 6)) == 1 for a, b in pairs.tolist()]
+    lattice = [np.gcd(abs(a // 12 - b // 12), abs(a % 12 - b % 12)) == 1 for a, b in pairs.tolist()]
     assert (loose == lattice).all()
-    assert 0 < exact.sum() - loose.sum() < 100  # sums that pass the pair by the last bit
+    assert 0 < exact.sum() - loose.sum() < 300  # sums that pass the pair by the last bit
     assert (exact | ~loose).all()
 
 

@@ -54,7 +54,8 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     i, j = np.broadcast_arrays(*places)
     found = np.empty(i.shape)
     one, other = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
-    root_of_squares(one, other, i.ravel(), j.ravel(), found.reshape(-1))
+    none = np.zeros((0, one.shape[1]))
+    root_of_squares(one, other, none, none, i.ravel(), j.ravel(), found.reshape(-1))
     return found
 
 
@@ -95,7 +96,9 @@ def _root(total: float, rest: float, size: float, room: float) -> float:  # prag
 
 
 @jit()
-def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> None:  # pragma: no cover - compiled
+def root_of_squares(
+    a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, found: Floats
+) -> None:  # pragma: no cover - compiled
     """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
     What each operation on doubles leaves out is carried along; where nothing is left out, as on grids of whole numbers,
@@ -103,6 +106,7 @@ def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> No
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
+        a_rest, b_rest: what these leave out, of their shapes; both of shape (0, dim): nothing.
         i, j: (P,) rows of them.
         found: (P,), written to.
     """
@@ -111,6 +115,8 @@ def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> No
         total = rest = size = 0.0
         for axis in range(a.shape[1]):
             step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
+            if a_rest.shape[0]:
+                step, step_rest = two_sum(step, step_rest + (a_rest[i[p], axis] - b_rest[j[p], axis]))
             square, square_rest = two_product(step, step)
             square_rest += 2.0 * step * step_rest + step_rest * step_rest
             total, total_rest = two_sum(total, square)
@@ -120,7 +126,9 @@ def root_of_squares(a: Floats, b: Floats, i: Ints, j: Ints, found: Floats) -> No
 
 
 @jit()
-def roots_of_square(points: Floats, across: Floats, start: int, stop: int, table: Floats) -> None:  # pragma: no cover
+def roots_of_square(
+    points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
+) -> None:  # pragma: no cover
     """The distances of :func:`root_of_squares` from rows start to stop - 1 to themselves and all later rows.
 
     Bit by bit the same, with the columns of 64 rows at a time side by side.
@@ -128,6 +136,7 @@ def roots_of_square(points: Floats, across: Floats, start: int, stop: int, table
     Args:
         points: (N, dim) coordinates.
         across: (dim, N) the same, each column in one piece.
+        rests: (dim, N) what they leave out; (dim, 0): nothing.
         start, stop: rows.
         table: (N, N), written to in both halves.
     """
@@ -142,6 +151,9 @@ def roots_of_square(points: Floats, across: Floats, start: int, stop: int, table
                 x = points[i, axis]
                 for lane in range(count):
                     step, step_rest = two_sum(x, -across[axis, first + lane])
+                    if rests.shape[1]:
+                        more = rests[axis, i] - rests[axis, first + lane]
+                        step, step_rest = two_sum(step, step_rest + more)
                     square, square_rest = two_product(step, step)
                     square_rest += 2.0 * step * step_rest + step_rest * step_rest
                     total[lane], total_rest = two_sum(total[lane], square)
@@ -182,19 +194,33 @@ def cosine_of_latitude(latitude: Floats) -> Floats:
     return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(low), np.sqrt(_half_versine(high)))
 
 
-def great_circle(lat_a: Floats, lon_a: Floats, cos_a: Floats, lat_b: Floats, lon_b: Floats, cos_b: Floats) -> Floats:
+def great_circle(
+    lat_a: Floats,
+    lon_a: Floats,
+    cos_a: Floats,
+    lat_b: Floats,
+    lon_b: Floats,
+    cos_b: Floats,
+    *,
+    lat_rest: Floats | float = 0.0,
+    lon_rest: Floats | float = 0.0,
+    room: float = 0.0,
+) -> Floats:
     """Haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
 
-    Differences of latitude are off by u of themselves, of longitude by 2 u also across the meridian of 180 degrees.
-    So h = sin(d / 2R)^2 is off by at most 60 u of it: less 64 u it is below the exact one. From there on, halving the
+    To differences of latitude and longitude, a less b, what the doubles leave out of them is added (``lat_rest``,
+    ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So
+    h = sin(d / 2R)^2 is off by at most 60 u of it, and by what the product of cosines is off by besides (``room``, a
+    part of it): less 64 u and that it is below the exact one. From there on, halving the
     angle three times, the series and the products err by less than 12 u: less 16 u the distance is below, too.
     """
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
     on_arrays: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast(Any, two_sum).py_func
     turn, turn_rest = on_arrays(east, -west)
-    turn = np.where(turn > 180.0, np.abs((360.0 - turn) - turn_rest), turn)  # 360 - turn is exact
-    h = _half_versine(np.abs(lat_a - lat_b)) + (cos_a * cos_b) * _half_versine(turn)
-    h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47), 1.0))
+    more = turn_rest + np.where(lon_a >= lon_b, lon_rest, -np.asarray(lon_rest))
+    turn = np.abs(np.where(turn > 180.0, (360.0 - turn) - more, turn + more))  # 360 - turn is exact
+    h = _half_versine(np.abs((lat_a - lat_b) + lat_rest)) + (cos_a * cos_b) * _half_versine(turn)
+    h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - room), 1.0))
     for _ in range(3):  # halve the angle until the series of the arcsine converges fast
         h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
     return (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h)) * (1.0 - 2.0**-49)

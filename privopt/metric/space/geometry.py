@@ -2,7 +2,8 @@
 
 A distance is one double, whichever way, in whichever block and on whichever machine it is computed, and
 never above the exact one (`privopt.metric.space.formulas`): certificates, pairs and tables stand on the same
-doubles, bit for bit. `privopt.metric.space.roads` has the metric of shortest paths.
+doubles, bit for bit. `privopt.metric.space.roads` has the metric of shortest paths, `privopt.metric.space.table` that
+of a file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints, read_only, rounded_down
+from privopt.arrays import Bools, Floats, Ints, read_only
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import in_threads
 from privopt.metric.space.formulas import (
@@ -28,15 +29,14 @@ from privopt.metric.space.formulas import (
     root_of_squares,
     roots_of_square,
 )
-from privopt.metric.space.places import LARGEST, Space, limited
+from privopt.metric.space.places import Space
 
-__all__ = ["EuclideanMetric", "HaversineMetric", "MatrixMetric", "Metric"]
+__all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
 _CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
 _BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
 _TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
 KM_A_DEGREE = 111.2  # of latitude or, on the equator, of longitude: a little more than pi R / 180
-_NAMED = 20  # faults of one kind that are named one by one
 
 
 class Metric(ABC):
@@ -116,8 +116,9 @@ class _PointMetric(Metric):
         self.records = records
         self._whole: Callable[[], Floats | None] = lambda: None  # the table of all distances, while somebody holds it
         self.outputs = records if outputs is None else outputs
-        far = self._far(self.records)
-        self._off = (2.0 * far, far + self._far(self.outputs))  # between records, and from them to outputs
+        far = self._far(self.records, self.records.left)
+        # between records, and from them to outputs
+        self._off = (2.0 * far, far + self._far(self.outputs, self.outputs.left))
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         wanted = " or ".join(self._kinds)
         faults = [
@@ -143,8 +144,8 @@ class _PointMetric(Metric):
 
     @staticmethod
     @abstractmethod
-    def _far(space: Space) -> float:
-        """How far at most, in the metric's unit, the places meant lie from their doubles."""
+    def _far(space: Space, off: float) -> float:
+        """How far at most, in the metric's unit, places off by so much on each axis lie from others."""
 
     def _down(self, distances: Floats, outputs: bool) -> Floats:
         """The same, never above the distances of the places meant, of which both may lie nearer."""
@@ -228,17 +229,24 @@ class EuclideanMetric(_PointMetric):
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
+        self._rests, self._sure = _rests(self.records, self.outputs), self._off[0]
+        # the same little off each, as far as doubles go: then collinear steps are no longer than the way over them
+        ends = np.concatenate(self._points)
+        even = 2.0 * self._far(self.records, 2.0**-53 * float(np.ptp(ends, axis=0).max()))
+        most = 2.0 * max(self._far(space, space.off) for space in (self.records, self.outputs))
+        self._off = (max(self._off[0], min(most, even)), max(self._off[1], min(most, even)))
 
     def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         found = np.empty(i.shape)
-        root_of_squares(self._points[0], self._points[1 if outputs else 0], i.ravel(), j.ravel(), found.reshape(-1))
+        one, other = self._points[0], self._points[outputs]
+        root_of_squares(one, other, self._rests[0], self._rests[outputs], i.ravel(), j.ravel(), found.reshape(-1))
         return found
 
     def _square(self) -> Floats:
         """(N, N) distances, each pair's computed once, by all threads."""
         points, table = self._points[0], np.empty((self.size, self.size))
-        across = np.ascontiguousarray(points.T)
-        in_threads(lambda a, b: roots_of_square(points, across, a, b, table), self.size)
+        across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
+        in_threads(lambda a, b: roots_of_square(points, across, rests, a, b, table), self.size)
         return self._down(table, False)
 
     def no_less(self, distances: Floats) -> Floats:
@@ -249,21 +257,22 @@ class EuclideanMetric(_PointMetric):
         """Near the limit in rationals: squares of differences of the coordinates."""
         sure = super().surely_within(pairs, distances, limit)
         near = np.flatnonzero(~sure & (distances <= limit))
-        if not near.size or not limit > self._off[0]:
+        if not near.size or not limit > self._sure:
             return sure
-        most = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._off[0])
+        most = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._sure)
         i, j = pairs[near].T
-        steps, group = np.unique(np.stack([self.points[i], self.points[j]], axis=1), axis=0, return_inverse=True)
-        squares = [sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(*ends, strict=True)) for ends in steps.tolist()]
-        sure[near] = np.array([square < most**2 for square in squares], dtype=np.bool_)[group.reshape(-1)]
+        rests = self._rests[0] if len(self._rests[0]) else np.zeros_like(self.points)
+        ends = np.stack([self.points[i], rests[i], -self.points[j], -rests[j]], axis=1).tolist()
+        squares = [sum(sum(map(Fraction, axis)) ** 2 for axis in zip(*parts, strict=True)) for parts in ends]
+        sure[near] = [square < most**2 for square in squares]
         return sure
 
     @staticmethod
-    def _far(space: Space) -> float:
-        return space.off * math.sqrt(max(1, _width(space))) * (1.0 + 2.0**-50)
+    def _far(space: Space, off: float) -> float:
+        return off * math.sqrt(max(1, _width(space))) * (1.0 + 2.0**-50)
 
     def _tree(self, within: float) -> tuple[Floats, float]:
-        return self.points, _a_little_more(within + self._off[0])
+        return self.points, _a_little_more(within + self._off[0] + 2.0 * self._far(self.records, self.records.off))
 
 
 class HaversineMetric(_PointMetric):
@@ -282,108 +291,44 @@ class HaversineMetric(_PointMetric):
             (points[:, 0].copy(), points[:, 1].copy(), cosine_of_latitude(points[:, 0]))
             for points in (self.points, cast(Floats, self.outputs.coordinates))
         ]
+        steep = max(float(np.abs(part[0]).max()) for part in self._parts)
+        off = max(self.records.off, self.outputs.off)
+        self._rests, self._room = _rests(self.records, self.outputs), 0.0
+        if steep > 80.0:  # cosines of latitudes feel what is left out there: it is taken off
+            self._rests = [rests[:0] for rests in self._rests]
+            self._off = (2.0 * self._far(self.records, off), 2.0 * self._far(self.records, off))
+        elif len(self._rests[0]):
+            self._room = 2.1 * math.tan(math.radians(steep)) * math.radians(off)
 
     def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
-        return great_circle(lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j])
+        places = lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j]
+        if not len(self._rests[0]):
+            return great_circle(*places)
+        lat, lon = np.moveaxis(self._rests[0][i] - self._rests[outputs][j], -1, 0)
+        return great_circle(*places, lat_rest=lat, lon_rest=lon, room=self._room)
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
-        return no_less(distances + 2.0 * max(self._off), sphere=True)
+        return no_less(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off), sphere=True)
 
     @staticmethod
-    def _far(space: Space) -> float:
-        return 2.0 * space.off * KM_A_DEGREE
+    def _far(space: Space, off: float) -> float:
+        return 2.0 * off * KM_A_DEGREE
 
     def _tree(self, within: float) -> tuple[Floats, float]:
         lat, lon = np.radians(self.points).T
         sphere = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
-        return sphere, _a_little_more(chord) + 1e-14 + self._off[0] / EARTH_RADIUS_KM  # the points are rounded
+        off = (self._off[0] + 2.0 * self._far(self.records, self.records.off)) / EARTH_RADIUS_KM
+        return sphere, _a_little_more(chord) + 1e-14 + off  # the points are rounded
 
 
-class MatrixMetric(Metric):
-    """Distances read from a table.
-
-    Args:
-        table: (N, N), non-negative, finite, symmetric (up to 1e-12 relative: the smaller of the two
-            is taken, which errs to privacy), zero diagonal.
-        output_table: (N, K) from records to outputs; left out: the outputs are the records.
-        source, output_source: names of the files that faults are reported against.
-
-    Raises:
-        InputError: any of that does not hold; entries are named by row and column, from 0.
-    """
-
-    def __init__(
-        self,
-        table: npt.ArrayLike,
-        output_table: npt.ArrayLike | None = None,
-        *,
-        source: str = "distance.matrix",
-        output_source: str = "distance.output_matrix",
-    ) -> None:
-        square = _numbers(table, source)
-        faults = _table_faults(square, source)
-        to_outputs = None if output_table is None else _numbers(output_table, output_source)
-        if to_outputs is not None:
-            if to_outputs.ndim != 2 or len(to_outputs) != len(square) or to_outputs.shape[1] < 1:
-                wanted = f"({len(square)}, K), one row a record"
-                faults.append(Fault(output_source, "", f"an array of shape {to_outputs.shape}", wanted))
-            else:
-                faults += _entry_faults(to_outputs, output_source)
-        if faults:
-            raise InputError(faults)
-        self._table = read_only(np.minimum(square, square.T))
-        self._uneven = bool((square != square.T).any())
-        self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
-        super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
-
-    def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Distances between records i and j."""
-        return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
-
-    def no_less(self, distances: Floats) -> Floats:
-        """Doubles that the distances of the table, in either of its halves, do not exceed."""
-        whole = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))  # they may be rounded
-        return whole * (1.0 + 2e-12) if self._uneven else whole
-
-    def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) distances from the records i to every output."""
-        return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
-
-    def table(self) -> Floats:
-        """(N, N) distances between all records."""
-        return self._table
-
-
-def _table_faults(table: Floats, source: str) -> list[Fault]:
-    if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
-        return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
-    faults = _entry_faults(table, source)
-    for r in np.flatnonzero(np.diagonal(table) != 0)[:_NAMED].tolist():
-        faults.append(Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal"))
-    uneven = np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T) if not faults else np.zeros((1, 1), bool)
-    for r, c in np.argwhere(np.triu(uneven))[:_NAMED].tolist():
-        wanted = f"{float(table[c, r])!r}, as in row {c}, column {r}"
-        faults.append(Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted))
-    return limited(faults)
-
-
-def _entry_faults(table: Floats, source: str) -> list[Fault]:
-    bad = ~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))
-    return [
-        Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), "a finite number of at least 0")
-        for r, c in np.argwhere(bad)[:_NAMED].tolist()
-    ]
-
-
-def _numbers(values: npt.ArrayLike, source: str) -> Floats:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-        raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
-    return np.array(rounded_down(array))
+def _rests(records: Space, outputs: Space) -> list[Floats]:
+    """What coordinates leave out, of records and of outputs; both without rows where neither leaves out anything."""
+    known = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
+    return known if any(rests.any() for rests in known) else [rests[:0].copy() for rests in known]
 
 
 def _a_little_more(radius: float) -> float:

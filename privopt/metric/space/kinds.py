@@ -13,9 +13,10 @@ from privopt.declare.schema import File, key
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
 from privopt.metric.kinds import DistanceKind, Ground
-from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, MatrixMetric, Metric
+from privopt.metric.space.geometry import EuclideanMetric, HaversineMetric, Metric
 from privopt.metric.space.places import Space
 from privopt.metric.space.roads import RoadMetric, Roads, read_roads
+from privopt.metric.space.table import MatrixMetric
 
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 

@@ -50,6 +50,7 @@ class Space:
         source: name of the file that faults are reported against.
         off: how far at most, along an axis and in its unit, the places meant lie from these doubles: the decimals that
             were written. Distances are those of the places meant, rounded down.
+        rests: of the shape of the coordinates: what these leave out, as doubles; None where that is not known.
         triangles: (S, 3) of a mesh or a grid, counter-clockwise, whose corners the places are; None without any.
         projection: by which planar coordinates came from the earth; None where they did not.
 
@@ -63,6 +64,7 @@ class Space:
     kind: Kind = "plain"
     source: str = "records"
     off: float = 0.0
+    rests: Floats | None = field(default=None, converter=_coordinates)
     triangles: Ints | None = None
     projection: Projection | None = None
 
@@ -78,6 +80,13 @@ class Space:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def left(self) -> float:
+        """How far at most the places meant lie from the doubles and their rests together, differences included."""
+        if self.rests is None or self.coordinates is None or self.off == 0.0:
+            return self.off
+        return 2.0**-50 * self.off + 2.0**-103 * float(np.abs(self.coordinates).max())
 
     def _id_faults(self) -> Iterator[Fault]:
         if not self.ids:
@@ -154,8 +163,12 @@ def grid_points(
     triangles = _halves(rows, cols)
     if south_west is None:
         points = np.column_stack([np.tile(east, rows), np.repeat(north, cols)])
-        off = max(abs(float(step - Fraction(double))) for step, double in zip(steps, along.tolist(), strict=True))
-        return Space(ids=ids, coordinates=points, kind="planar", source=source, triangles=triangles, off=off)
+        left = np.array([float(step - Fraction(double)) for step, double in zip(steps, along.tolist(), strict=True)])
+        rests = np.column_stack([np.tile(left[:cols], rows), np.repeat(left[:rows], cols)])
+        off = float(np.abs(left).max())
+        return Space(
+            ids=ids, coordinates=points, kind="planar", source=source, triangles=triangles, off=off, rests=rests
+        )
     lat, lon = float(south_west[0]), float(south_west[1])
     latitudes = lat + north / EARTH_RADIUS_KM / _RADIANS
     longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS

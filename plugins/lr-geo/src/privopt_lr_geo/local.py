@@ -51,7 +51,7 @@ class Ways:
 
 
 def _tabled(data: MetricData) -> bool:
-    from privopt.metric.space.geometry import MatrixMetric
+    from privopt.metric.space.table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
 

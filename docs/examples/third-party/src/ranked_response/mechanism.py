@@ -12,8 +12,8 @@ from privopt.metric.data import MetricData
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.privacy import MetricDP, both_ways
 from privopt.metric.problem import MetricInstance
-from privopt.metric.space.geometry import MatrixMetric
 from privopt.metric.space.places import Space
+from privopt.metric.space.table import MatrixMetric
 
 
 def _enough(ranks):
