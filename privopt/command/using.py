@@ -138,14 +138,14 @@ def apply(
 @click.argument("reports", metavar="REPORTS", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
-@click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: only the first report of each counts.")
+@click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: the first of each counts.")
 @click.option("--batch", metavar="COLUMN", callback=utf8, help="An estimate for each value: an hour, a day.")
 @click.option(
     "--also",
     type=(click.Path(path_type=Path), click.Path(path_type=Path)),
     multiple=True,
     metavar="DIR REPORTS",
-    help="A further release of the same records, and its reports.",
+    help="A further release of the same records, and its reports: other people's, unless --subject says whose.",
 )
 @click.option("--by", "groups", type=click.Path(path_type=Path), metavar="FILE", help="Table id,group: groups instead.")
 @click.option("--prior", type=click.Path(path_type=Path), metavar="FILE", help="Table id,p: most probable shares.")
@@ -154,7 +154,8 @@ def apply(
     "--resolution",
     type=click.FloatRange(0),
     metavar="D",
-    help="Smooth shares, in the unit of distance; 0: none; default: as the reports bear, over 300 records.",
+    help="Smooth shares, in the unit of distance; 0: the maximum over all distributions; default: 0 up to 300 "
+    "records, as the reports bear above.",
 )
 @click.option("--confidence", type=float, default=0.95, show_default=True, metavar="C", help="Of the intervals.")
 @click.option(
@@ -164,7 +165,17 @@ def apply(
     show_default=True,
     help="All at once and always, or each for many reports.",
 )
-@click.option("--gap", type=float, callback=positive, default=1e-6, show_default=True, metavar="G", help="Per report.")
+@click.option(
+    "--gap",
+    type=float,
+    callback=positive,
+    default=1e-6,
+    show_default=True,
+    metavar="G",
+    help="Of the log-likelihood, per report, to its maximum: over all distributions (method maximum-likelihood), among "
+    "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all), with the prior's term "
+    "(maximum-a-posteriori).",
+)
 @click.option("--report", "page", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page.")
 @click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
@@ -214,17 +225,21 @@ def estimate(
         made = write_estimate(files, asked, progress)
     warn_of_no_privacy(folder)
     batched = batch is not None
-    for name, found in made.items():
+    for line in made.left_out:
+        complain(f"note: {line}")
+    for name, found in made.estimates.items():
         head = f"{name}: " if batched else ""
         for line in found.notes:
             complain(f"note: {head}{line}")
         if found.skipped:
             complain(f"{reports}: {head}{found.skipped:,} rows without a report were skipped")
         if not quiet:
-            complain(f"{out}: {head}{len(found.ids):,} shares from {found.n:,} reports ({found.method})")
+            shares = f"{len(found.ids):,} shares from {found.n:,} reports"
+            complain(f"{out}: {head}{shares} ({found.method}{found.gaps})")
     if as_json:
-        shown = {name: found.to_json() for name, found in made.items()}
-        say_json(json.dumps({"batches": shown} if batched else shown[""], indent=2, ensure_ascii=False))
+        shown = {name: found.to_json() for name, found in made.estimates.items()}
+        batches = {"batches": shown, "notes": list(made.left_out)}
+        say_json(json.dumps(batches if batched else shown[""], indent=2, ensure_ascii=False))
 
 
 @click.command()

@@ -11,7 +11,7 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, read_array, read_table
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import Fault, InputError, SolverError, UsageError
 from privopt.interfaces import Channel
 from privopt.metric.leakage import (
     error_beyond,
@@ -49,11 +49,14 @@ def leakage(folder: Path, gains: Path | None = None) -> dict[str, object]:
     if not isinstance(channel, Channel):
         raise UsageError(f"{folder}: publishes noisy counts, wanted a release that draws reports")
     z, prior = channel.probabilities, prior_of(opened, None)
+    capacity, note = _capacity(z)
     found: dict[str, object] = {
         "min_entropy_bits": min_entropy_leakage_bits(z, prior),
         "min_capacity_bits": min_capacity_bits(z),
-        "shannon_capacity_bits": shannon_capacity_bits(z) if z.size <= LARGEST_CAPACITY else None,
+        "shannon_capacity_bits": capacity,
     }
+    if note:
+        found["note"] = note
     if gains is not None:
         worth = vulnerability(z, prior, read_gains(gains, channel.inputs))
         found["g_vulnerability"] = {
@@ -65,6 +68,16 @@ def leakage(folder: Path, gains: Path | None = None) -> dict[str, object]:
     if errors is not None:
         found["error_beyond"] = errors
     return found
+
+
+def _capacity(z: Floats) -> tuple[float | None, str]:
+    """The Shannon capacity in bits; where it is not told, None and why."""
+    if z.size > LARGEST_CAPACITY:
+        return None, f"shannon_capacity_bits: not computed over {LARGEST_CAPACITY:,} entries ({z.size:,})"
+    try:
+        return shannon_capacity_bits(z), ""
+    except SolverError as error:
+        return None, f"shannon_capacity_bits: {error}"
 
 
 def read_gains(path: Path, ids: Sequence[str]) -> Floats:

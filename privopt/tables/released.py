@@ -220,17 +220,18 @@ class Released:
         Args:
             reports: any kind of table, or an array of ids of outputs; of noisy counts an array of numbers.
             column: of the table that holds the reports; empty ones are skipped and counted.
-            subject: column of who sent each report: only the first of each counts, for several are not independent.
+            subject: column of who sent each report, in every table: only the first of each counts, over all releases,
+                for several are not independent. Left out, reports are taken for different people's.
             by: group of each record, in whose place groups are estimated.
             also: further releases over the same records, each with its reports.
             prior: for the most probable shares under a Dirichlet prior with these means, worth ``worth`` reports; left
                 out: maximum likelihood.
             worth: see ``prior``.
             confidence: of the intervals.
-            gap: of the log-likelihood, per report, at which to end.
+            gap: to what ``method`` maximises, per report, at which to end: see :class:`Estimate`.
             intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
-            resolution: of smooth shares, in the unit of distance; 0 for none; left out: as fine as the reports bear,
-                over more than 300 records.
+            resolution: of smooth shares, in the unit of distance; 0 for the maximum over all distributions; left out:
+                as fine as the reports bear, over more than 300 records.
 
         Raises:
             UsageError: a release without a channel, no reports, or options that cannot be meant so.
@@ -240,10 +241,13 @@ class Released:
         asked = Asked(worth=worth, confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
         found = estimating.estimates(
             self.opened, reports, asked, column=column, subject=subject, by=by, also=others, prior=prior
-        )[""]
-        for line in [*found.notes, *([f"this release: {self.result.mark}"] if self.result.mark else [])]:
-            warnings.warn(line, PrivoptWarning, stacklevel=2)
+        ).estimates[""]
+        self._warn(found.notes)
         return found
+
+    def _warn(self, notes: Sequence[str]) -> None:
+        for line in [*notes, *([f"this release: {self.result.mark}"] if self.result.mark else [])]:
+            warnings.warn(line, PrivoptWarning, stacklevel=3)
 
     def estimate_batches(
         self,
@@ -254,8 +258,16 @@ class Released:
         subject: str | None = None,
         asked: Asked | None = None,
     ) -> dict[str, Estimate]:
-        """An estimate for each value of a column, an hour or a day say, by value; see :meth:`estimate`."""
-        return estimating.estimates(self.opened, reports, asked or Asked(), column=column, subject=subject, batch=batch)
+        """An estimate for each value of a column, an hour or a day say, by value; see :meth:`estimate`.
+
+        Of several reports of a subject the first in each batch counts. A warning names each batch without reports.
+        """
+        found = estimating.estimates(
+            self.opened, reports, asked or Asked(), column=column, subject=subject, batch=batch
+        )
+        notes = [f"{name}: {line}" for name, each in found.estimates.items() for line in each.notes]
+        self._warn([*notes, *found.left_out])
+        return dict(found.estimates)
 
     def posterior(self, report: str, *, prior: Prior = None) -> NDArray[np.float64]:
         """(N,) probability of each record, in their order, given one report.

@@ -3,19 +3,31 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from toys import write_toy
+from click.testing import CliRunner
 
 import privopt as po
+from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import Channel, Release
 from privopt.tables.estimate.estimate import Asked, Observed, estimate
 from privopt.tables.released import PrivoptWarning
 
 IDS = [f"p{i}" for i in range(5)]
+
+
+@pytest.fixture
+def run():
+    """Run the command line in this process: a new one takes half a second to begin."""
+
+    def called(*arguments):
+        return CliRunner().invoke(cli, [str(argument) for argument in arguments], prog_name="privopt")
+
+    return called
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +60,10 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_the_table_and_the_json_are_the_contracts(told, tmp_path, privopt, ending):
+def test_the_table_and_the_json_are_the_contracts(told, tmp_path, run, ending):
     folder, data, _, _ = told
-    done = privopt("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv", "--json", "--quiet")
-    assert done.returncode == 0, done.stderr
+    done = run("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv", "--json", "--quiet")
+    assert done.exit_code == 0, done.stderr
     assert (tmp_path / "e.csv").read_text().startswith("id,share,low,high\n")
     rows = rows_of(tmp_path / "e.csv")
     assert [row["id"] for row in rows] == IDS
@@ -62,40 +74,117 @@ def test_the_table_and_the_json_are_the_contracts(told, tmp_path, privopt, endin
     assert (said["confidence"], said["intervals"]) == (0.95, "finite-sample")
     assert said["gap"] <= 1e-6
     assert "2 rows without a report" in done.stderr
-    again = privopt("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv")
-    assert again.returncode == 2
+    again = run("estimate", folder, data / f"safe.{ending}", "--out", tmp_path / "e.csv")
+    assert again.exit_code == 2
     assert "exists already" in again.stderr
 
 
-def test_groups_batches_subjects_and_a_page(told, tmp_path, privopt):
+def test_groups_batches_subjects_and_a_page(told, tmp_path, run):
     folder, data, _, _ = told
     options = ("--by", data / "groups.csv", "--subject", "who", "--json", "--report", tmp_path / "e.html")
-    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
-    assert done.returncode == 0, done.stderr
+    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
+    assert done.exit_code == 0, done.stderr
     assert [row["id"] for row in rows_of(tmp_path / "e.csv")] == ["west", "east"]
     assert json.loads(done.stdout)["n"] == 1_500
     assert "1,498 reports were left out" in done.stderr
     assert "<svg" in (tmp_path / "e.html").read_text()
-    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "b.csv", "--batch", "hour", "--json")
-    assert done.returncode == 0, done.stderr
+    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "b.csv", "--batch", "hour", "--json")
+    assert done.exit_code == 0, done.stderr
     rows = rows_of(tmp_path / "b.csv")
     assert [(row["batch"], row["id"]) for row in rows] == [(b, name) for b in "01" for name in IDS]
     assert {name: found["n"] for name, found in json.loads(done.stdout)["batches"].items()} == {"0": 1_499, "1": 1_499}
 
 
-def test_a_prior_and_a_second_release(told, tmp_path, privopt):
+def test_a_prior_and_a_second_release(told, tmp_path, run):
     folder, data, release, frame = told
     (tmp_path / "prior.csv").write_text("id,p\n" + "".join(f"{name},1\n" for name in IDS))
     options = ("--prior", tmp_path / "prior.csv", "--worth", 1e6, "--json")
-    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
-    assert done.returncode == 0, done.stderr
+    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", *options)
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["method"] == "maximum-a-posteriori"
     assert [float(row["share"]) for row in rows_of(tmp_path / "e.csv")] == pytest.approx([0.2] * 5, abs=0.01)
     also = ("--also", folder, data / "safe.parquet", "--json")
-    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "f.csv", *also)
+    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "f.csv", *also)
     assert json.loads(done.stdout)["n"] == 5_996
-    twice = release.estimate(frame, also=[(release, frame)])
+    assert "taken for different people's" in done.stderr
+    with pytest.warns(PrivoptWarning, match="taken for different"):
+        twice = release.estimate(frame, also=[(release, frame)])
     assert [float(row["share"]) for row in rows_of(tmp_path / "f.csv")] == pytest.approx(twice.shares, abs=1e-9)
+
+
+def table_of(path, rows):
+    path.write_text("who,hour,report\n" + "".join(",".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_each_batch_has_its_own_firsts_and_says_what_is_left_out(told, tmp_path, run):
+    """One person in two hours counts in both; an hour of empty reports is named."""
+    folder, _, release, _ = told
+    rows = [(who, hour, "p2") for hour in "01" for who in ("a", "b", "a")] + [("c", "2", ""), ("d", "2", "")]
+    reports = table_of(tmp_path / "r.csv", rows)
+    asked = ("estimate", folder, reports, "--out", tmp_path / "e.csv", "--subject", "who", "--batch", "hour", "--json")
+    done = run(*asked)
+    assert done.exit_code == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert {name: found["n"] for name, found in said["batches"].items()} == {"0": 2, "1": 2}
+    assert said["notes"] == ["batch '2' has no estimate: no reports, 2 rows without one"]
+    assert said["notes"][0] in done.stderr
+    with pytest.warns(PrivoptWarning) as heard:
+        found = release.estimate_batches(pl.read_csv(reports), "hour", subject="who")
+    assert list(found) == ["0", "1"]
+    assert said["notes"][0] in [str(each.message) for each in heard]
+
+
+def test_a_persons_reports_to_two_releases_count_once(told, tmp_path, run):
+    """Not as independent: of each subject the first report, wherever it is, batch by batch."""
+    folder, _, release, _ = told
+    one = table_of(tmp_path / "1.csv", [("a", "0", "p1"), ("b", "0", "p2"), ("a", "1", "p1")])
+    two = table_of(tmp_path / "2.csv", [("b", "0", "p3"), ("c", "0", "p3"), ("b", "1", "p3")])
+    asked = ("estimate", folder, one, "--also", folder, two, "--subject", "who", "--json", "--out")
+    done = run(*asked, tmp_path / "e.csv")
+    assert json.loads(done.stdout)["n"] == 3
+    assert "3 reports were left out" in done.stderr
+    assert "different people" not in done.stderr
+    done = run(*asked, tmp_path / "f.csv", "--batch", "hour")
+    assert {name: found["n"] for name, found in json.loads(done.stdout)["batches"].items()} == {"0": 3, "1": 2}
+    with pytest.warns(PrivoptWarning, match="3 reports were left out"):
+        found = release.estimate(pl.read_csv(one), also=[(release, pl.read_csv(two))], subject="who")
+    assert found.n == 3
+
+
+def test_nobody_is_no_subject(told):
+    _, _, release, _ = told
+    for nobody in (None, "", " "):
+        with pytest.raises(InputError, match="row 3, column who: found nobody beside a report"):
+            release.estimate({"who": ["a", nobody], "report": ["p1", "p2"]}, subject="who")
+    assert release.estimate({"who": ["a", None], "report": ["p1", None]}, subject="who").n == 1
+
+
+def test_what_is_read_is_not_written_over(told, tmp_path, run):
+    folder, data, _, _ = told
+    reports, groups = (Path(shutil.copy(data / name, tmp_path)) for name in ("safe.csv", "groups.csv"))
+    before = [path.read_bytes() for path in (reports, groups)]
+    asked = ("estimate", folder, reports, "--by", groups, "--force", "--out")
+    for more in ((reports,), (groups,), (tmp_path / "e.csv", "--report", groups)):
+        done = run(*asked, *more)
+        assert done.exit_code == 2
+        assert "is read, so nothing is written over it" in done.stderr
+    assert [path.read_bytes() for path in (reports, groups)] == before
+
+
+def test_a_prior_that_outweighs_all_is_refused(told, tmp_path, run):
+    folder, data, _, _ = told
+    (tmp_path / "prior.csv").write_text("id,p\n" + "".join(f"{name},1\n" for name in IDS))
+    asked = ("estimate", folder, data / "safe.csv", "--prior", tmp_path / "prior.csv", "--out", tmp_path / "e.csv")
+    done = run(*asked, "--worth", "1e300")
+    assert done.exit_code == 2
+    assert "worth: found 1e+300, wanted at most 2,998,000,000 reports beside 2,998" in done.stderr
+    assert run(*asked, "--worth", "2.9e9", "--gap", "1e-9").exit_code == 0
+
+
+def test_unknown_intervals_are_refused(told):
+    with pytest.raises(UsageError, match="intervals: found 'exact', wanted finite-sample or asymptotic"):
+        told[2].estimate(["p1"], intervals="exact")
 
 
 @pytest.mark.parametrize(
@@ -106,51 +195,53 @@ def test_a_prior_and_a_second_release(told, tmp_path, privopt):
         (None, ("--confidence", "1.5"), "a number between 0 and 1"),
         (None, ("--subject", "nobody"), "a column nobody"),
         (None, ("--gap", "1e-12"), "at least 1e-9"),
+        ((",report\n", ",other\n"), (), "found columns who"),
+        (("\n1,", "\n ,"), ("--subject", "who"), "row 4, column who: found nobody beside a report (2 such rows)"),
     ],
 )
-def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, privopt, change, options, words):
+def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, run, change, options, words):
     folder, data, _, _ = told
     text = (data / "safe.csv").read_text()
     (tmp_path / "r.csv").write_text(text.replace(*change) if change else text)
-    done = privopt("estimate", folder, tmp_path / "r.csv", "--out", tmp_path / "e.csv", *options)
-    assert done.returncode == 2
+    done = run("estimate", folder, tmp_path / "r.csv", "--out", tmp_path / "e.csv", *options)
+    assert done.exit_code == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "e.csv").exists()
 
 
-def test_groups_that_leave_records_out_are_refused(told, tmp_path, privopt):
+def test_groups_that_leave_records_out_are_refused(told, tmp_path, run):
     folder, data, _, _ = told
     (tmp_path / "g.csv").write_text("id,group\np0,a\n")
-    done = privopt("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", "--by", tmp_path / "g.csv")
-    assert done.returncode == 2
+    done = run("estimate", folder, data / "safe.csv", "--out", tmp_path / "e.csv", "--by", tmp_path / "g.csv")
+    assert done.exit_code == 2
     assert "no row for 4 records" in done.stderr
 
 
-def test_nothing_is_written_into_the_release(told, privopt):
-    done = privopt("estimate", told[0], told[1] / "safe.csv", "--out", told[0] / "e.csv")
-    assert done.returncode == 2
+def test_nothing_is_written_into_the_release(told, run):
+    done = run("estimate", told[0], told[1] / "safe.csv", "--out", told[0] / "e.csv")
+    assert done.exit_code == 2
     assert "holds the release alone" in done.stderr
 
 
-def test_what_does_not_hold_is_refused(told, tmp_path, privopt):
+def test_what_does_not_hold_is_refused(told, tmp_path, run):
     folder, data, _, _ = told
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "result.json").write_text((bad / "result.json").read_text().replace('"loss', '"los', 1) + " ")
-    assert privopt("estimate", bad, data / "safe.csv", "--out", tmp_path / "e.csv").returncode == 1
+    assert run("estimate", bad, data / "safe.csv", "--out", tmp_path / "e.csv").exit_code == 1
 
 
-def test_a_release_that_is_one_result_has_no_channel(example, told, tmp_path, privopt):
-    done = privopt("estimate", example("hierarchical-dp"), told[1] / "safe.csv", "--out", tmp_path / "e.csv")
-    assert done.returncode == 2
+def test_a_release_that_is_one_result_has_no_channel(example, told, tmp_path, run):
+    done = run("estimate", example("hierarchical-dp"), told[1] / "safe.csv", "--out", tmp_path / "e.csv")
+    assert done.exit_code == 2
     assert "no channel" in done.stderr
 
 
-def test_fl_linears_noisy_counts_are_read_from_its_own_folder(example, tmp_path, privopt):
+def test_fl_linears_noisy_counts_are_read_from_its_own_folder(example, tmp_path, run):
     folder = example("fl-linear")
     table = next((folder / "problem").glob("*.csv"))
-    done = privopt("estimate", folder, table, "--column", "noisy_clients", "--out", tmp_path / "e.csv", "--json")
-    assert done.returncode == 0, done.stderr
+    done = run("estimate", folder, table, "--column", "noisy_clients", "--out", tmp_path / "e.csv", "--json")
+    assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["method"] == "noisy-counts"
     rows = rows_of(tmp_path / "e.csv")
     counts = {row["id"]: max(0.0, float(row["noisy_clients"])) for row in rows_of(table)}
@@ -234,8 +325,11 @@ def test_over_many_records_shares_are_smooth_unless_told_otherwise(tmp_path):
     truth /= truth.sum()
     ids = np.array([f"{i // 20}-{i % 20}" for i in range(400)])
     reports = drawn(release, rng.choice(ids, 5_000, p=truth).astype(object), 1)
-    with pytest.warns(PrivoptWarning, match="smooth at a resolution"):
+    with pytest.warns(PrivoptWarning, match="smooth at a resolution of .* km, as fine as the reports bear: gap is to"):
         smooth = release.estimate(reports)
+    assert f"gap_to_all {smooth.whole_gap:.2g}" in smooth.gaps
+    with pytest.warns(PrivoptWarning, match="smooth at a resolution of 0.5 km: gap is to"):
+        release.estimate(reports, resolution=0.5)
     rough = release.estimate(reports, resolution=0)
     assert (smooth.method, rough.method) == ("smooth-maximum-likelihood", "maximum-likelihood")
     off = [np.abs(found.shares - truth).sum() / 2 for found in (smooth, rough)]
@@ -262,8 +356,8 @@ def test_of_every_point_the_shares_are_of_the_vertices(tmp_path):
     assert list(found.ids) == release.opened.release.records.tolist()
 
 
-def test_answers_to_the_one_who_asks(tmp_path):
-    release = po.solve("optimal-lp", write_toy(tmp_path / "toy"))
+def test_answers_to_the_one_who_asks(told):
+    _, _, release, _ = told
     chances = release.posterior("p2")
     assert chances.sum() == pytest.approx(1)
     prior = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
@@ -277,13 +371,16 @@ def test_answers_to_the_one_who_asks(tmp_path):
     assert release.nearest("p4", ["p0", "p4"]).places == ("p4",)
     assert release.radius("p2", confidence=0.5) <= release.radius("p2", confidence=0.99)
     assert release.radius("p4", shops, prior=np.array([0, 0, 0, 0, 1.0])) == pytest.approx(np.hypot(0, 0))
-    for wrong in ({"id": ["a"]}, ["p9"], []):
+    text = {"id": ["a"], "x": ["west"], "y": [0.0]}
+    for wrong in ({"id": ["a"]}, ["p9"], [], ["p0", "p0"], {**shops, "id": ["a", "a"]}, text):
         with pytest.raises(UsageError, match="places"):
             release.nearest("p2", wrong)
-    with pytest.raises(UsageError, match="prior"):
-        release.posterior("p2", prior={"p0": 1.0})
-    with pytest.raises(UsageError, match="k: found 3"):
-        release.nearest("p2", shops, k=3)
+    for given in ({"p0": 1.0}, ["a", "b", "c", "d", "e"], dict.fromkeys(IDS, "a"), [[1.0], [1.0, 2.0]]):
+        with pytest.raises(UsageError, match="prior"):
+            release.posterior("p2", prior=given)
+    for k in (3, 1.5, "1"):
+        with pytest.raises(UsageError, match=f"k: found {k}"):
+            release.nearest("p2", shops, k=k)
 
 
 def test_stated_probabilities_hold_over_ten_thousand_users(tmp_path):

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
-from scipy.stats import binomtest
+from scipy.optimize import brentq, linprog
+from scipy.stats import binomtest, chi2
 
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.tables.estimate import finite
@@ -103,6 +103,46 @@ def test_finite_sample_intervals_hold_all_at_once():
 def test_asymptotic_intervals_hold_one_by_one():
     single = coverage(100, "asymptotic")[1]
     assert 0.9 <= single.mean() <= 0.99
+
+
+def test_asymptotic_ends_of_few_reports_are_found_and_never_inside():
+    """There best shares jump as the tilt grows: no fit comes near the fall that is asked for."""
+    rng = np.random.default_rng(3)
+    drop = chi2.ppf(0.95, 1) / 2
+    for trial in range(60):
+        count, outputs = rng.integers(2, 7, 2)
+        z = rng.dirichlet(np.full(outputs, 0.5), count)
+        if trial % 3 == 0:
+            z[0] = z[-1]
+        counts = rng.multinomial(rng.choice([1, 3, 10]), rng.dirichlet(np.full(count, 0.5)) @ z)
+        found = estimate([Observed(channel=channel_of(z), counts=counts)], Asked(intervals="asymptotic"))
+        some = np.vstack([rng.dirichlet(np.full(count, power), 3_000) for power in (0.2, 1.0)])
+        seen = counts > 0
+        fallen = counts[seen] @ (np.log(found.shares @ z[:, seen]) - np.log(some @ z[:, seen] + 1e-300)).T
+        near = some[fallen <= drop]
+        assert len(near)
+        assert (found.low <= near.min(axis=0) + 1e-9).all()
+        assert (near.max(axis=0) <= found.high + 1e-9).all()
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 3), (3, 10), (600_000, 2_000_000), (3 * 10**9, 10**10)])
+def test_asymptotic_ends_are_those_of_the_profile_whatever_gap_is_asked_for(hits, trials):
+    counts = np.array([hits, trials - hits])
+
+    def above(v):
+        logs = [n * np.log(v_ / (n / trials)) for n, v_ in zip(counts, (v, 1 - v), strict=True) if n]
+        return sum(logs) + chi2.ppf(0.95, 1) / 2
+
+    share = hits / trials
+    low = brentq(above, share * 1e-9, share, xtol=1e-15) if hits else 0.0
+    high = brentq(above, share, 0.9999, xtol=1e-15)
+    for gap in (1e-9, 1e-3):
+        asked = Asked(intervals="asymptotic", gap=gap)
+        found = estimate([Observed(channel=channel_of(np.eye(2)), counts=counts)], asked)
+        assert found.low[0] == pytest.approx(low, abs=0.01 * (high - low))
+        assert found.high[0] == pytest.approx(high, abs=0.01 * (high - low))
+        assert found.low[0] <= low + 1e-4 * (high - low)
+        assert found.high[0] >= high - 1e-4 * (high - low)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.errors import InputError
+from privopt.errors import InputError, SolverError
 from privopt.metric.leakage import (
     Vulnerability,
     error_beyond,
@@ -18,6 +18,7 @@ from privopt.metric.leakage import (
     shannon_capacity_bits,
     vulnerability,
 )
+from privopt.tables.leakage import leakage as leaked
 from privopt.tables.leakage import read_gains
 
 
@@ -107,6 +108,17 @@ def test_the_audit_tells_it_on_request(solved_toy, tmp_path, privopt):
     assert told["error_beyond"]["error"][0] == pytest.approx(said["bayes_error"])
     assert "leakage" not in json.loads(privopt("audit", solved_toy, "--json").stdout)
     assert "what it leaks" in privopt("audit", solved_toy, "--leakage").stdout
+
+
+def test_a_capacity_that_is_not_found_takes_nothing_else_with_it(solved_toy, monkeypatch):
+    def fails(channel):
+        raise SolverError("the capacity's gap is 1e-8 bits")
+
+    whole = leaked(solved_toy)
+    monkeypatch.setattr("privopt.tables.leakage.shannon_capacity_bits", fails)
+    rest = leaked(solved_toy)
+    assert rest.pop("note") == "shannon_capacity_bits: the capacity's gap is 1e-8 bits"
+    assert rest == whole | {"shannon_capacity_bits": None}
 
 
 def test_gains_are_read_from_both_kinds_of_file(tmp_path):

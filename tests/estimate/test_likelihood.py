@@ -135,3 +135,9 @@ def test_every_record_has_a_bump_within_the_resolution():
     assert made.sum(axis=1) == pytest.approx(np.ones(len(made)))
     centres = made.argmax(axis=1)
     assert (d[centres].min(axis=0) <= 1.0).all()
+
+
+def test_bumps_next_to_nothing_wide_are_single_records():
+    """And no warning of an overflow."""
+    d = line(20)
+    assert (bumps(lambda i: d[i], 20, 1e-300).sum(axis=0) == 1).all()

@@ -6,7 +6,8 @@ y_fk >= 0 that all records share and forms g_f that keep every required pair by 
 - full: g_ik = exp(-eps d_ik), by the triangle inequality. The better form by far where eps times the distance
   between records is not small; but no weights need exist that make the rows sum to one.
 - half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights 1 it is a
-  mechanism already, so the program always has a solution, never worse than the exponential mechanism.
+  mechanism already, so the program always has a solution. But for STEEPEST
+  its optimum is never worse than the exponential mechanism; what is released never is, for that is the reserve.
 
 Weighted sums of forms keep the pairs too, so both are offered at once. Two tied entries of a column need no row
 then, and a free entry needs two: all its tied neighbours together bound it from above and from below.

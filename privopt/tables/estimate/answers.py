@@ -5,6 +5,8 @@ All is Bayes: the truth is record i with probability proportional to p_i z_ik, g
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -77,7 +79,7 @@ def nearest_of(posterior: Floats, distances: Floats, ids: list[str], k: int) -> 
     Raises:
         UsageError: another k.
     """
-    if not 1 <= k <= len(ids):
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= len(ids):
         raise UsageError(f"k: found {k}, wanted a whole number from 1 to {len(ids)}, the places there are")
     chance = np.bincount(distances.argmin(axis=1), weights=posterior, minlength=len(ids))
     best = np.argsort(-chance, kind="stable")[:k]
@@ -120,13 +122,14 @@ def places_of(given: object, data: MetricData) -> tuple[list[str], Floats, Float
         Their ids, (N, M) distances from the records, and (K, M) from the outputs; None where outputs lie nowhere.
 
     Raises:
-        UsageError: no such records or columns, or records that lie on no map.
+        UsageError: no such records or columns, ids twice, or records that lie on no map.
     """
     if isinstance(given, (list, tuple)) and all(isinstance(name, str) for name in given):
         known = {name: row for row, name in enumerate(data.records.ids)}
         unknown = next((name for name in given if name not in known), None)
         if unknown is not None or not given:
             raise UsageError(f"places: found {unknown!r}, wanted ids of records, one at least")
+        _check_once(given)
         rows = np.array([known[name] for name in given])
         outputs = data.metric.to_outputs(rows).T if data.crossed else None
         return list(given), data.metric.rows(rows).T, outputs
@@ -138,13 +141,24 @@ def places_of(given: object, data: MetricData) -> tuple[list[str], Floats, Float
     missing = [name for name in ("id", *ends) if name not in frame.columns]
     if missing or not len(frame):
         raise UsageError(f"places: found columns {', '.join(frame.columns)}, wanted id, {', '.join(ends)}, and a row")
-    points = np.array([frame[name].to_numpy() for name in ends], dtype=np.float64).T
+    try:
+        points = np.array([frame[name].to_numpy() for name in ends], dtype=np.float64).T
+    except (TypeError, ValueError):
+        points = np.full((1, 2), np.nan)
     if not np.isfinite(points).all():
         raise UsageError("places: found coordinates that are no numbers, wanted finite ones")
+    ids = [str(name) for name in frame["id"].to_list()]
+    _check_once(ids)
     sides = (data.records.coordinates, data.outputs.coordinates)
     near, far = (None if side is None else _apart(np.asarray(side), points, kind) for side in sides)
     assert near is not None  # the records have coordinates
-    return [str(name) for name in frame["id"].to_list()], near, far
+    return ids, near, far
+
+
+def _check_once(ids: Sequence[str]) -> None:
+    twice = next((name for name, times in Counter(ids).items() if times > 1), None)
+    if twice is not None:
+        raise UsageError(f"places: found {twice!r} twice, wanted each once")
 
 
 def _apart(one: Floats, other: Floats, kind: str) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,15 @@ from privopt.errors import UsageError
 from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.tables.estimate.finite import clopper_pearson, finite_sample, nested_sets
-from privopt.tables.estimate.profile import profile_intervals
+from privopt.tables.estimate.profile import gap_for, profile_intervals
 from privopt.tables.estimate.smooth import Resolved, Rows, resolved_fit
 
 __all__ = ["Asked", "Estimate", "Intervals", "Observed", "estimate", "estimate_of_counts"]
 
 Intervals = Literal["finite-sample", "asymptotic"]
+
+HEAVIEST: Final = 1e6
+"""Reports that a prior may be worth, for each that came: with more, rounding comes near the gap."""
 
 RESOLVED: Final = 300
 """Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
@@ -60,11 +63,12 @@ class Asked:
             ("gap", self.gap, 1e-9 <= self.gap < np.inf, "a number of at least 1e-9"),
             ("resolution", self.resolution, 0 <= (self.resolution or 0) < np.inf, "a distance of at least 0"),
             ("worth", self.worth, 0 < self.worth < np.inf, "a number of reports above 0"),
+            ("intervals", self.intervals, self.intervals in get_args(Intervals), " or ".join(get_args(Intervals))),
             ("resolution", self.resolution, not (self.resolution and self.prior is not None), "none beside a prior"),
         ]
         for name, found, good, wanted in rules:
             if not good:
-                raise UsageError(f"{name}: found {found:g}, wanted {wanted}")
+                raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
 
 
 @frozen(kw_only=True, eq=False)
@@ -91,11 +95,12 @@ class Estimate:
         n: reports, or those who were counted.
         method: ``"maximum-likelihood"``, the same after ``smooth-``, ``"maximum-a-posteriori"``, ``"noisy-counts"``.
         confidence: of the intervals.
-        gap: proved: how far the log-likelihood can be from its maximum, per report (of a smooth one: from its maximum
-            among shares of its resolution).
+        gap: proved: how far what ``method`` maximises can be from its maximum, per report: the log-likelihood; with a
+            prior, that and the prior's term; of smooth shares the maximum is that among shares of their resolution.
         intervals: ``"finite-sample"`` (all hold at once) or ``"asymptotic"`` (each by itself).
         resolution: of smooth shares, in ``unit``; 0 for others.
-        whole_gap: how far the log-likelihood can be from its maximum over all distributions, per report.
+        whole_gap: of smooth shares how far the log-likelihood can be from its maximum over all distributions, per
+            report; of others the same as ``gap``.
         unit: of distance.
         skipped: rows without a report.
         reported: (G,) shares of the raw reports, where outputs are records.
@@ -117,6 +122,14 @@ class Estimate:
     skipped: int = 0
     reported: Floats | None = None
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def gaps(self) -> str:
+        """The gap, and for smooth shares that to all distributions, in words that end a list; nothing for counts."""
+        if self.method == "noisy-counts":
+            return ""
+        whole = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
+        return f", gap {self.gap:.2g}{whole} per report"
 
     def to_json(self) -> dict[str, Any]:
         """What ``privopt estimate --json`` prints."""
@@ -165,7 +178,8 @@ def estimate(
         progress: told of what goes on.
 
     Raises:
-        UsageError: no reports, releases of different records, or reports that no record can send.
+        UsageError: no reports, releases of different records, reports that no record can send, or a prior that is
+            worth over a million times the reports.
     """
     channel = observed[0].channel
     ids = list(channel.inputs)
@@ -176,6 +190,8 @@ def estimate(
     n, seen = int(counts.sum()), counts > 0
     if not n:
         raise UsageError("reports: found none, wanted at least one")
+    if asked.prior is not None and asked.worth > HEAVIEST * n:
+        raise UsageError(f"worth: found {asked.worth:g}, wanted at most {HEAVIEST * n:,.0f} reports beside {n:,}")
     impossible = seen & ~columns.any(axis=0)
     if impossible.any():
         outputs = [name for each in observed for name in each.channel.outputs]
@@ -186,10 +202,13 @@ def estimate(
     auto = len(ids) > RESOLVED and asked.resolution is None
     resolution = asked.resolution if auto or asked.resolution is not None else 0.0
     names, functionals = _functionals(ids, groups)
+    gap = asked.gap
+    if asked.intervals == "asymptotic" and resolution == 0.0 and prior is None:
+        gap = min(gap, gap_for(asked.confidence, n))  # shares of a greater one can lie outside their intervals
     dense = resolution == 0.0 and used.size > DENSE
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
-        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=asked.gap, prior=prior, progress=progress)
-        low, high, notes = _intervals(observed, columns, used, parts, n, found, functionals, asked, progress)
+        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, prior=prior, progress=progress)
+        low, high, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
     shares = functionals @ found.fit.shares
     return Estimate(
         ids=names,
@@ -231,16 +250,12 @@ def _intervals(
     used: Floats,
     parts: Floats,
     n: int,
-    found: Resolved,
     functionals: Floats,
     asked: Asked,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, tuple[str, ...]]:
     if asked.intervals == "asymptotic":
-        best = found.fit
-        if found.resolution or asked.prior is not None:
-            best = resolved_fit(used, parts, n, None, resolution=0.0, gap=asked.gap).fit
-        return *profile_intervals(used, parts, n, best, functionals, asked.confidence, progress), ()
+        return *profile_intervals(used, parts, n, functionals, asked.confidence, progress), ()
     sides = []
     joined = [nested_sets(each.channel.probabilities) for each in observed]
     alpha = (1.0 - asked.confidence) / (columns.shape[1] + sum(sets.shape[1] for sets in joined))

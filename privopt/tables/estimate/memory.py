@@ -18,7 +18,7 @@ from privopt.run.verify import Opened
 from privopt.tables.estimate.answers import Nearest, nearest_of, places_of, posterior_of, radius_of
 from privopt.tables.estimate.estimate import Asked, Estimate, estimate_of_counts
 from privopt.tables.estimate.reports import Counted, Counter, count_batches, groups_of
-from privopt.tables.estimate.run import channel_of, estimate_batches
+from privopt.tables.estimate.run import Batches, channel_of, estimate_batches
 from privopt.tables.problems import frame_of
 
 __all__ = ["Prior", "chances", "estimates", "nearest", "radius"]
@@ -41,7 +41,7 @@ def estimates(
     also: Sequence[tuple[Opened, object]] = (),
     prior: Prior = None,
     progress: Progress | None = None,
-) -> dict[str, Estimate]:
+) -> Batches:
     """Estimates by batch; see :meth:`privopt.tables.released.Released.estimate`.
 
     Raises:
@@ -58,23 +58,29 @@ def estimates(
         counts = np.asarray(reports, dtype=np.float64)
         if counts.shape != (len(ids),) or not np.isfinite(counts).all():
             raise UsageError(f"{REPORTS}: wanted {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
-        return {"": estimate_of_counts(channel, counts, asked, groups=groups)}
-    counted = [(channel, _counted(channel, reports, column, subject, batch))]
+        return Batches(estimates={"": estimate_of_counts(channel, counts, asked, groups=groups)})
+    known: set[tuple[str, str]] = set()
+
+    def counted_of(one: Channel, given: object) -> tuple[Channel, dict[str, Counted]]:
+        return one, _counted(
+            Counter(channel=one, table=REPORTS, column=column, subject=subject, batch=batch, known=known), given
+        )
+
+    counted = [counted_of(channel, reports)]
     for other, given in also:
         another = channel_of(other)
         if not isinstance(another, Channel):
             raise UsageError("also: found a release that publishes noisy counts, wanted one that draws reports")
-        counted.append((another, _counted(another, given, column, subject, batch)))
-    return estimate_batches(counted, opened, asked, groups, progress)
+        counted.append(counted_of(another, given))
+    return estimate_batches(counted, opened, asked, groups, progress, subjects=subject is not None)
 
 
-def _counted(
-    channel: Channel, reports: object, column: str, subject: str | None, batch: str | None
-) -> dict[str, Counted]:
+def _counted(counter: Counter, reports: object) -> dict[str, Counted]:
     if isinstance(reports, (list, tuple, np.ndarray)):
-        reports = {column: [None if name is None else str(name) for name in np.asarray(reports, dtype=object).ravel()]}
+        reports = {
+            counter.column: [None if name is None else str(name) for name in np.asarray(reports, dtype=object).ravel()]
+        }
     frame = pl.DataFrame(frame_of(reports, REPORTS).to_polars())
-    counter = Counter(channel=channel, table=REPORTS, column=column, subject=subject, batch=batch)
     return count_batches(counter, frame.columns, [frame])
 
 
@@ -102,9 +108,12 @@ def prior_of(opened: Opened, given: Prior) -> Floats:
         missing = [name for name in ids if name not in given]
         if missing or len(given) != len(ids):
             raise UsageError(f"prior: wanted a weight for each of the {len(ids)} records and for nothing else")
-        weights = np.array([given[name] for name in ids], dtype=np.float64)
-    elif given is not None and not isinstance(given, Estimate):
-        weights = np.asarray(given, dtype=np.float64)
+        given = [given[name] for name in ids]
+    if given is not None:
+        try:
+            weights = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise UsageError(f"prior: wanted {len(ids)} numbers, found something else among them") from None
     if weights.shape != (len(ids),) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
         raise UsageError(f"prior: wanted {len(ids)} weights of at least 0 with a finite sum above 0")
     made: Floats = weights / weights.sum()

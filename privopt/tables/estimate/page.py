@@ -78,8 +78,8 @@ def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
     notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
     kind = "all hold at once" if made.intervals == "finite-sample" else "each holds by itself, for many reports"
     lead = (
-        f"{made.n:,} reports ({made.skipped:,} rows without one); {made.method}, within {made.gap:.2g} per report of "
-        f"the greatest log-likelihood; {made.intervals} intervals at {made.confidence:.4g}: {kind}."
+        f"{made.n:,} reports ({made.skipped:,} rows without one); {made.method}{made.gaps}; "
+        f"{made.intervals} intervals at {made.confidence:.4g}: {kind}."
     )
     order = np.argsort(-made.shares, kind="stable")[:LISTED].tolist()
     rows = [(made.ids[g], *(f"{v[g]:.6g}" for v in (made.shares, made.low, made.high))) for g in order]

@@ -27,7 +27,7 @@ class Counted:
     Attributes:
         counts: (K,) by output.
         skipped: rows without a report.
-        repeated: rows left out, as their subject had a report already.
+        repeated: rows left out, as their subject had a report already, here or in a release counted before.
     """
 
     counts: Ints
@@ -43,8 +43,11 @@ class Counter:
         channel: whose outputs they are.
         table: name of the table, for faults.
         column: that holds the reports.
-        subject: column of who sent each; of each only the first report counts, for several are not independent.
+        subject: column of who sent each; of each only the first report of a batch counts, for several are not
+            independent.
         batch: column whose values are counted apart; None for one batch, called "".
+        known: batch and subject of the reports that count; shared by the counters of several releases, for one person's
+            reports to two of them are no more independent.
     """
 
     channel: Channel
@@ -52,10 +55,10 @@ class Counter:
     column: str = "report"
     subject: str | None = None
     batch: str | None = None
+    known: set[tuple[str, str]] = field(factory=set)
     _counts: dict[str, Ints] = field(factory=dict)
     _skipped: dict[str, int] = field(factory=dict)
     _repeated: dict[str, int] = field(factory=dict)
-    _known: set[str] = field(factory=set)
     _rows: int = 0
 
     def check(self, names: Sequence[str]) -> None:
@@ -66,9 +69,7 @@ class Counter:
         """
         wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
         shown = ", ".join(names)
-        faults = [
-            Fault(self.table, "header", f"found columns {shown}", f"a column {n}") for n in wanted if n not in names
-        ]
+        faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
         if faults:
             raise InputError(faults)
 
@@ -76,7 +77,7 @@ class Counter:
         """Count rows.
 
         Raises:
-            InputError: an output that the release does not have.
+            InputError: an output that the release does not have, or a report of nobody where subjects are asked for.
         """
         place = {name: k for k, name in enumerate(self.channel.outputs)}
         report = frame[self.column].cast(pl.String, strict=False)
@@ -88,11 +89,11 @@ class Counter:
             found = f"an output that the release does not have ({len(unknown):,} such rows)"
             wanted = f"one of its {len(place):,}, or nothing"
             raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
-        self._rows += len(frame)
         batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
         if self.batch is not None:
             batch = frame[self.batch].cast(pl.String, strict=False).fill_null("")
-        first = self._first(frame, there)
+        first = self._first(frame, batch, there)
+        self._rows += len(frame)
         rows = pl.DataFrame({"batch": batch, "at": at, "there": there, "first": first})
         for (name,), part in rows.group_by("batch", maintain_order=True):
             kept = part.filter(pl.col("there") & pl.col("first"))["at"].to_numpy()
@@ -103,16 +104,23 @@ class Counter:
             repeated = int((part["there"] & ~part["first"]).sum())
             self._repeated[key] = self._repeated.get(key, 0) + repeated
 
-    def _first(self, frame: pl.DataFrame, there: pl.Series) -> pl.Series:
-        """Whether each row with a report is its subject's first."""
+    def _first(self, frame: pl.DataFrame, batch: pl.Series, there: pl.Series) -> pl.Series:
+        """Whether each row with a report is its subject's first of its batch."""
         if self.subject is None:
             return pl.Series([True]).new_from_index(0, len(frame))
-        names = frame[self.subject].cast(pl.String, strict=False).fill_null("").to_list()
+        given = frame[self.subject]
+        given = given.fill_nan(None) if given.dtype.is_float() else given
+        names = given.cast(pl.String, strict=False).fill_null("")
+        nobody = (there & (names.str.strip_chars() == "")).arg_true()
+        if len(nobody):
+            row = self._rows + int(nobody[0]) + 2
+            found = f"nobody beside a report ({len(nobody):,} such rows)"
+            raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
         made = []
-        for name, good in zip(names, there.to_list(), strict=True):
-            made.append(name not in self._known)
+        for key, good in zip(zip(batch.to_list(), names.to_list(), strict=True), there.to_list(), strict=True):
+            made.append(key not in self.known)
             if good:
-                self._known.add(name)
+                self.known.add(key)
         return pl.Series(made, dtype=pl.Boolean)
 
     def found(self) -> dict[str, Counted]:
@@ -178,13 +186,13 @@ def read_prior(path: Path, ids: Sequence[str]) -> Floats:
     """(N,) weights, from a table id,p.
 
     Raises:
-        InputError: records that are unknown, missing or there twice, or weights that do not sum to more than 0.
+        InputError: records that are unknown, missing or there twice, or weights without a finite sum above 0.
     """
     table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), Column(name="p", least=0.0)])
     made = np.zeros(len(ids))
     made[_all_once(path, table["id"], ids)] = table["p"]
-    if not made.sum() > 0:
-        raise InputError([Fault(path.name, "column p", "a sum of 0", "weights that sum to more than 0")])
+    if not 0 < (total := made.sum()) < np.inf:
+        raise InputError([Fault(path.name, "column p", f"a sum of {total:g}", "weights with a finite sum above 0")])
     return made
 
 

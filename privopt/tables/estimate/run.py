@@ -21,7 +21,7 @@ from privopt.tables.estimate.reports import Counted, Counter, count_batches, noi
 from privopt.tables.estimate.smooth import Rows
 from privopt.tables.files import TableFile
 
-__all__ = ["Files", "channel_of", "estimate_batches", "notes_of", "rows_of", "write_estimate"]
+__all__ = ["Batches", "Files", "channel_of", "estimate_batches", "rows_of", "write_estimate"]
 
 
 @frozen(kw_only=True)
@@ -53,6 +53,19 @@ class Files:
     force: bool = False
 
 
+@frozen(kw_only=True)
+class Batches:
+    """Estimates of all batches.
+
+    Attributes:
+        estimates: by batch; of one alone under "".
+        left_out: of each batch without an estimate, a sentence.
+    """
+
+    estimates: Mapping[str, Estimate]
+    left_out: tuple[str, ...] = ()
+
+
 def channel_of(opened: Opened) -> Channel | NoisyCounts:
     """What a release makes known of its reports.
 
@@ -74,7 +87,7 @@ def rows_of(opened: Opened) -> tuple[Rows | None, str]:
     return None, ""
 
 
-def write_estimate(files: Files, asked: Asked, progress: Progress | None = None) -> dict[str, Estimate]:
+def write_estimate(files: Files, asked: Asked, progress: Progress | None = None) -> Batches:
     """Estimate, by batch, and write the table, and the page where one is asked for.
 
     Raises:
@@ -82,35 +95,47 @@ def write_estimate(files: Files, asked: Asked, progress: Progress | None = None)
         InputError: tables that will not do.
         DoesNotHoldError: a release does not hold.
     """
-    for path in (files.out, files.page):
-        if path is not None:
-            check_file(path.absolute(), force=files.force)
-            if path.absolute().resolve().is_relative_to(files.folder.resolve()):
-                wanted = "which holds the release alone; name a file elsewhere"
-                raise UsageError(f"{path}: lies in {files.folder}, {wanted}")
-    if files.page is not None and files.page.absolute().resolve() == files.out.absolute().resolve():
-        raise UsageError(f"--report {files.page}: is --out too; name two files")
-    if files.page is not None and files.batch is not None:
-        raise UsageError("--report: shows one estimate; wanted it without --batch")
+    _check_targets(files)
     opened = open_verified(files.folder)
     channel = channel_of(opened)
     groups = None if files.groups is None else read_groups(files.groups, channel.inputs)
     if files.prior is not None:
         asked = evolve(asked, prior=read_prior(files.prior, channel.inputs))
     if isinstance(channel, NoisyCounts):
-        made = {"": _of_counts(files, channel, asked, groups)}
+        made = Batches(estimates={"": _of_counts(files, channel, asked, groups)})
     else:
-        made = estimate_batches(_counted(files, opened, channel, progress), opened, asked, groups, progress)
+        counted = _counted(files, opened, channel, progress)
+        made = estimate_batches(counted, opened, asked, groups, progress, subjects=files.subject is not None)
     with ExitStack() as stack:  # both are made before either gets its name
         if files.page is not None:
             path = stack.enter_context(new_file(files.page, force=files.force))
-            path.write_text(estimate_page(made[""], opened, files.reports.name), "utf-8")
+            path.write_text(estimate_page(made.estimates[""], opened, files.reports.name), "utf-8")
         tables = [
             each.table() if files.batch is None else each.table().select(pl.lit(name).alias("batch"), pl.all())
-            for name, each in made.items()
+            for name, each in made.estimates.items()
         ]
         pl.concat(tables).write_csv(stack.enter_context(new_file(files.out, force=files.force)))
     return made
+
+
+def _check_targets(files: Files) -> None:
+    """Refuse to write over what is read, or into a release."""
+    given = [files.reports, *(path for _, path in files.also), files.groups, files.prior]
+    read = {path.resolve() for path in given if path is not None}
+    for path in (files.out, files.page):
+        if path is None:
+            continue
+        check_file(path.absolute(), force=files.force)
+        if path.resolve() in read:
+            raise UsageError(f"{path}: is read, so nothing is written over it; name another file")
+        for folder in (files.folder, *(folder for folder, _ in files.also)):
+            if path.resolve().is_relative_to(folder.resolve()):
+                wanted = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{path}: lies in {folder}, {wanted}")
+    if files.page is not None and files.page.resolve() == files.out.resolve():
+        raise UsageError(f"--report {files.page}: is --out too; name two files")
+    if files.page is not None and files.batch is not None:
+        raise UsageError("--report: shows one estimate; wanted it without --batch")
 
 
 def _of_counts(files: Files, channel: NoisyCounts, asked: Asked, groups: Mapping[str, Ints] | None) -> Estimate:
@@ -132,9 +157,17 @@ def _counted(
             raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")
         pairs.append((other, reports))
     made = []
+    known: set[tuple[str, str]] = set()
     for each, path in pairs:
         source = TableFile.of(path)
-        counter = Counter(channel=each, table=path.name, column=files.column, subject=files.subject, batch=files.batch)
+        counter = Counter(
+            channel=each,
+            table=path.name,
+            column=files.column,
+            subject=files.subject,
+            batch=files.batch,
+            known=known,
+        )
         made.append((each, count_batches(counter, source.columns, source.batches())))
     return made
 
@@ -145,38 +178,55 @@ def estimate_batches(
     asked: Asked,
     groups: Mapping[str, Ints] | None,
     progress: Progress | None,
-) -> dict[str, Estimate]:
+    *,
+    subjects: bool,
+) -> Batches:
     """An estimate of each batch that has reports.
+
+    Args:
+        counted: reports by batch, of each release.
+        opened: the first of these releases.
+        asked, groups, progress: as of :func:`privopt.tables.estimate.estimate.estimate`.
+        subjects: whether it is known who sent each report.
 
     Raises:
         UsageError: none has.
     """
     rows, unit = rows_of(opened)
     made: dict[str, Estimate] = {}
+    left = []
     for name in sorted({name for _, found in counted for name in found}):
         here = [(channel, found[name]) for channel, found in counted if name in found]
+        skipped = sum(each.skipped for _, each in here)
         if not any(each.counts.any() for _, each in here):
+            left.append(f"batch {name!r} has no estimate: no reports, {skipped:,} rows without one")
             continue
         observed = [Observed(channel=channel, counts=each.counts) for channel, each in here]
         found = estimate(observed, asked, groups=groups, rows=rows, unit=unit, progress=progress)
-        skipped = sum(each.skipped for _, each in here)
         repeated = sum(each.repeated for _, each in here)
-        notes = (*found.notes, *notes_of(opened, found, repeated))
-        made[name] = evolve(found, skipped=skipped, notes=notes)
+        several = not subjects and sum(bool(each.counts.any()) for _, each in here) > 1
+        notes = _notes(opened, found, repeated, chosen=asked.resolution is None, several=several)
+        made[name] = evolve(found, skipped=skipped, notes=(*found.notes, *notes))
     if not made:
         raise UsageError("reports: found none, wanted at least one")
-    return made
+    return Batches(estimates=made, left_out=tuple(left))
 
 
-def notes_of(opened: Opened, found: Estimate, repeated: int) -> list[str]:
+def _notes(opened: Opened, found: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
     """What whoever uses an estimate must know of it, a sentence each."""
     lines = []
     if repeated:
         lines.append(f"{repeated:,} reports were left out: their subjects had one already, and several tell less")
-    if found.resolution:
+    if several:
         lines.append(
-            f"shares are smooth at a resolution of {found.resolution:.3g} {found.unit}, as fine as the reports bear; "
-            "resolution 0 allows every distribution"
+            "reports to several releases are taken for different people's; where one person sent several, intervals "
+            "are too narrow unless a column says who sent each (subject)"
+        )
+    if found.resolution:
+        why = ", as fine as the reports bear" if chosen else ""
+        lines.append(
+            f"shares are smooth at a resolution of {found.resolution:.3g} {found.unit}{why}: gap is to the greatest "
+            "likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows them all"
         )
     if opened.result.guarantee.scope == "everywhere":
         lines.append("shares are of the vertices: each stands for the positions around it, by their weights")

@@ -60,7 +60,8 @@ def bumps(rows: Rows, count: int, resolution: float) -> Floats:
     while nearest.max() > resolution and len(found) < count:
         found.append(rows(np.array([int(nearest.argmax())]))[0])
         nearest = np.minimum(nearest, found[-1])
-    made = np.exp(-0.5 * (np.array(found) / resolution) ** 2)
+    with np.errstate(over="ignore"):  # so far off that nothing is left
+        made = np.exp(-0.5 * (np.array(found) / resolution) ** 2)
     made /= made.sum(axis=1, keepdims=True)
     return made
 
