@@ -77,6 +77,7 @@
       const parts = [].concat(names.id).map((part) => cells[part]);
       found.ids = parts[0].map((_, at) => parts.map((part) => part[at]).join("/"));
       const pick = (one, other) => cells[one].map((text, at) => [decimal(text), decimal(cells[other][at])]);
+      readable(![names.x, names.y, names.lat, names.lon].every((column) => cells[column]), "coordinates of two kinds");
       if (cells[names.x] && cells[names.y]) Object.assign(found, { kind: "planar", at: pick(names.x, names.y) });
       else if (cells[names.lat] && cells[names.lon])
         Object.assign(found, { kind: "geographic", at: pick(names.lat, names.lon).map((pair) => pair.map(radians)) });
@@ -166,6 +167,8 @@
     const whole = given.map(([n, d]) => (n * shared) / d);
     readable(whole.every((share) => share >= 0n) && whole.some((share) => share), `${name}: a share below 0, or none above`);
     readable(new Set(cells.id).size === cells.id.length, `${name}: an id that stands twice`);
+    const sum = given.reduce((total, [n, d]) => total + Number(n) / Number(d), 0);
+    readable(column !== "p" || Math.abs(sum - 1) <= 1e-6, `${name}: probabilities that sum to ${sum}`);
     return [cells.id, whole, whole.reduce((a, b) => a + b, 0n)];
   }
   function losses(of) { // by output: each at most the true one
@@ -275,6 +278,7 @@
       let total = 0n;
       state.costs.forEach((costs, k) => costs.forEach((c, i) => { total += c * state.rows[i][k]; }));
       const value = Number(total >> 200n) / Number(1n << 119n), stated = result.objective.value;
+      readable(!(stated > 0 && stated < 2 ** -128), "a loss too little to be checked here");
       need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
       state.value = value;
       return `${value.toPrecision(12)} ${state.of.lossUnit}`;
@@ -329,6 +333,7 @@
       const { worst, checked } = state, arithmetic = text(certificate.arithmetic);
       alike(certificate, { worst, allowed: float, checked, arithmetic, kind, holds: true, evidence: "proved" }, "certificate");
       readable(Number.isFinite(result.asked.gap), "asked.gap is no number");
+      need(result.asked.gap > 0 && result.asked.gap < 1, `asked.gap: ${result.asked.gap} is no gap below 1`);
       const status = gap !== null && gap <= result.asked.gap ? "optimal" : "feasible";
       need(result.status === status, `status: ${result.status} is stated, ${status} found`);
       return `${scope.scope}, ${status}`;

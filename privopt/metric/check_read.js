@@ -81,8 +81,8 @@ const reading = (() => {
     }
     const [head, ...lines] = rows.filter((row) => row.length > 1 || row[0] !== "").map((row) => row.map(bare));
     readable(lines.length && lines.every((row) => row.length === head.length), `${name}: rows of other lengths`);
-    readable(new Set(head).size === head.length, `${name}: a column that stands twice`);
-    return Object.fromEntries(head.map((title, at) => [title, lines.map((row) => row[at])]));
+    const once = (title) => head.indexOf(title) === head.lastIndexOf(title); // which of two is meant nobody knows
+    return Object.fromEntries(head.map((title, at) => [title, lines.map((row) => row[at])]).filter(([title]) => once(title)));
   }
   const LINE = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/, LAST = new RegExp(`(?:${LINE.source})$`);
   const BLANK = /^[\p{White_Space}\x1c-\x1f]+|[\p{White_Space}\x1c-\x1f]+$/gu; // Python's lines and spaces

@@ -116,6 +116,7 @@ TAMPERED = {
     "proof": lambda c: c.pop("proof"),
     "multipliers": lambda c: array(c["proof"], "values", f"<{c['proof']['kind']}", lambda f: f.__imul__(0.9)),
     "status": lambda c: c["result"].update(status="perfect"),
+    "asked.gap": lambda c: c["result"]["asked"].update(gap=1.5),
     "epsilon_text": lambda c: c["result"]["guarantee"].update(epsilon_text="1.4"),
     **{
         f"{part}.{key} = {value}": said(part, key, value)
@@ -192,6 +193,7 @@ READ = {
     "a limit that is the distance's double": lambda folder: plane(
         folder, "id,x,y\na,0,0\nb,1,1\n", more="neighbours_within = 1.414213562373095\n"
     ),
+    "columns that stand twice unread": lambda folder: plane(folder, "id,x,y,z,z\na,0,0,1,2\nb,1,1,3,4\n"),
     "neighbours": lambda folder: plane(folder, POINTS, more="neighbours_within = 0.6_5\n"),
 }
 
@@ -212,6 +214,8 @@ UNREADABLE = {
     "points": lambda c: c["files"].update({"points.csv": base64.b64encode(b"id,x,y\np0,0\n").decode()}),
     "bytes": lambda c: c["files"].update({"points.csv": base64.b64encode(b"id,x,y\n\xff,0,0\n").decode()}),
     "problem": lambda c: c.pop("problem"),
+    "prior": lambda c: c["files"].update({"prior.csv": base64.b64encode(b"id,p\np0,0.5\n").decode()}),
+    "little": lambda c: c["result"]["objective"].update(value=1e-99),
     "certificate": lambda c: c["result"].pop("certificate"),
     "gap": lambda c: c["result"]["asked"].update(gap="1"),
 }
