@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import narwhals as nw
 import numpy as np
 from attrs import field, frozen
 
@@ -18,7 +17,6 @@ from privopt.declare.notebook import card
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Certificate, Guarantee, Release, Result
 from privopt.interfaces.result import SEEDED
-from privopt.metric.space.wkb import geometries_of
 from privopt.registry import registry
 from privopt.run import audit as auditing
 from privopt.run.folder import check_sums
@@ -31,6 +29,7 @@ from privopt.tables.estimate import memory as estimating
 from privopt.tables.estimate.answers import Nearest
 from privopt.tables.estimate.estimate import Asked, Estimate, Intervals
 from privopt.tables.estimate.memory import Prior
+from privopt.tables.frames import bare, check_index, geometries, with_points
 from privopt.tables.leakage import leakage as leaked
 from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
@@ -142,17 +141,17 @@ class Released:
             geometry = own
         frame = frame_of(table, "table")
         secret = Secret.of(id=id, lat=lat, lon=lon, x=x, y=y, geometry=geometry)
-        secret = secret.with_geometries(_geometries(table), active=own)
-        _check_index(table, secret)
+        secret = secret.with_geometries(geometries(table), active=own)
+        check_index(table, secret)
         protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
         protector.check(list(frame.columns), "table")
         made = protector.protect(frame)
         _tell(protector, len(frame), self.result)
         if isinstance(table, Mapping):
             return made.to_dict(as_series=False)  # type: ignore[return-value]
-        native = _bare(made.to_native())
+        native = bare(made.to_native())
         if own is not None:
-            native = _with_points(table, native, own, protector)
+            native = with_points(table, native, own, protector)
         return native  # type: ignore[no-any-return]
 
     def _array(self, given: NDArray[Any], max_snap: float | None, seed: int | None) -> NDArray[Any]:
@@ -353,43 +352,6 @@ def _pair(position: object, name: str) -> tuple[float, float]:
     return first, second
 
 
-def _geometries(table: object) -> dict[str, tuple[str, ...]]:
-    """Columns of geometries that a table in memory says it has, and those of the boxes around them.
-
-    Raises:
-        UsageError: metadata that cannot be read.
-    """
-    if nw.dependencies.is_pyarrow_table(table):
-        try:
-            return geometries_of((table.schema.metadata or {}).get(b"geo"))
-        except ValueError as error:
-            raise UsageError(f"table: found {error}, wanted GeoParquet's, or none") from None
-    if nw.dependencies.is_pandas_dataframe(table):
-        return {str(name): () for name, dtype in table.dtypes.items() if str(dtype) == "geometry"}
-    return {}
-
-
-def _check_index(table: object, secret: Secret) -> None:
-    """Refuse a table of pandas whose index says what its secret columns say: it would stay."""
-    if nw.dependencies.is_pandas_dataframe(table):
-        for name in table.index.names:
-            if name is not None and name in (*secret.columns, *secret.also):
-                found = f"table: index {name}: found an index of the secret's name, which would stay"
-                raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
-
-
-def _bare(native: Any) -> Any:
-    """A table without metadata: they may describe columns that are gone, to the box around all positions."""
-    if nw.dependencies.is_pyarrow_table(native):
-        schema = native.schema.remove_metadata()
-        for place, column in enumerate(schema):
-            schema = schema.set(place, column.remove_metadata())
-        return type(native).from_arrays(native.columns, schema=schema)
-    if nw.dependencies.is_pandas_dataframe(native):
-        native.attrs = {}
-    return native
-
-
 def _tell(protector: Protector, rows: int, result: Result) -> None:
     refused = protector.refused
     left = sum(refused.values())
@@ -402,20 +364,6 @@ def _tell(protector: Protector, rows: int, result: Result) -> None:
     lines += [f"this table: {SEEDED}"] if protector.marked else []
     for line in lines:
         warnings.warn(line, PrivoptWarning, stacklevel=3)
-
-
-def _with_points(table: Any, native: Any, column: str, protector: Protector) -> Any:
-    """A GeoDataFrame again, its geometry the places of reports."""
-    if protector.outputs is None:
-        return native
-    first, second = (
-        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64) for name in protector.added[1:3]
-    )
-    degrees = protector.outputs.kind == "geographic"
-    across, up = (second, first) if degrees else (first, second)
-    points = type(table[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
-    points[np.isnan(across)] = None
-    return type(table)(native.assign(**{column: points}), geometry=column)
 
 
 def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:
