@@ -167,7 +167,7 @@ def metric_problems(
     least = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
     assume(joined or least > 0)
     if not own_distance and space.lengths:
-        room = 1e-9 if space.kind == "haversine" else 0.0  # distances of the globe are rounded
+        room = 1e-9 if space.coordinates else 0.0  # distances are those of the decimals, these of their doubles
         choices: list[float | None] = [d * (1.0 + room) for d in reversed(space.lengths) if d >= least]
         within = draw(st.sampled_from([None, *choices] if joined else choices))
     if not joined and within is None:

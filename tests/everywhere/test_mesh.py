@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare.schema import File
-from privopt.errors import InputError
+from privopt.errors import InputError, UsageError
 from privopt.metric.everywhere.geojson import mesh_over, polygons_of
 from privopt.metric.everywhere.mesh import lattice, plane_of, refined, refined_places, twice_areas
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
@@ -241,3 +241,12 @@ def test_too_many_triangles_are_refused():
     with pytest.raises(InputError, match="fewer than 1,000,000"):
         mesh_over(region, 0.01, planar=True, file="p.toml", key="records.mesh.side_km")
     assert math.isclose(len(mesh_over(region, 100.0, planar=True, file="p.toml", key="k")), 120, rel_tol=0.3)
+
+
+def test_places_that_are_added_bring_no_rests_of_others():
+    """Compiled distances once read what coordinates leave out beyond the end of an array."""
+    given = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.9]])
+    places = Space(ids="abc", coordinates=given, kind="planar", off=1e-17, rests=np.full((3, 2), 1e-18))
+    assert refined_places(places, 0.2)[0].rests is None
+    with pytest.raises(UsageError, match="rests have shape"):
+        evolve(places, ids="abcd", coordinates=np.zeros((4, 2)) + np.arange(4)[:, None])

@@ -236,7 +236,7 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
     places = plane.projection.to_earth(new) if geographic and plane.projection is not None else new / MM_PER_KM
     assert records.coordinates is not None  # the plane was made of them
     coordinates = np.concatenate([records.coordinates, places])
-    return evolve(records, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
+    return evolve(records, ids=ids, coordinates=coordinates, rests=None, triangles=plane.simplices), plane
 
 
 def _halved(plane: Plane, file: str) -> Plane:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Space:
     Raises:
         InputError: duplicate ids, a wrong shape, numbers that are not finite, latitudes beyond 90 or
             longitudes outside [-180, 360] degrees; all faults together.
+        UsageError: rests of another shape than the coordinates.
     """
 
     ids: tuple[str, ...] = field(converter=_texts)
@@ -77,6 +78,9 @@ class Space:
             faults += self._coordinate_faults(self.coordinates)
         if faults:
             raise InputError(faults)
+        shape = None if self.coordinates is None else self.coordinates.shape
+        if self.rests is not None and self.rests.shape != shape:  # compiled code reads both
+            raise UsageError(f"rests have shape {self.rests.shape}, coordinates {shape}")
 
     def __len__(self) -> int:
         return len(self.ids)
