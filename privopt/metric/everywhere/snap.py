@@ -51,7 +51,8 @@ class Snapped:
         shares: (B, m) whole numbers of at least 0, of 64 bits or Python's: linear shares times their sum.
         away: (B,) km from each position to the point of the region that it is taken for; 0 inside.
         streets: (B,) the street of each; empty on a plane.
-        reaches: (B,) epsilon times the length of each position's street; empty where snapping is linear.
+        reaches: epsilon times the length of each street that there is; empty where snapping is linear.
+        reach: (B,) the place of each position's street in ``reaches``, and its reach in doubles; None where linear.
         steps: n of mathematics C2; 0 for linear snapping.
     """
 
@@ -60,15 +61,16 @@ class Snapped:
     away: Floats
     streets: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
     reaches: Sequence[Fraction] = ()
+    reach: tuple[Ints, Floats] | None = None
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
         """The probability of each corner of one position, exactly."""
         whole = [int(share) for share in self.shares[row]]
         linear = [Fraction(share, sum(whole)) for share in whole]
-        if not self.steps:
+        if self.reach is None:
             return linear
-        far = far_share(linear[1], self.reaches[row], self.steps)
+        far = far_share(linear[1], self.reaches[self.reach[0][row]], self.steps)
         return [1 - far, far]
 
     @property
@@ -81,10 +83,9 @@ class Snapped:
     def probabilities(self) -> Floats:
         """(B, m) the probability of each corner in doubles."""
         linear = self.linear
-        if not self.steps:
+        if self.reach is None:
             return linear
-        reaches = [float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches]
-        far = far_shares(linear[:, 1], np.array(reaches), self.steps)
+        far = far_shares(linear[:, 1], self.reach[1], self.steps)
         return np.stack([1.0 - far, far], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
@@ -165,6 +166,11 @@ class Snapper:
     def _sides(self) -> Sides:
         return Sides(tails=self.vertices[self._ends[:, 0]], heads=self.vertices[self._ends[:, 1]])
 
+    @cached_property
+    def _reach(self) -> Floats:
+        """(S,) of the streets, in doubles."""
+        return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
+
     def snap(self, positions: Floats) -> Snapped:
         """What each position is a mixture of.
 
@@ -181,13 +187,13 @@ class Snapper:
         """The same of positions in whole mm of the plane."""
         if self._triangles is None:
             side, shares, away = self._sides.nearest(positions)
-            reaches = [self.reaches[number] for number in side.tolist()] if self.steps else ()
             return Snapped(
                 corners=self._ends[side],
                 shares=shares,
                 away=away / MM_PER_KM,
                 streets=self.numbers[side] if self.numbers.size else side,
-                reaches=reaches,
+                reaches=self.reaches,
+                reach=(side, self._reach[side]) if self.steps else None,
                 steps=self.steps,
             )
         found, shares = self._triangles.locate(positions)
