@@ -124,6 +124,12 @@ def describe(mechanism: str) -> None:
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@click.option(
+    "--copy-to",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Clean copies of what is let out (photos kept).",
+)
 @click.option("--force", is_flag=True, help="Replace DIR.")
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")

@@ -54,6 +54,10 @@ class Mechanism(ABC, Generic[P, R]):
     private_folder: ClassVar[bool] = False
     """Whether all of DIR is its owner's own: then nobody else may enter it (0700)."""
 
+    copies: ClassVar[bool] = False
+    """Whether it can write clean copies of what the release lets out (``--copy-to``): into
+    :attr:`SolveContext.copies`, while it solves. Their names and SHA-256 are ``copies`` of its :meth:`details`."""
+
     programs: ClassVar[bool] = False
     """Whether what is solved is another program than the objective, whose value and bound are ``details.lp``: then
     ``--gap`` and the status mean that one."""

@@ -80,6 +80,7 @@ class SolveContext:
         progress: called by long work.
         checkpoint: folder that a stopped run may leave its state in (made when first used), or None.
         resume: whether to go on from what is in ``checkpoint``.
+        copies: folder for clean copies (:attr:`privopt.interfaces.Mechanism.copies`), or None where none are wanted.
         times: seconds by phase, filled by :meth:`timed`.
     """
 
@@ -94,6 +95,7 @@ class SolveContext:
     progress: Progress | None = None
     checkpoint: Path | None = None
     resume: bool = False
+    copies: Path | None = None
     times: dict[str, float] = field(factory=dict)
 
     @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -12,10 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from attrs import define
+
 from privopt.errors import StoppedError, UsageError
 from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
 
-__all__ = ["check_file", "check_target", "discard_partial", "new_file", "new_folder"]
+__all__ = ["Copies", "check_file", "check_target", "discard_partial", "new_copies", "new_file", "new_folder"]
 
 CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
@@ -40,13 +44,13 @@ def check_target(folder: Path, *, force: bool) -> None:
         raise UsageError(f"--out {folder}: exists and is no result of privopt, so --force will not replace it")
 
 
-def _check_parent(target: Path) -> None:
+def _check_parent(target: Path, option: str = "--out") -> None:
     """Refuse a target whose folder is not there and cannot be made, or cannot be written."""
     nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
     if not nearest.is_dir():
-        raise UsageError(f"--out {target}: {nearest} is no folder")
+        raise UsageError(f"{option} {target}: {nearest} is no folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"--out {target}: the folder {nearest} cannot be written")
+        raise UsageError(f"{option} {target}: the folder {nearest} cannot be written")
 
 
 @contextmanager
@@ -135,6 +139,86 @@ def new_folder(
         old = _swap(work, target)
     if old is not None:
         _discard(old, warn)
+
+
+@define(kw_only=True)
+class Copies:
+    """Clean copies on their way to a folder of their own.
+
+    Attributes:
+        target: the folder to make; None where no copies are wanted.
+        work: hidden folder beside it to write them into.
+        placed: whether they are there.
+    """
+
+    target: Path | None = None
+    work: Path | None = None
+    placed: bool = False
+
+    def place(self) -> None:
+        """Give the folder its name: the last thing before DIR gets its own."""
+        if self.target is None or self.work is None:
+            return
+        for path in [self.work, *self.work.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        _flush(self.work)
+        old = _swap(self.work, self.target)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+        self.placed = True
+
+
+@contextmanager
+def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterator[Copies]:
+    """A hidden folder to write copies into; it is ``target`` once they are placed, and gone where they are not.
+
+    Args:
+        target: a folder that is not there, or is empty; None: no copies are wanted.
+        out: DIR, which says of them that they are clean.
+        force: where ``target`` holds the copies that an earlier DIR lists, unchanged, and nothing else, replace them.
+
+    Raises:
+        UsageError: ``target`` holds anything else, or cannot be made.
+        StoppedError: it could not be written.
+    """
+    if target is None:
+        yield Copies()
+        return
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise UsageError(f"--copy-to {target}: is no folder")
+    target = target.absolute()
+    _check_parent(target, "--copy-to")
+    if out.absolute() in (target, *target.parents):
+        raise UsageError(f"--copy-to {target}: lies in --out {out}")
+    if target.exists() and any(target.iterdir()) and not (force and _copied(target) == _listed(out)):
+        more = "is not empty; with --force it may hold the copies that DIR lists, unchanged, and nothing else"
+        raise UsageError(f"--copy-to {target}: {more}")
+    with _parents(target), _claimed(target) as work:
+        copies = Copies(target=target, work=work)
+        try:
+            yield copies
+        except BaseException:
+            if copies.placed:  # DIR, which says that they are clean, did not come to be
+                shutil.rmtree(target, ignore_errors=True)
+            raise
+
+
+def _copied(folder: Path) -> dict[str, str]:
+    """Names and SHA-256 of all files of a folder."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {
+        path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
+
+
+def _listed(folder: Path) -> dict[str, str] | None:
+    """Names and SHA-256 of the copies that a DIR lists; None where it lists none."""
+    try:
+        found = json.loads((folder / RESULT).read_text("utf-8"))["details"]["copies"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 @contextmanager

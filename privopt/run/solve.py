@@ -41,7 +41,7 @@ from privopt.registry import Registered, observers_of, registry
 from privopt.run.folder import PRIVATE, RESULT, dump_json
 from privopt.run.inputs import ProblemCopy, with_csv_tables
 from privopt.run.loaded import versions_behind
-from privopt.run.publish import check_target, discard_partial, new_folder
+from privopt.run.publish import Copies, check_target, discard_partial, new_copies, new_folder
 from privopt.run.result import NEAR
 from privopt.run.verify import read_problem, verify
 from privopt.specs import NOTHING, MethodSpec
@@ -68,6 +68,7 @@ class Options:
         force: replace an existing DIR.
         allow_unsafe: permit methods whose guarantee kind is ``"none"``.
         resume: go on from ``DIR.partial/``.
+        copy_to: folder to make for clean copies of what the release lets out, of mechanisms that can; or None.
         progress: called by long work, or None.
     """
 
@@ -82,6 +83,7 @@ class Options:
     force: bool = False
     allow_unsafe: bool = False
     resume: bool = False
+    copy_to: Path | None = None
     progress: Progress | None = None
 
 
@@ -151,7 +153,14 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted="a problem file in TOML")
     )
     mechanism = registered.load()
-    with from_url(options.executor, options.jobs or 1) as executor, limited_to(options.jobs), _terminable():
+    if options.copy_to is not None and not mechanism.copies:
+        raise UsageError(f"--copy-to: {name} makes no copies")
+    with (
+        from_url(options.executor, options.jobs or 1) as executor,
+        limited_to(options.jobs),
+        _terminable(),
+        new_copies(options.copy_to, out, force=options.force) as copies,
+    ):
         context = SolveContext(
             method=method.name,
             solver=options.solver,
@@ -164,6 +173,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             progress=options.progress,
             checkpoint=partial,
             resume=options.resume,
+            copies=copies.work,
         )
         with context.timed("build"):
             given = read_problem(mechanism, source)
@@ -184,7 +194,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
         registered.expect("solve", outcome, Outcome)
         result = _conclude(registered, method, mechanism, problem, outcome, context, options, copy)
-        return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start)
+        return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start, copies)
 
 
 def _conclude(
@@ -293,11 +303,13 @@ def _write(
     outcome: Outcome[Any],
     result: Result,
     start: float,
+    copies: Copies,
 ) -> Solved:
     warnings: list[str] = []
 
     def check(work: Path) -> None:
         _check_written(work, context)
+        copies.place()
 
     private_folder = mechanism.private_folder
     with new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work:

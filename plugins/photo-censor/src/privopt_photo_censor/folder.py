@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +21,24 @@ from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
 from privopt_photo_censor.scores import Listing
 
-__all__ = ["ScoredFolder", "carries_position", "entries", "gps", "score_folder"]
+__all__ = [
+    "HEIF",
+    "MODERN",
+    "UNREADABLE",
+    "ScoredFolder",
+    "carries_position",
+    "entries",
+    "gps",
+    "heif",
+    "opened",
+    "score_folder",
+]
 
 SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+HEIF: Final = (".heic", ".heif", ".hif")
+"""Read where pillow-heif is installed."""
+MODERN: Final = (*HEIF, ".avif")
+"""Formats whose decoders are not everywhere: a file that none reads is left out and listed."""
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
 """Words in the XMP of photos that have a film appended."""
 POSITION_MARK: Final = b"GPSLatitude"
@@ -32,13 +50,14 @@ class ScoredFolder:
     """Photos of a folder, by name.
 
     Attributes:
-        names: file names.
+        names: file names; of photos in subfolders, paths.
         scores: (N, M) log-probabilities.
         points: latitude and longitude of each photo, None without GPS.
         cells: column of each photo's cell, None without GPS or outside all cells.
         true_location: as given, else the cell of most photos with GPS; None where none has any.
         listing: what was not scored, and whose metadata tell a position.
         thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
+        digests: SHA-256 of the files, as they were scored.
     """
 
     names: tuple[str, ...]
@@ -48,6 +67,7 @@ class ScoredFolder:
     true_location: int | None
     listing: Listing
     thumbnails: tuple[bytes, ...]
+    digests: tuple[str, ...]
 
 
 @frozen(kw_only=True, eq=False)
@@ -59,24 +79,52 @@ class _Photo:
     positioned: bool
     more: str
     thumbnail: bytes
+    digest: str
 
 
-def entries(folder: Path) -> tuple[list[Path], list[str]]:
-    """The photos of a folder by name, case aside, and the names of everything else in it.
+@cache
+def heif() -> bool:
+    """Whether HEIC files can be read: pillow-heif is installed (extra ``heif``), and is Pillow's reader from now on."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener()
+    return True
+
+
+def entries(folder: Path, *, subfolders: bool = False) -> tuple[list[tuple[str, Path]], list[str]]:
+    """The photos of a folder, named by their paths in it, case aside; and the names of everything else in it.
+
+    Args:
+        folder: where to look.
+        subfolders: whether to look into its folders too; links to folders are never followed.
 
     Raises:
         InputError: there are no photos, or the name of one is not UTF-8.
     """
-    inside = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
-    photos = [path for path in inside if path.suffix.lower() in SUFFIXES and path.is_file()]
+    inside = _inside(folder, folder, subfolders)
+    taken = (*SUFFIXES, *MODERN) if heif() else (*SUFFIXES, *(s for s in MODERN if s not in HEIF))
+    photos = [(name, path) for name, path in inside if path.suffix.lower() in taken and path.is_file()]
     if not photos:
-        raise InputError([Fault(folder.name, "", "no photos", "files ending in " + ", ".join(SUFFIXES))])
-    odd = [_shown(path.name) for path in photos if _shown(path.name) != path.name]
+        raise InputError([Fault(folder.name, "", "no photos", "files ending in " + ", ".join(taken))])
+    odd = [_shown(name) for name, _ in photos if _shown(name) != name]
     if odd:
         raise InputError([Fault(folder.name, "", f"a photo called {name}", "names in UTF-8") for name in odd[:20]])
-    chosen = set(photos)
-    others = [_shown(path.name) + ("/" if path.is_dir() else "") for path in inside if path not in chosen]
-    return photos, others
+    chosen = {path for _, path in photos}
+    return photos, [_shown(name) for name, path in inside if path not in chosen]
+
+
+def _inside(folder: Path, root: Path, subfolders: bool) -> list[tuple[str, Path]]:
+    """What a folder holds, by name; folders that are not entered end in a slash."""
+    found: list[tuple[str, Path]] = []
+    for path in sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name)):
+        name = path.relative_to(root).as_posix()
+        if subfolders and path.is_dir() and not path.is_symlink():
+            found += _inside(path, root, subfolders)
+        else:
+            found.append((name + "/" if path.is_dir() else name, path))
+    return found
 
 
 def _shown(name: str) -> str:
@@ -126,23 +174,47 @@ def _more(photo: Image.Image) -> str:
     return "the film inside" if filmed else ""
 
 
-def _read(path: Path, classifier: Classifier, edge: int) -> _Photo:
+UNREADABLE: Final = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+)
+"""What Pillow raises for a file that is no picture, or too large a one."""
+
+
+@contextmanager
+def opened(contents: bytes) -> Iterator[Image.Image]:
+    """A picture from its file's bytes; one of more than 89 million pixels is refused.
+
+    Raises:
+        One of :data:`UNREADABLE`.
+    """
+    heif()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with Image.open(io.BytesIO(contents)) as photo:
+            yield photo
+
+
+def _read(name: str, path: Path, classifier: Classifier, edge: int) -> _Photo:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as photo:
-                more = _more(photo)
-                upright = ImageOps.exif_transpose(photo).convert("RGB")
-                return _Photo(
-                    tensor=classifier.tensor(upright),
-                    point=gps(photo),
-                    positioned=carries_position(photo),
-                    more=more,
-                    thumbnail=_thumbnail(upright, edge),
-                )
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        contents = path.read_bytes()
+        with opened(contents) as photo:
+            more = _more(photo)
+            upright = ImageOps.exif_transpose(photo).convert("RGB")
+            return _Photo(
+                tensor=classifier.tensor(upright),
+                point=gps(photo),
+                positioned=carries_position(photo),
+                more=more,
+                thumbnail=_thumbnail(upright, edge),
+                digest=hashlib.sha256(contents).hexdigest(),
+            )
+    except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError([Fault(path.name, "", f"a photo that cannot be read ({reason})", "a photo")]) from None
+        raise InputError([Fault(name, "", f"a photo that cannot be read ({reason})", "a photo")]) from None
 
 
 def _thumbnail(upright: Image.Image, edge: int) -> bytes:
@@ -155,13 +227,20 @@ def _thumbnail(upright: Image.Image, edge: int) -> bytes:
     return out.getvalue()
 
 
-def score_folder(folder: Path, classifier: Path, true_location: int | None = None) -> ScoredFolder:
+def score_folder(
+    folder: Path,
+    classifier: Path,
+    true_location: int | None = None,
+    *,
+    subfolders: bool = False,
+) -> ScoredFolder:
     """Score the photos of a folder.
 
     Args:
         folder: photos of one album.
         classifier: TOML beside an ONNX model (:mod:`privopt_photo_censor.classifier`).
         true_location: where the photos were taken; None: in the cell that most photos with GPS lie in.
+        subfolders: whether the photos of its folders belong to the album.
 
     Raises:
         InputError: a photo cannot be read, the model will not do, or no true location is given and the photos' GPS
@@ -169,31 +248,36 @@ def score_folder(folder: Path, classifier: Path, true_location: int | None = Non
         UsageError: onnxruntime is not installed.
     """
     model = load_classifier(classifier)
-    files, left_out = entries(folder)
+    files, left_out = entries(folder, subfolders=subfolders)
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
-    photos: list[_Photo] = []
+    photos: dict[str, _Photo] = {}
     faults: list[Fault] = []
-    for path in files:
+    for name, path in files:
         try:
-            photos.append(_read(path, model, edge))
+            photos[name] = _read(name, path, model, edge)
         except InputError as error:
-            faults.extend(error.faults)
+            if path.suffix.lower() in MODERN:
+                left_out.append(name)
+            else:
+                faults.extend(error.faults)
     if faults:
         raise InputError(faults[:20])
-    cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos]
-    names = tuple(path.name for path in files)
-    named = list(zip(names, photos, strict=True))
+    if not photos:
+        raise InputError([Fault(folder.name, "", "no photos that can be read", "photos")])
+    cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos.values()]
+    left_out.sort(key=lambda name: (name.lower(), name))
     return ScoredFolder(
-        names=names,
-        scores=model.scores([photo.tensor for photo in photos]),
-        points=tuple(photo.point for photo in photos),
+        names=tuple(photos),
+        scores=model.scores([photo.tensor for photo in photos.values()]),
+        points=tuple(photo.point for photo in photos.values()),
         cells=tuple(cells),
         true_location=_place(cells, folder) if true_location is None else true_location,
         listing=Listing(
-            left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in named if photo.more)),
-            positioned=tuple(name for name, photo in named if photo.positioned),
+            left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in photos.items() if photo.more)),
+            positioned=tuple(name for name, photo in photos.items() if photo.positioned),
         ),
-        thumbnails=tuple(photo.thumbnail for photo in photos),
+        thumbnails=tuple(photo.thumbnail for photo in photos.values()),
+        digests=tuple(photo.digest for photo in photos.values()),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from privopt.arrays import Bools
 from privopt.errors import CertificationError, Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_photo_censor.loss import Deleted, ProtectedK
@@ -19,7 +21,7 @@ from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.proof import Tree, claim, proved_tree
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_scores
-from privopt_photo_censor.scores import Album, Task, some
+from privopt_photo_censor.scores import Album, Copy, Task, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PhotoCensor"]
 
+DATED = re.compile(r"(19|20)\d\d([-_.]?)(0[1-9]|1[0-2])\2([0-2]\d|3[01])")
+"""A date in a file's name."""
 PATIENCE = 2.0
 """Seconds that the tree of a bound may take beyond a limit: what was found is worth proving."""
 
@@ -38,6 +42,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     problem_class = PhotoProblem
     release_class = Deletions
     private_folder = True
+    copies = True
     kit = "privopt_photo_censor.kit:PROFILE"
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
@@ -72,6 +77,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if context.method == "top-1" and task.top_k != 1:
             found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
             raise InputError([Fault(problem.file, "privacy", found, "top_k = 1 with method top-1")])
+        if context.copies is not None and problem.declared.photos.folder is None:
+            raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
         with context.timed("solve"):
             plan = self._plan(album, task, context)
         fewer = task.top_k is not None
@@ -83,6 +90,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             true=album.true if from_folder else -1,
             listing=problem.data.listing,
             thumbnails=problem.data.thumbnails,
+            copies=_copied(problem, plan.kept, context),
         )
         with context.timed("verify"):
             late = None if context.deadline is None else max(context.deadline, time.monotonic() + PATIENCE)
@@ -155,12 +163,24 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if left_out:
             what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
             lines.append(f"{what} not scored, and the guarantee does not cover it: {some(left_out)}")
+            if any(name.lower().endswith((".heic", ".heif", ".hif")) for name in left_out):
+                lines.append("HEIC photos that are whole are read where privopt-photo-censor[heif] is installed")
         if carried:
             kept = int(release.kept.sum())
+            cure = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
             lines.append(
                 f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS), which "
-                f"tells the place whatever the pictures hide; remove it before posting: {some(carried)}"
+                f"tells the place whatever the pictures hide; {cure}: {some(carried)}"
             )
+        if release.copies is not None and "position" in problem.declared.photos.copies_keep:
+            lines.append(
+                "the copies carry the position of their photos, as photos.copies_keep asks, which tells the place"
+            )
+        dated = [
+            name for name, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and DATED.search(name)
+        ]
+        if dated:
+            lines.append(f"names of photos kept hold a date, and copies have the same names: {some(dated)}")
         return lines
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
@@ -189,6 +209,18 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         }
 
 
+def _copied(problem: PhotoInstance, kept: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
+    """Clean copies of the photos kept, where they are wanted."""
+    photos, data = problem.declared.photos, problem.data
+    if context.copies is None or photos.folder is None or photos.folder.path is None:
+        return None
+    from privopt_photo_censor.clean import clean_copies
+
+    chosen = [(data.names[row], data.digests[row]) for row in np.flatnonzero(kept).tolist()]
+    context.report("clean copies")
+    return clean_copies(photos.folder.path, chosen, context.copies, photos.copies_keep)
+
+
 def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
     """The mechanism's part of result.json; all of it follows from problem and release."""
     album = problem.data.album
@@ -205,4 +237,6 @@ def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
     if problem.data.listing is not None:
         details["left_out"] = list(problem.data.listing.left_out)
         details["with_position"] = list(problem.data.listing.positioned)
+    if release.copies is not None:
+        details["copies"] = {copy.name: copy.sha256 for copy in release.copies}
     return details

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -30,6 +31,10 @@ class Photos:
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
     folder: Folder | None = key(None, help="folder of JPEG, PNG or other photos, scored by the classifier")
     classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, cell centres")
+    subfolders: bool = key(False, help="whether photos in the folder's own folders belong to the album")
+    copies_keep: tuple[Literal["position", "time"], ...] = key(
+        (), help="what clean copies (--copy-to) keep of their files' metadata"
+    )
     true_location: int | None = key(None, help="column of the true location, from 0", check=non_negative)
     keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
     keep_at_least: int = key(1, help="photos that must remain; 0 allows deleting all", check=non_negative)
@@ -71,12 +76,14 @@ class Scored:
         album: the scores.
         listing: what the folder holds beside the pictures scored; None without a folder.
         thumbnails: small JPEGs of the photos of a folder; none where they were not read.
+        digests: SHA-256 of the photos' files as scored; none where they were not read.
     """
 
     names: tuple[str, ...]
     album: Album
     listing: Listing | None = None
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
+    digests: tuple[str, ...] = field(default=(), repr=False)
 
 
 @frozen(kw_only=True, eq=False)
@@ -126,12 +133,14 @@ class PhotoInstance:
         assert photos.folder is not None  # _choices sees to it
         assert photos.folder.path is not None
         assert photos.classifier is not None
-        found = score_folder(photos.folder.path, photos.classifier.here, photos.true_location)
+        found = score_folder(
+            photos.folder.path, photos.classifier.here, photos.true_location, subfolders=photos.subfolders
+        )
         if found.true_location is None:
             nothing = "nothing, and no photo with GPS"
             raise InputError([Fault(file, "photos.true_location", nothing, "column of the true location, from 0")])
         made = cls.scored(declared, file, found.scores, found.names, found.true_location, found.listing)
-        return evolve(made, data=evolve(made.data, thumbnails=found.thumbnails))
+        return evolve(made, data=evolve(made.data, thumbnails=found.thumbnails, digests=found.digests))
 
     @classmethod
     def scored(

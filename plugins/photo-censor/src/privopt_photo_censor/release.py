@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -17,11 +17,14 @@ from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
 from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.scores import Listing
+from privopt_photo_censor.scores import Copy, Listing
 
 __all__ = ["Deletions", "carriers", "read_scores"]
 
 TABLE: Final = "deletions.csv"
+HEADER: Final = ("photo", "deleted")
+COPIES: Final = "copies.csv"
+COPIES_HEADER: Final = ("photo", "copy", "sha256")
 SCORES: Final = "scores.npz"
 THUMBNAILS: Final = "thumbnails"
 
@@ -41,6 +44,7 @@ class Deletions(Release):
         true: column of the true location, with `scores`.
         listing: what the folder holds beside the pictures scored, with `scores`.
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
+        copies: clean copies that were made of the photos kept; None where none were.
     """
 
     names: tuple[str, ...]
@@ -49,14 +53,13 @@ class Deletions(Release):
     true: int = -1
     listing: Listing | None = None
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
+    copies: tuple[Copy, ...] | None = None
 
     def write(self, folder: Path) -> None:
-        """Write ``deletions.csv``; and for photos from a folder ``scores.npz`` and their thumbnails."""
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["photo", "deleted"])
-        rows.writerows([name, int(not kept)] for name, kept in zip(self.names, self.kept, strict=True))
-        (folder / TABLE).write_text(text.getvalue(), "utf-8")
+        """Write ``deletions.csv``; for photos from a folder ``scores.npz``, thumbnails and the list of copies too."""
+        _write_table(folder / TABLE, HEADER, zip(self.names, (~self.kept).astype(int).tolist(), strict=True))
+        if self.copies is not None:
+            _write_table(folder / COPIES, COPIES_HEADER, ((c.photo, c.name, c.sha256) for c in self.copies))
         if self.scores is not None:
             listing = self.listing or Listing()
             np.savez(
@@ -97,6 +100,7 @@ class Deletions(Release):
             true=problem.data.album.true,
             listing=problem.data.listing,
             thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
+            copies=_copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays]),
         )
 
 
@@ -114,22 +118,50 @@ def _bytes(path: Path, wanted: str, largest: int = LARGEST) -> bytes:
         raise InputError([Fault(str(path), "", error.found, wanted)]) from None
 
 
-def _table(path: Path) -> tuple[list[str], list[bool]]:
-    wanted = "a table photo,deleted"
+def _write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    path.write_text(text.getvalue(), "utf-8")
+
+
+def _rows(path: Path, header: Sequence[str]) -> list[list[str]]:
+    wanted = f"a table {','.join(header)}"
     try:
         rows = list(csv.reader(io.StringIO(_bytes(path, wanted).decode(), newline="")))
     except (UnicodeDecodeError, csv.Error):
         raise InputError([Fault(str(path), "", "no table in UTF-8", wanted)]) from None
-    if not rows or rows[0] != ["photo", "deleted"]:
-        raise InputError([Fault(str(path), "header", ",".join(rows[0]) if rows else "nothing", "photo,deleted")])
+    if not rows or rows[0] != list(header):
+        raise InputError([Fault(str(path), "header", ",".join(rows[0]) if rows else "nothing", ",".join(header))])
     faults = [
-        Fault(str(path), f"row {number}", ",".join(row) or "nothing", "a photo, and 0 or 1")
+        Fault(str(path), f"row {number}", ",".join(row) or "nothing", f"{len(header)} fields")
         for number, row in enumerate(rows[1:], start=2)
-        if len(row) != 2 or row[1] not in ("0", "1")
+        if len(row) != len(header)
     ]
     if faults:
         raise InputError(faults[:20])
-    return [row[0] for row in rows[1:]], [row[1] == "0" for row in rows[1:]]
+    return rows[1:]
+
+
+def _table(path: Path) -> tuple[list[str], list[bool]]:
+    rows = _rows(path, HEADER)
+    faults = [
+        Fault(str(path), f"row {number}", ",".join(row), "a photo, and 0 or 1")
+        for number, row in enumerate(rows, start=2)
+        if row[1] not in ("0", "1")
+    ]
+    if faults:
+        raise InputError(faults[:20])
+    return [row[0] for row in rows], [row[1] == "0" for row in rows]
+
+
+def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
+    """The list of clean copies, one of each photo kept; None where none were made."""
+    if not path.exists() and not path.is_symlink():
+        return None
+    copies = tuple(Copy(photo=p, name=n, sha256=s) for p, n, s in _rows(path, COPIES_HEADER))
+    if [copy.photo for copy in copies] != list(kept):
+        raise InputError([Fault(str(path), "column photo", "other photos", "the photos kept, in order")])
+    return copies
 
 
 def read_scores(folder: Path) -> tuple[Floats, list[str], int, Listing]:

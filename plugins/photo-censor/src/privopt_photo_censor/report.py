@@ -123,7 +123,8 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
     """Album, ranks, places."""
     album, drawn = problem.data.album, figures(problem, release, result)
     deleted = int((~release.kept).sum())
-    lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. {_metadata(release)}"
+    lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
+    lead += _metadata(problem, release)
     made = [Section(title="The album", lead=lead, html=_album(album, release))]
     if release.listing is not None and release.listing.left_out:
         lead = "None of this was scored: the promise does not cover it."
@@ -145,17 +146,29 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
     return made
 
 
-def _metadata(release: Deletions) -> str:
-    """What the files of the photos kept say beside their pictures."""
+def _metadata(problem: PhotoInstance, release: Deletions) -> str:
+    """What the files of the photos kept say beside their pictures, and what of them may be posted."""
+    if release.copies is not None:
+        wishes = problem.declared.photos.copies_keep
+        left = (
+            f"no metadata but the {' and the '.join(wishes)} asked for" if wishes else "no position, thumbnail or time"
+        )
+        return (
+            f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded anew, with {left}. "
+            "Post the copies, not the files that they were made of."
+        )
     if release.listing is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."
     carried = carriers(release)
     if not carried:
-        return "No photo kept carries a GPS position; other metadata of their files was not looked at."
+        return (
+            "No photo kept carries a GPS position; what else their files tell (time, camera, thumbnail) "
+            "was not looked at: --copy-to makes clean copies."
+        )
     files = "1 file carries its" if len(carried) == 1 else f"{len(carried)} files carry their"
     return (
         f"None may be posted with its metadata: of the photos kept {files} position (GPS), which tells the place: "
-        f"{some(carried, 20)}."
+        f"{some(carried, 20)}. --copy-to makes clean copies."
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, read_only
 
-__all__ = ["Album", "Listing", "Reduced", "Task", "some"]
+__all__ = ["Album", "Copy", "Listing", "Reduced", "Task", "some"]
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
@@ -62,6 +62,21 @@ class Listing:
 
     left_out: tuple[str, ...] = ()
     positioned: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class Copy:
+    """A clean copy.
+
+    Attributes:
+        photo: name of the photo.
+        name: of the copy, a path in the folder of copies.
+        sha256: of its file.
+    """
+
+    photo: str
+    name: str
+    sha256: str
 
 
 @frozen(kw_only=True, eq=False)

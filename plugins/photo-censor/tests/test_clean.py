@@ -1,0 +1,245 @@
+"""Clean copies: judged by a reader of EXIF that shares nothing with Pillow, and by the bytes of the files."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from albums import write_album
+from click.testing import CliRunner
+from PIL import ExifTags, Image
+
+from privopt.command.cli import cli
+from privopt.errors import InputError, UsageError
+from privopt.run.report.make import write_report
+from privopt.run.solve import Options, solve
+from privopt.run.verify import load_release, verify
+from privopt.testing.data import data_path
+from privopt_photo_censor.clean import clean, clean_copies, metadata_of
+from privopt_photo_censor.folder import heif
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+exifread = pytest.importorskip("exifread")
+
+XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description exif:GPSLatitude="43,28.0N"/></x:xmpmeta>'
+MARKS = (b"Exif", b"GPS", b"xmp", b"http://", b"ICC", b"Photoshop", b"NIKON", b"2008:", b"ftypmp4")
+PLACE = {1: "N", 2: (43.0, 28.0, 2.8), 3: "E", 4: (11.0, 53.0, 6.4)}
+
+
+def told(path):
+    """What an independent reader finds in a file; EXIF of HEIC and the like it reads too."""
+    with path.open("rb") as file:
+        return {k: v for k, v in exifread.process_file(file, details=True).items() if k != "JPEGThumbnail" or v}
+
+
+def paint(path, colour="red", **options):
+    exif = Image.Exif()
+    exif.get_ifd(ExifTags.IFD.GPSInfo).update(PLACE)
+    exif.get_ifd(ExifTags.IFD.Exif).update({ExifTags.Base.DateTimeOriginal: "2019:08:01 12:00:00"})
+    exif[ExifTags.Base.DateTime] = "2019:08:01 12:00:00"
+    exif[ExifTags.Base.Make] = "NIKON"
+    exif[ExifTags.Base.Orientation] = 6
+    Image.new("RGB", (40, 24), colour).save(path, exif=exif, **options)
+
+
+@pytest.fixture
+def holiday(tmp_path):
+    """An album of the nine photos with GPS, a HEIC, a film, and a folder with a photo in it; its problem file."""
+    problem = write_album(tmp_path / "problem")
+    photos = tmp_path / "problem" / "photos"
+    for path in photos.iterdir():
+        path.unlink()
+    for path in data_path("exif_gps").glob("*.jpg"):
+        shutil.copyfile(path, photos / path.name)
+    if heif():
+        paint(photos / "IMG_1.HEIC", format="HEIF")
+    else:
+        (photos / "IMG_1.HEIC").write_bytes(b"a HEIC that nothing here reads")
+    (photos / "clip.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
+    (photos / "2019").mkdir()
+    paint(photos / "2019" / "f.jpg", "white")
+    text = problem.read_text().replace('["beach-03.jpg"]', '["DSCN0010.jpg"]')
+    problem.write_text(text.replace("top_k = 3", "deletion_budget = 3"))
+    return problem
+
+
+def listed(folder):
+    return [row["photo"] for row in csv.DictReader(io.StringIO((folder / "deletions.csv").read_text()))]
+
+
+@pytest.mark.parametrize("subfolders", [False, True])
+def test_the_list_names_all_and_copies_carry_no_position(holiday, tmp_path, subfolders):
+    if subfolders:
+        holiday.write_text(holiday.read_text().replace("[photos]\n", "[photos]\nsubfolders = true\n"))
+    done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    facts = done.result.details.facts
+    names = {*listed(done.folder), *facts["left_out"]}
+    assert {"IMG_1.HEIC", "clip.mp4", "2019/f.jpg" if subfolders else "2019/"} <= names
+    assert len([name for name in names if name.startswith("DSCN")]) == 9
+    assert ("IMG_1.HEIC" in listed(done.folder)) == heif()
+    release = load_release(done.folder).release
+    kept = [name for name, stays in zip(release.names, release.kept, strict=True) if stays]
+    assert "DSCN0010.jpg" in kept
+    assert [copy.photo for copy in release.copies] == kept
+    made = {p.relative_to(tmp_path / "clean").as_posix() for p in (tmp_path / "clean").rglob("*") if p.is_file()}
+    assert made == set(facts["copies"]) == {name.replace(".HEIC", ".jpg") for name in kept}
+    photos = holiday.parent / "photos"
+    assert any("GPS GPSLatitude" in told(photos / name) for name in kept)
+    for copy in release.copies:
+        path = tmp_path / "clean" / copy.name
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == copy.sha256
+        assert not told(path)
+        assert not any(mark in path.read_bytes() for mark in MARKS)
+    assert verify(done.folder).verdict == "proved"
+    page = write_report(done.folder).read_text("utf-8")
+    assert f"{len(kept)} clean copies were made" in page
+    assert "Post the copies, not the files" in page
+    assert "photos may be posted" not in page
+    assert any("post the clean copies, not these files" in line for line in done.warnings)
+
+
+def test_pixels_of_a_copy_are_those_that_were_scored(tmp_path):
+    rng = np.random.default_rng(1)
+    smooth = np.asarray(Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((80, 60), 3))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for suffix, off in ((".png", 0), (".bmp", 0), (".tif", 0), (".jpg", 2), (".webp", 3), (".avif", 3)):
+        path = tmp_path / f"a{suffix}"
+        options = {} if suffix == ".bmp" else {"exif": exif}
+        Image.fromarray(smooth).save(path, quality=100, **options)
+        with Image.open(path) as before, Image.open(io.BytesIO(clean(path.read_bytes(), suffix))) as after:
+            wanted = np.asarray(before.convert("RGB"), dtype=int)
+            found = np.asarray(after.convert("RGB"), dtype=int)
+            if suffix not in (".bmp", ".avif"):  # libavif turns the picture itself
+                wanted = np.rot90(wanted, -1)
+            assert found.shape in (wanted.shape, np.rot90(wanted).shape)
+            if found.shape == wanted.shape:
+                assert abs(found - wanted).mean() <= off
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tiff", ".avif"])
+def test_every_format_loses_what_its_file_carries(suffix, tmp_path):
+    path = tmp_path / f"a{suffix}"
+    more = {} if suffix == ".tiff" else {"xmp": XMP}
+    paint(path, **more, **({"comment": b"taken at home"} if suffix == ".jpg" else {}))
+    path.write_bytes(path.read_bytes() + b"ftypmp42 a film that was appended")
+    with Image.open(path) as photo:
+        assert {"time", "camera", *({"position"} if suffix != ".tiff" else ())} <= metadata_of(photo)
+    copy = clean(path.read_bytes(), suffix)
+    (tmp_path / f"b{suffix}").write_bytes(copy)
+    assert not [k for k in told(tmp_path / f"b{suffix}") if "GPS" in k or "Date" in k or "Make" in k or "Thumb" in k]
+    assert not any(mark in copy for mark in (b"GPS", b"NIKON", b"2019:08", b"taken at home", b"ftypmp4"))
+
+
+def test_what_is_asked_for_stays(tmp_path):
+    paint(tmp_path / "a.jpg")
+    for wishes, tags in (
+        (["time"], {"EXIF DateTimeOriginal", "Image DateTime"}),
+        (["position"], {"GPS GPSLatitude", "GPS GPSLongitude"}),
+        (["position", "time"], {"GPS GPSLatitude", "EXIF DateTimeOriginal"}),
+    ):
+        (tmp_path / "b.jpg").write_bytes(clean((tmp_path / "a.jpg").read_bytes(), ".jpg", wishes))
+        found = told(tmp_path / "b.jpg")
+        assert tags <= set(found)
+        assert ("position" in wishes) == any("GPSLatitude" in tag for tag in found)
+        assert ("time" in wishes) == any("DateTime" in tag for tag in found)
+        assert "Image Make" not in found
+
+
+def test_colours_of_another_profile_are_kept_as_colours(tmp_path):
+    from PIL import ImageCms
+
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB"))
+    for given in (b"no profile at all", profile.tobytes()):  # neither fits RGB: pixels as they are
+        Image.new("RGB", (8, 8), (200, 30, 30)).save(tmp_path / "a.png", icc_profile=given)
+        with Image.open(io.BytesIO(clean((tmp_path / "a.png").read_bytes(), ".png"))) as copy:
+            assert copy.getpixel((0, 0)) == (200, 30, 30)
+            assert "icc_profile" not in copy.info
+
+
+def test_names_of_jpegs_made_of_heic_take_nobodys_place(tmp_path):
+    if not heif():
+        pytest.skip("pillow-heif is not installed: 1 test of HEIC")
+    (tmp_path / "in").mkdir()
+    for name in ("a.heic", "a.jpg", "A-2.JPG"):
+        paint(tmp_path / "in" / name, format="HEIF" if name.endswith("heic") else "JPEG")
+    names = [
+        (n, hashlib.sha256((tmp_path / "in" / n).read_bytes()).hexdigest()) for n in ("A-2.JPG", "a.heic", "a.jpg")
+    ]
+    made = clean_copies(tmp_path / "in", names, tmp_path / "out")
+    assert [copy.name for copy in made] == ["A-2.JPG", "a-3.jpg", "a.jpg"]
+    (tmp_path / "in" / "a.jpg").write_bytes(b"another one")
+    with pytest.raises(InputError, match=r"a\.jpg: found a photo that changed"):
+        clean_copies(tmp_path / "in", names, tmp_path / "out")
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def test_the_folder_of_copies_is_new_or_replaced_with_its_dir(holiday, tmp_path):
+    clean_to, out = tmp_path / "clean", tmp_path / "out"
+    asked = ("solve", "photo-censor", holiday, "--out", out, "--copy-to", clean_to, "--quiet")
+    assert run(*asked).exit_code == 0
+    first = sorted(path.name for path in clean_to.iterdir())
+    assert run(*asked).exit_code == 2  # DIR is there
+    assert run(*asked, "--force").exit_code == 0
+    assert sorted(path.name for path in clean_to.iterdir()) == first
+    (clean_to / "mine.txt").write_text("not privopt's")
+    refused = run(*asked, "--force")
+    assert refused.exit_code == 2
+    assert "--copy-to" in refused.output
+    assert (clean_to / "mine.txt").read_text() == "not privopt's"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_copies_beside_the_photos_or_in_dir_are_refused(holiday, tmp_path):
+    for target in (holiday.parent / "photos" / "clean", tmp_path / "out" / "clean", tmp_path / "out"):
+        with pytest.raises(UsageError, match="--copy-to"):
+            solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=target))
+        assert not (tmp_path / "out").exists()
+        assert not target.exists()
+
+
+def test_no_copies_where_nothing_is_written(holiday, tmp_path, monkeypatch):
+    monkeypatch.setattr("privopt.run.solve._check_written", lambda work, context: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    assert sorted(os.listdir(tmp_path)) == ["problem"]
+
+
+def test_only_a_folder_of_photos_is_copied(tmp_path):
+    np.save(tmp_path / "s.npy", np.log([[0.6, 0.4], [0.5, 0.5]]))
+    (tmp_path / "p.toml").write_text('[photos]\nscores = "s.npy"\ntrue_location = 0\n[privacy]\ntop_k = 1\n')
+    with pytest.raises(InputError, match=r"photos\.folder: found nothing"):
+        solve("photo-censor", tmp_path / "p.toml", tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    (tmp_path / "e.toml").write_text(
+        '[records]\ngrid = {rows = 2, cols = 2, cell_km = 1.0}\n[distance]\nkind = "euclidean"\n'
+        '[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
+    )
+    with pytest.raises(UsageError, match="exponential makes no copies"):
+        solve("exponential", tmp_path / "e.toml", tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    assert not (tmp_path / "clean").exists()
+
+
+def test_a_list_of_copies_that_was_forged_is_named(holiday, tmp_path):
+    done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    result = json.loads((done.folder / "result.json").read_text())
+    name = next(iter(result["details"]["copies"]))
+    (done.folder / "copies.csv").write_text((done.folder / "copies.csv").read_text().replace(f",{name},", ",x.jpg,"))
+    assert not verify(done.folder).holds
+
+
+def test_names_that_hold_a_date_are_named(holiday, tmp_path):
+    photos = holiday.parent / "photos"
+    (photos / "DSCN0010.jpg").rename(photos / "IMG_20081022_1628.jpg")
+    holiday.write_text(holiday.read_text().replace("DSCN0010", "IMG_20081022_1628"))
+    done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    assert any("hold a date" in line and "IMG_20081022_1628.jpg" in line for line in done.warnings)
