@@ -13,22 +13,10 @@ photos to delete: the rank that they leave, and that no choice does better, by c
 the decimals that are written, in .npy files the doubles. Reals are whole numbers of 2**-256, rounded so as to refuse.
 """
 
-# ruff: noqa: B905, E731  (what a zip would miss is compared before; formulas read best in one line)
+# ruff: noqa: B905, E401, E731, I001  (what a zip would miss is compared before; formulas read best in one line)
 from __future__ import annotations
 
-import ast
-import csv
-import hashlib
-import heapq
-import io
-import json
-import math
-import re
-import stat
-import struct
-import sys
-import tomllib
-import zipfile
+import ast, csv, hashlib, heapq, io, json, math, re, stat, struct, sys, tomllib, zipfile
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -427,10 +415,16 @@ class Matrix:
 
     def proof(self) -> tuple[list[tuple[int, int, int]], list[int], Sequence[int], Sequence[float]]:
         """The rows (i, j, F) of proof.npz, F rounded up, and their multipliers by output: starts, rows, values."""
-        parts = "version:i8:1 pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
-        version, pairs, starts, which, values = read_npz(self.folder / "proof.npz", parts, packed=8)
-        ends = list(starts.flat)
-        sound = list(version.flat) == [1] and len(ends) == self.width + 1 and ends == sorted(ends) and ends[0] == 0
+        parts = "version:i8:1 unit:f8:1 pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
+        version, unit, pairs, starts, which, values = read_npz(self.folder / "proof.npz", parts, packed=8)
+        ends, (self.unit,) = list(starts.flat), unit.flat
+        sound = (
+            list(version.flat) == [2]
+            and 0 < self.unit < math.inf
+            and len(ends) == self.width + 1
+            and ends == sorted(ends)
+            and ends[0] == 0
+        )
         sound = sound and (ends[-1],) == which.shape == values.shape and pairs.shape[1] == 2 and self.are_pairs(pairs)
         sound = sound and max(which.flat, default=-1) < pairs.shape[0] and all(0 <= f < 1e60 for f in values.flat)
         need(sound, "proof.npz: arrays that do not fit one another, or multipliers that are none", 2)
@@ -448,24 +442,29 @@ class Matrix:
 
     def objective(self) -> str:
         """The loss, and the bound that no such matrix has one below, output by output."""
-        total, least, claimed = 0, list[int](), self.result["objective"]["lower_bound"]
+        total, least, floor, claimed = 0, list[int](), 0, self.result["objective"]["lower_bound"]
         need(not 0 < self.result["objective"]["value"] < 2.0**-128, "objective.value: too little to be checked here", 2)
         proved = (self.folder / "proof.npz").exists()
         need(proved == (claimed is not None), "objective.lower_bound and proof.npz: one of them without the other")
         rows, starts, which, values = self.proof() if proved else ([], [0] * (self.width + 1), [], [])
         for k in range(self.width):
             costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
-            total += sum(map(mul, costs, self.weights.column(k)))
+            total, floor = total + sum(map(mul, costs, self.weights.column(k))), min(floor, *costs)
             for place in range(starts[k], starts[k + 1]):
                 i, j, growth = rows[which[place]]
                 f = int(math.ldexp(values[place], BITS)) if growth else 0
                 costs[i] += f
                 costs[j] -= (growth * f >> BITS) + 1
             least = list(map(min, least or costs, costs))
-        self.value, bound = total / (TOTAL * ONE), Fraction(sum(least), ONE)
-        below = not proved or (type(claimed) in (int, float) and claimed <= bound)
-        need(below, f"objective.lower_bound: {claimed!r} is claimed, {float(bound)!r} proved")
-        said = f"none is below {float(bound):.12g}" if proved else "no bound is claimed"
+        self.value, said = total / (TOTAL * ONE), "no bound is claimed"
+        if proved:  # rounded down to an odd multiple of half the unit, then to a double; at least 0 where all costs are
+            half, unit = Fraction(1, 2), Fraction(self.unit)
+            exact = ((Fraction(sum(least), ONE) / unit + half) // 1 - half) * unit
+            bound = float(exact) if float(exact) <= exact else math.nextafter(float(exact), -math.inf)
+            bound = bound if floor < 0 else max(bound, 0.0)
+            same = type(claimed) in (int, float) and claimed == bound
+            need(same, f"objective.lower_bound: {claimed!r} is claimed, {bound!r} proved")
+            said = f"none is below {bound!r}"
         return f"{self.value:.12g} {self.metric.loss_unit}; {said}"
 
     def words(self) -> str:

@@ -352,6 +352,13 @@ def _bomb(path: Path) -> None:
 # ---------------------------------------------------------------- proof.npz
 
 
+def _one_bit(folder: Path, beside: float) -> None:
+    """The bound that is next to the stated one, which says the same to fifteen digits."""
+    result = json.loads((folder / "result.json").read_text())
+    result["objective"]["lower_bound"] = float(np.nextafter(result["objective"]["lower_bound"], beside))
+    (folder / "result.json").write_text(json.dumps(result))
+
+
 def _raised(change: Callable[[dict[str, Any]], object], by: float = 0.0) -> Change:
     """A change to the proof beside a bound raised to the value, all else made to fit."""
 
@@ -395,8 +402,12 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
     yield at("an output less", lambda a: a.update(starts=a["starts"][:-1]))
     yield at("rows that are none", lambda a: a["rows"].__setitem__(0, 2**31))
     yield at("rows less", lambda a: a.update(rows=a["rows"][1:]))
-    yield at("another version", lambda a: a["version"].__setitem__(0, 2))
+    yield at("another version", lambda a: a["version"].__setitem__(0, 7))
     yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
+    for factor in (0.0, 0.5, 1.001, 2.0, -1.0, np.inf, np.nan):
+        yield at(f"a unit times {factor}", lambda a, factor=factor: a.update(unit=a["unit"] * factor))
+    for beside in (-np.inf, np.inf):
+        yield Forgery(name=f"a bound one bit towards {beside}", change=lambda f, beside=beside: _one_bit(f, beside))
     yield at("integers for multipliers", lambda a: a.update(values=np.ones(len(a["values"]), dtype=np.int64)))
     yield at("objects for multipliers", lambda a: a.update(values=a["values"].astype(object)))
     for name in arrays:
@@ -640,6 +651,6 @@ def _deletions(folder: Path) -> Iterator[Forgery]:
         yield at("multipliers of others", lambda a: a.update(places=a["places"][::-1].copy()))
     for name in arrays:
         yield at(f"without {name}", lambda a, n=name: a.pop(n))
-    yield at("another version", lambda a: a["version"].__setitem__(0, 2))
+    yield at("another version", lambda a: a["version"].__setitem__(0, 7))
     yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
     yield Forgery(name="proof.npz: none at all", change=lambda f: (f / "proof.npz").unlink())

@@ -92,7 +92,7 @@ def test_both_accept_many_random_problems(tmp_path, number):
 
 
 def agree(form, tmp_path):
-    """Both accept, and the bound that the checker proves is the stated one but for the room that is left below it."""
+    """Both accept, and the bound that the checker proves is the stated one, to the last bit."""
     problem = form.write(tmp_path / "problem")
     try:
         folder = solve(form.mechanism, problem, tmp_path / "out", Options(**form.options)).folder
@@ -104,10 +104,7 @@ def agree(form, tmp_path):
     objective = json.loads((folder / "result.json").read_text())["objective"]
     bound, value = objective["lower_bound"], objective["value"]
     if bound is not None and form.mechanism != "photo-censor":
-        proved = Fraction(next(line for line in lines if "none is below" in line).split()[-1])
-        size = max(abs(Fraction(bound)), Fraction(1, 10**300))
-        room = Fraction(1, 10**8 if "haversine" in (folder / "problem" / "problem.toml").read_text() else 10**9)
-        assert bound == value or 0 <= proved * (1 + Fraction(1, 10**11)) - Fraction(bound) <= 2 * room * size
+        assert bound == float(next(line for line in lines if "none is below" in line).split()[-1]) <= value
 
 
 @pytest.mark.parametrize("order", "<>")
@@ -160,18 +157,6 @@ def test_what_a_problem_may_say_holds(tmp_path, what):
     folder = solve("optimal-lp", tmp_path / "problem.toml", tmp_path / "out").folder
     lines: list[str] = []
     assert (verify(folder).verdict, checker.check(folder, lines.append)) == ("proved", 0), lines
-
-
-def test_a_bound_may_be_a_whole_number(example, tmp_path):
-    from privopt.run.folder import sums_text
-
-    folder = shutil.copytree(example("optimal-lp"), tmp_path / "dir")
-    result = json.loads((folder / "result.json").read_text())
-    result["objective"].update(lower_bound=0, gap=1.0)
-    result["status"] = "feasible"
-    (folder / "result.json").write_text(json.dumps(result))
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
-    assert (verify(folder).verdict, checker.check(folder, str)) == ("proved", 0)
 
 
 def test_losses_below_its_numbers_it_cannot_check(tmp_path):

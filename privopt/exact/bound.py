@@ -127,17 +127,17 @@ def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def
 
 
 @jit()
-def _least(cost, first, second, growth, starts, rows, values, least, wild):  # type: ignore[no-untyped-def]
-    """Lower least[i] to min_k of a proved lower bound of g_ik; outputs where one is no number are noted, and left out.
+def _enclose(cost, top, off, first, second, growth, spread, starts, rows, values, least, most, wild):  # type: ignore[no-untyped-def]
+    """Lower least[i] and most[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
 
     Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
     doubled for the rounding of that sum; products that underflow lose less than 1e-300 in all.
     """
     n = cost.shape[0]
-    value, size, terms = np.empty(n), np.empty(n), np.empty(n)
+    value, size, terms, loose = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
         for i in range(n):
-            value[i], size[i], terms[i] = cost[i, k], abs(cost[i, k]), 0.0
+            value[i], size[i], terms[i], loose[i] = cost[i, k], abs(cost[i, k]), 0.0, top[i, k] - cost[i, k]
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
             f = float(values[m])
@@ -149,15 +149,22 @@ def _least(cost, first, second, growth, starts, rows, values, least, wild):  # t
             value[j] -= grown
             size[j] += grown
             terms[j] += 1.0
+            loose[j] += spread[p] * f
         for i in range(n):
+            error = off * max(abs(cost[i, k]), abs(top[i, k]))
             if terms[i] > 0.0:
-                error = size[i] * ((2.0 * terms[i] + 16.0) * 2.0**-53) * 2.0 + 1e-300
-                value[i] = np.nextafter(value[i] - error, -np.inf)
+                error += size[i] * ((2.0 * terms[i] + 16.0) * 2.0**-53) * 2.0 + 1e-300
                 if not np.isfinite(value[i]):
                     wild[k] = True
+            loose[i] = value[i] + (error + loose[i] * (1.0 + 2.0**-30))
+            if error > 0.0:
+                value[i] = np.nextafter(value[i] - error, -np.inf)
+            if loose[i] > value[i]:
+                loose[i] = np.nextafter(loose[i], np.inf)
         if not wild[k]:
             for i in range(n):
                 least[i] = min(least[i], value[i])
+                most[i] = min(most[i], loose[i])
 
 
 @frozen(kw_only=True, eq=False)
@@ -251,10 +258,29 @@ class Kept:
         Args:
             cost: (N, K) finite, prior included.
         """
-        least, wild = np.full(len(cost), np.inf), np.zeros(cost.shape[1], dtype=np.bool_)
-        first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
-        _least(cost, first, second, self.growth, self.starts, self.rows, self.values, least, wild)
+        least, _, wild = self._ends(cost, cost, 0.0, np.zeros(len(self.growth)))
         return least, wild
+
+    def _ends(self, cost: Floats, top: Floats, off: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
+        least, most, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
+        first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
+        rows = first, second, self.growth, spread, self.starts, self.rows, self.values
+        _enclose(cost, top, off, *rows, least, most, wild)
+        return least, most, wild
+
+    def enclosed(self, cost: Floats, top: Floats, off: float, lower: Floats) -> tuple[float, float]:
+        """Two numbers between which lies what they prove where costs and exponentials are exact.
+
+        Args:
+            cost, top: (N, K) finite, prior included: the exact costs lie between them, to ``off`` of themselves.
+            off: relative error.
+            lower: (P,) at most exp(eps d) of the pair.
+
+        Returns:
+            Both infinite where a sum is no double.
+        """
+        least, most, wild = self._ends(cost, top, off, np.where(lower < self.growth, self.growth - lower, 0.0))
+        return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
         """Without the multipliers of outputs where a sum of theirs is no double; and what they prove, rounded down."""

@@ -62,6 +62,9 @@ class Mechanism(ABC, Generic[P, R]):
     """Whether what is solved is another program than the objective, whose value and bound are ``details.lp``: then
     ``--gap`` and the status mean that one."""
 
+    bound_is_proof: ClassVar[bool] = False
+    """Whether ``objective.lower_bound`` is what :meth:`proved` gives, to the last bit; else no more than it."""
+
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
     problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""

@@ -314,10 +314,15 @@
         }
         g.forEach((x, i) => { if (least[i] === null || x < least[i]) least[i] = x; });
       });
-      const proved = least.reduce((a, b) => a + b, 0n), [n, d] = exactly(stated);
+      // rounded down to an odd multiple of half the unit, then to a double; no loss is below 0 where no cost is
+      const proved = least.reduce((a, b) => a + b, 0n), [n, d] = exactly(stated), [m, e] = exactly(above(stated));
+      const [top, bottom] = exactly(doubles(data.proof.unit)[0]);
+      readable(top > 0n, "proof.unit");
+      let odd = 2n * div(2n * proved * bottom + ONE * top, 2n * ONE * top) - 1n;
+      if (odd < 0n && state.costs.every((costs) => costs.every((c) => c >= 0n))) odd = 0n;
       const shown = Number(proved >> 200n) / Number(1n << 56n);
-      need(n << ROOM <= proved * d, `${stated} is stated, ${shown} proved`);
-      return `no such mechanism loses less than ${shown.toPrecision(12)} ${state.of.lossUnit}`;
+      need(2n * n * bottom <= odd * top * d && odd * top * e < 2n * m * bottom, `${stated} is stated, ${shown} proved`);
+      return `no such mechanism loses less than ${stated} ${state.of.lossUnit}`;
     },
     statements() { // result.json says so of objective, promise, certificate and status, and nothing else; sentences apart
       const { objective, guarantee, certificate } = result, bound = objective.lower_bound, of = state.of;

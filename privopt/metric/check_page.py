@@ -56,6 +56,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     if (folder / PROOF).exists():
         proof = Proof.read(folder, size)
         content["proof"] = {
+            "unit": _raw(np.array([proof.unit]), "<f8"),
             "pairs": _raw(proof.pairs, "<i8"),
             "starts": _raw(proof.starts, "<i8"),
             "rows": _raw(proof.rows, "<u4"),

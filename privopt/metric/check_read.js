@@ -23,10 +23,10 @@ const reading = (() => {
     const signed = word >> 63n ? -part : part;
     return shift >= 0n ? [signed << shift, 1n] : [signed, 1n << -shift];
   }
-  function above(x) { // the next double, x > 0
+  function above(x) { // the next double
     const view = new DataView(new ArrayBuffer(8));
-    view.setFloat64(0, x);
-    view.setBigUint64(0, view.getBigUint64(0) + 1n);
+    view.setFloat64(0, x || 0);
+    view.setBigUint64(0, view.getBigUint64(0) + (x < 0 ? -1n : 1n));
     return view.getFloat64(0);
   }
   const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));

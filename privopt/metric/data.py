@@ -57,6 +57,7 @@ class MetricData:
             InputError then).
         file: name of the problem file, for faults.
         excess: how far a mean cost may lie above the one meant; made from what tells it of each record's costs.
+        shortfall: how far each weighted cost may lie below the one meant; made likewise.
         crossed: whether distances from records to outputs are known (a matrix metric may lack them).
         remap: whether what is released is remapped to best guesses under the prior.
         ground: distances of [distance], where rows are held to others.
@@ -75,6 +76,7 @@ class MetricData:
     _cost: Floats | Callable[[], Floats]
     file: str = "problem"
     _excess: Callable[[Floats], Floats] | None = None
+    _shortfall: Callable[[Floats], Floats] | None = None
     crossed: bool = True
     remap: bool = False
     ground: Metric | None = None
@@ -109,6 +111,11 @@ class MetricData:
     def excess(self) -> float:
         """By how much, at most, any loss under ``weighted`` exceeds the one that the files mean."""
         return float((self.prior * (self._excess or rounding)(self.cost)).sum()) * (1.0 + 2.0**-40)
+
+    def shortfall(self) -> Floats:
+        """(N, K) or (N, 1) by how much, at most, ``weighted`` lies below what the files mean; not kept."""
+        below = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
+        return np.asarray(self.prior[:, None] * below * (1.0 + 2.0**-40))
 
     @cached_property
     def surely_required(self) -> NDArray[np.bool_]:
@@ -234,6 +241,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         cost=lambda: _cost(problem, spaces, ground, spread),
         file=file,
         excess=None if ground is not None else lambda cost: utility.excess(spaces, cost),
+        shortfall=None if ground is not None else lambda cost: utility.shortfall(spaces, cost),
         crossed=crossed,
         remap=utility.remap,
         ground=None if ground is None else metric,

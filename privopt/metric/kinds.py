@@ -178,6 +178,13 @@ class LossKind(ABC):
         """
         return rounding(cost)
 
+    def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N, K) or (N, 1) by how much at most costs lie below those meant: how many digits of a bound are stated.
+
+        Left out: as much as :meth:`excess` says.
+        """
+        return self.excess(spaces, cost)[:, None]
+
     @abstractmethod
     def unit(self, distance: str) -> str:
         """Unit of the loss, where distances are in ``distance``."""

@@ -96,6 +96,10 @@ class DistanceLoss(LossKind):
         """(N,) nothing: distances are rounded down."""
         return np.zeros(len(cost))
 
+    def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
+        """(N, K) by how much distances are."""
+        return np.asarray(spaces.metric.no_less(cost) - cost)
+
     def unit(self, distance: str) -> str:
         """That of the distance."""
         return _plural(distance)

@@ -149,6 +149,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     problem_class = MetricProblem
     release_class = MatrixRelease
+    bound_is_proof = True
     scope = (
         "epsilon-metric DP: for every two records at distance d (all pairs, or those within "
         "privacy.neighbours_within; with privacy.everywhere any two points of the region, d the length of a way inside "
@@ -304,7 +305,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if not isinstance(loss, ExpectedLoss) or not isinstance(self.privacy(problem, result.method), MetricDP):
             return None
         proof = Proof.read(folder, problem.data.shape) if (folder / PROOF).exists() else None
-        return None if proof is None else proof.bound(problem.data, loss.weighted)
+        return None if proof is None else proof.stated(problem.data, loss.weighted)
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""

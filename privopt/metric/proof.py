@@ -15,17 +15,18 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, Singles
 from privopt.errors import CertificationError, Fault, InputError, ModelError
 from privopt.exact.bound import Kept, Multipliers, sum_down
-from privopt.exact.bounds import exp_bounds
+from privopt.exact.bounds import exp_bounds, float_down
 from privopt.exact.graph import edge_matrix
 from privopt.files.archive import read_npz
 
@@ -33,10 +34,10 @@ if TYPE_CHECKING:
     from privopt.dsl import Solution
     from privopt.metric.data import MetricData
 
-__all__ = ["PROOF", "Proof", "multipliers_of", "prove", "stated"]
+__all__ = ["PROOF", "Proof", "multipliers_of", "prove", "rounded"]
 
 PROOF: Final = "proof.npz"
-VERSION: Final = 1
+VERSION: Final = 2
 SPARE: Final = 0.1
 """Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
 LOOSE: Final = 0.03
@@ -45,12 +46,13 @@ LONG: Final = 1_000_000
 """Multipliers of a long proof: a file of 10 MB."""
 BYTES: Final = 48
 """That a multiplier takes while a proof is made: as it is found, joined, rounded."""
-ROOM: Final = 2.0**-44
-"""Share of a bound by which less is stated than is proved: machines round the weights p_i c_ik differently."""
+OFF: Final = 2.0**-46
+"""Relative error of weights p_i c_ik: shares, and products of shares and costs (a sum of many shares, pairwise)."""
 LARGEST: Final = 8
 """Times the size of a file that its arrays may have: values are not deflated, and all others are hardly more."""
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "version": ("i8",),
+    "unit": ("f8",),
     "pairs": ("i8",),
     "starts": ("i8",),
     "rows": ("u4",),
@@ -67,12 +69,14 @@ class Proof:
         starts: (K + 1,) int64; output k owns ``starts[k]:starts[k + 1]`` of the following.
         rows: (M,) uint32 places in ``pairs``, rising inside an output.
         values: (M,) float32 or float64, finite and above 0.
+        unit: to odd multiples of half of it a bound is rounded down before it is stated (:func:`rounded`).
     """
 
     pairs: Ints
     starts: Ints
     rows: NDArray[np.uint32]
     values: Floats | Singles
+    unit: float = 2.0**-60
 
     @classmethod
     def of(
@@ -126,14 +130,46 @@ class Proof:
         Raises:
             CertificationError: a row of a pair that is neither required nor implied.
         """
-        growth = exp_bounds(_lengths(self.pairs, data), data.epsilon)[1]
+        return self.enclosed(data, weighted)[0]
+
+    def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
+        """Two numbers between which lies what the multipliers prove, with the distances and costs that the files mean.
+
+        See :meth:`bound`.
+        """
+        lower, growth = (exp_bounds(ends, data.epsilon)[up] for up, ends in enumerate(_lengths(self.pairs, data)))
         kept = Kept(pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values)
-        return _for_exact_costs(kept.bound(weighted), weighted, data.excess)
+        low, high = kept.enclosed(weighted, weighted + data.shortfall(), OFF, lower)
+        return (math.nextafter(low - data.excess, -math.inf) if data.excess else low), high
+
+    def stating(self, data: MetricData, weighted: Floats, value: float) -> Self:
+        """With a unit at which no evaluation can be in doubt about what is stated, which is no more than the loss.
+
+        Args:
+            data: the problem's.
+            weighted: (N, K) costs, prior included.
+            value: the loss that was reached.
+        """
+        low, high = self.enclosed(data, weighted)
+        if not math.isfinite(high - low):
+            return self
+        doubt = max(high - low, 2.0**-48 * abs(low), 2.0**-1000)
+        bottom, top = low - doubt / 4.0, high + doubt / 4.0
+        if 0.0 <= low - value <= 1e-9 * max(1.0, abs(value)) or bottom > value:  # more is no rounding: solve refuses it
+            bottom = min(bottom, value - 2.0**-51 * abs(value))
+        wide = (top - bottom) * (1.0 + 2.0**-40)
+        halves = math.floor(abs(bottom) / wide + 0.5) - 0.5
+        return evolve(self, unit=abs(bottom) / halves if halves > 0.0 else 2.0 * max(abs(bottom), abs(top)))
+
+    def stated(self, data: MetricData, weighted: Floats) -> float:
+        """What a release says that they prove."""
+        return rounded(self.bound(data, weighted), self.unit, weighted)
 
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
         arrays: dict[str, NDArray[Any]] = {
             "version": np.array([VERSION], dtype=np.int64),
+            "unit": np.array([self.unit]),
             "pairs": self.pairs,
             "starts": self.starts,
             "rows": self.rows,
@@ -163,7 +199,8 @@ class Proof:
         faults = _form_faults(path.name, parts, shape[1]) or _number_faults(path.name, parts, shape[0])
         if faults:
             raise InputError(faults)
-        return cls(**{name: parts[name] for name in ("pairs", "starts", "rows", "values")})
+        arrays = {name: parts[name] for name in ("pairs", "starts", "rows", "values")}
+        return cls(unit=float(parts["unit"][0]), **arrays)
 
 
 def _form_faults(file: str, parts: Mapping[str, NDArray[Any]], outputs: int) -> list[Fault]:
@@ -172,7 +209,14 @@ def _form_faults(file: str, parts: Mapping[str, NDArray[Any]], outputs: int) -> 
     if missing:
         return missing
     count, many = (len(parts[name]) if parts[name].ndim else 0 for name in ("pairs", "rows"))
-    shapes = {"version": (1,), "pairs": (count, 2), "starts": (outputs + 1,), "rows": (many,), "values": (many,)}
+    shapes = {
+        "version": (1,),
+        "unit": (1,),
+        "pairs": (count, 2),
+        "starts": (outputs + 1,),
+        "rows": (many,),
+        "values": (many,),
+    }
     return [
         Fault(file, name, f"{found.dtype} of shape {found.shape}", f"{' or '.join(kinds)} of shape {shapes[name]}")
         for name, kinds in KINDS.items()
@@ -189,6 +233,7 @@ def _number_faults(file: str, parts: Mapping[str, NDArray[Any]], records: int) -
         Fault(file, name, wrong, wanted)
         for name, right, wanted in (
             ("version", parts["version"][0] == VERSION, f"version {VERSION}"),
+            ("unit", 0.0 < parts["unit"][0] < math.inf, "a finite number above 0"),
             ("pairs", ((pairs >= 0) & (pairs < records)).all(), f"records from 0 to {records - 1}"),
             ("pairs", (pairs[:, 0] != pairs[:, 1]).all(), "two different records in each"),
             ("pairs", (np.diff(pairs @ [records, 1]) > 0).all(), "each pair once, by row"),
@@ -237,7 +282,8 @@ def prove(
         except MemoryError:
             spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
-        bound = stated(proof.bound(data, weighted))
+        proof = proof.stating(data, weighted, value)
+        bound = proof.stated(data, weighted)
         missed = value - bound - gap * abs(value)
         if first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
@@ -248,9 +294,18 @@ def prove(
         first = False
 
 
-def stated(proved: float) -> float:
-    """What is said to be proved, where so much is: a hair less, so that it holds wherever it is evaluated again."""
-    return proved - abs(proved) * ROOM
+def rounded(proved: float, unit: float, weighted: Floats) -> float:
+    """What is stated of a bound: it is rounded down to an odd multiple of half a unit, then to a double.
+
+    Where no cost is below 0 it is no less than 0. Programs that evaluate the same proof, each with its own error, state
+    the same, since the unit is such that what is proved lies well between two multiples.
+    """
+    if not math.isfinite(proved):
+        return proved
+    found = float_down(
+        (math.floor(Fraction(proved) / Fraction(unit) + Fraction(1, 2)) - Fraction(1, 2)) * Fraction(unit)
+    )
+    return max(0.0, found) if weighted.min() >= 0.0 else found
 
 
 def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
@@ -272,29 +327,32 @@ def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind"
     return Multipliers.whole(forward, backward)
 
 
-def _lengths(rows: Ints, data: MetricData) -> Floats:
-    """(P,) doubles that the exact distances of rows do not exceed: required pairs at their own, others along paths.
+def _lengths(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
+    """Two times (P,) doubles around the exact distances of rows: required pairs at their own, others along paths.
 
     Raises:
         CertificationError: no path of required pairs joins the two of a row.
     """
-    pairs, known = data.pairs[data.surely_required], data.metric.no_less(data.distances[data.surely_required])
+    pairs, known = data.pairs[data.surely_required], data.distances[data.surely_required]
     n = len(data.records)
     numbers, wanted = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
     place = np.minimum(np.searchsorted(numbers, wanted), max(0, len(numbers) - 1))
     required = numbers[place] == wanted if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
-    lengths = np.where(required, known[place] if len(known) else 0.0, np.inf)
     left = np.flatnonzero(~required)
-    if len(left):
-        lengths[left] = _along_paths(rows[left], pairs, known, n)
-    lost = np.flatnonzero(~np.isfinite(lengths))
+    ends = []
+    for lengths, error in ((known, -1.0), (data.metric.no_less(known), 1.0)):
+        found = np.where(required, lengths[place] if len(lengths) else 0.0, np.inf)
+        if len(left):
+            found[left] = _along_paths(rows[left], pairs, lengths, n) * (1.0 + error * (n + 2.0) * 2.0**-52)
+        ends.append(found)
+    lost = np.flatnonzero(~np.isfinite(ends[1]))
     if len(lost):
         raise CertificationError(f"{PROOF}: pairs: {rows[lost[0]].tolist()} is neither required nor implied")
-    return lengths
+    return ends[0], ends[1]
 
 
 def _along_paths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """(P,) shortest paths over pairs, rounded up: each sum is off by 2^-53 of itself at most."""
+    """(P,) shortest paths over pairs: each sum is off by 2^-53 of itself at most for each pair of the path."""
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(records, pairs, lengths, both=True)
@@ -302,23 +360,9 @@ def _along_paths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floa
     order = np.argsort(rows[:, 0], kind="stable")
     for source, part in zip(*_grouped(rows[order, 0], order), strict=True):
         found[part] = dijkstra(graph, directed=True, indices=source)[rows[part, 1]]
-    return found * (1.0 + (records + 2.0) * 2.0**-52)
+    return found
 
 
 def _grouped(sources: Ints, order: Ints) -> tuple[Ints, list[Ints]]:
     which, first = np.unique(sources, return_index=True)
     return which, np.split(order, first[1:])
-
-
-def _for_exact_costs(bound: float, weighted: Floats, excess: float) -> float:
-    """The bound lowered by what rounding may have added to the weights p_i c_ik.
-
-    Shares and products of shares and costs are off by a part of 2**-46 at most (a sum of many shares, pairwise), so
-    the least loss is off by at most that part of itself where no weight is negative, else of the greatest weights. By
-    how much costs may be too high their loss tells (:meth:`privopt.metric.kinds.LossKind.excess`).
-    """
-    if not math.isfinite(bound):
-        return bound
-    size = abs(bound) if weighted.min() >= 0.0 else math.fsum(np.abs(weighted).max(axis=1).tolist())
-    lost = size * 2.0**-46 + excess
-    return bound if lost == 0.0 else math.nextafter(bound - lost * (1.0 + 2.0**-40), -math.inf)

@@ -299,6 +299,8 @@ def _unproved(opened: Opened, *, fits: bool) -> list[str]:
         return [*lines, f"{where}: {bound!r} cannot be evaluated ({found})"]
     if proved is None:
         lines.append(f"{where}: {bound!r}, which nothing in the folder proves")
+    elif opened.mechanism.bound_is_proof and proved != bound:
+        lines.append(f"{where}: {bound!r}, where {proved!r} is proved")
     elif (proved > bound) if maximise else (proved < bound):
         lines.append(f"{where}: {bound!r}, where no more than {proved!r} is proved")
     return lines

@@ -113,6 +113,10 @@ TAMPERED = {
     "points": lambda c: c["files"].update({"points.csv": base64.b64encode(b"id,x,y\np0,0,0\n").decode()}),
     "loss": lambda c: c["result"]["objective"].update(value=c["result"]["objective"]["value"] * 0.99),
     "bound": lambda c: c["result"]["objective"].update(lower_bound=c["result"]["objective"]["value"]),
+    "bound, its last bit": lambda c: c["result"]["objective"].update(
+        lower_bound=float(np.nextafter(c["result"]["objective"]["lower_bound"], -np.inf))
+    ),
+    "unit": lambda c: array(c["proof"], "unit", "<f8", lambda u: u.__imul__(1.1)),
     "proof": lambda c: c.pop("proof"),
     "multipliers": lambda c: array(c["proof"], "values", f"<{c['proof']['kind']}", lambda f: f.__imul__(0.9)),
     "status": lambda c: c["result"].update(status="perfect"),
