@@ -20,6 +20,7 @@ from privopt import __version__
 from privopt.declare import File, files_of
 from privopt.declare.schema import share
 from privopt.errors import CertificationError, InputError, PrivoptError, RoundTripError, StoppedError, UsageError
+from privopt.exact.certify import remembering
 from privopt.execution import from_url
 from privopt.execution.limits import limited_to
 from privopt.execution.memory import GB, available, resident
@@ -160,6 +161,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         limited_to(options.jobs),
         _terminable(),
         new_copies(options.copy_to, out, force=options.force) as copies,
+        remembering(),
     ):
         context = SolveContext(
             method=method.name,

@@ -33,6 +33,7 @@ __all__ = [
 
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
+_WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation leaves out
 _QUARTER_KM: Final = 10_000.0  # a little less than a quarter of the earth's circumference
 
 # (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
@@ -95,6 +96,46 @@ def _root(total: float, rest: float, size: float, room: float) -> float:  # prag
     return root
 
 
+@jit(inline="always")
+def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
+    """Whether coordinates of so many columns, which leave nothing out, are taken by plain sums."""
+    return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
+
+
+@jit(inline="always")
+def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
+    """At most the root of a sum of squares that was taken in doubles, 16 columns at a time.
+
+    A square is off by 3 u of it at most, the sums by 15 + dim / 16 times u; the root halves that, and it and the
+    product add 2 u.
+    """
+    return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
+
+
+@jit()
+def _plain_roots_of_square(
+    points: Floats, across: Floats, start: int, stop: int, table: Floats
+) -> None:  # pragma: no cover - compiled
+    """:func:`roots_of_square` by plain sums."""
+    n, dim = points.shape
+    total, part = np.empty(64), np.empty(64)
+    for i in range(start, stop):
+        for first in range(i, n, 64):
+            count = min(64, n - first)
+            total[:] = 0.0
+            for block in range(0, dim, 16):
+                part[:] = 0.0
+                for axis in range(block, min(block + 16, dim)):
+                    x = points[i, axis]
+                    for lane in range(count):
+                        step = x - across[axis, first + lane]
+                        part[lane] += step * step
+                for lane in range(count):
+                    total[lane] += part[lane]
+            for lane in range(count):
+                table[i, first + lane] = table[first + lane, i] = _root_of_plain(total[lane], dim)
+
+
 @jit()
 def root_of_squares(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, found: Floats
@@ -102,7 +143,8 @@ def root_of_squares(
     """found[p] = the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
     What each operation on doubles leaves out is carried along; where nothing is left out, as on grids of whole numbers,
-    the result is exact. Distances below 1e-140 become 0.
+    the result is exact. Vectors of 16 to 1,024 columns are far from that: of them the plain sum of squares is taken,
+    and its greatest possible error off, at most 6e-15 of the distance at 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
@@ -111,8 +153,18 @@ def root_of_squares(
         found: (P,), written to.
     """
     room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was left out, each off by u
+    wide = _is_wide(a.shape[1], a_rest.shape[0])
     for p in range(i.size):
         total = rest = size = 0.0
+        if wide:
+            for first in range(0, a.shape[1], 16):
+                part = 0.0
+                for axis in range(first, min(first + 16, a.shape[1])):
+                    step = a[i[p], axis] - b[j[p], axis]
+                    part += step * step
+                total += part
+            found[p] = _root_of_plain(total, a.shape[1])
+            continue
         for axis in range(a.shape[1]):
             step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
             if a_rest.shape[0]:
@@ -141,6 +193,9 @@ def roots_of_square(
         table: (N, N), written to in both halves.
     """
     n, dim = points.shape
+    if _is_wide(dim, rests.shape[1]):
+        _plain_roots_of_square(points, across, start, stop, table)
+        return
     room = (6.0 * dim + 10.0) * 2.0**-53
     total, rest, size = np.empty(64), np.empty(64), np.empty(64)
     for i in range(start, stop):

@@ -17,7 +17,7 @@ from privopt.declare import File, key
 from privopt.declare.schema import positive
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
-from privopt.exact.certify import certify_additive
+from privopt.exact import certify_additive
 from privopt.interfaces import (
     Certificate,
     Guarantee,
