@@ -167,22 +167,6 @@ def test_optimal_needs_consent_and_claims_nothing(problem):
         run(problem(counts=("noisy_clients",)), "optimal", allow_unsafe=True)
 
 
-def test_opening_costs(problem, rng):
-    opening = rng.uniform(1, 3, 12)
-    path = problem(12, opening_cost=opening, settings="mean_clients = 4\ndelta = 0.0")
-    out, result, _ = run(path, "optimal", allow_unsafe=True)
-    assert result["objective"]["lower_bound"] is None  # the counts are no file of the folder, so nobody can check it
-    assert result["details"]["told"]["lower_bound"] == pytest.approx(result["objective"]["value"])
-    assert verify(out).complaints == ()
-    for method in ("laplace", "reconnection"):
-        out, result, _ = run(path, method)
-        assert result["details"]["told"]["opening"]["clients_assumed"] == 4.0
-        assert "bounds" not in result["details"]
-        assert verify(out).complaints == ()
-    with pytest.raises(InputError, match="opening_cost"):
-        run(problem(201, opening_cost=np.ones(201)))
-
-
 def test_verify_notices(problem):
     out, _, _ = run(problem(settings="delta = 0.2"))
 

@@ -44,15 +44,16 @@ class Assignment:
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, place.reshape(-1), sizes)))
 
 
-def optimal_assignment(metric: Metric, cost: Floats, rank: Ints) -> Assignment:
+def optimal_assignment(metric: Metric, cost: Floats, rank: Ints, among: Ints | None = None) -> Assignment:
     """h(v) = argmin_u cost_u + d(u, v): Algorithm 1's connection, optimal whatever the counts are.
 
     Args:
         metric: the n locations.
         cost: (n,) facility cost for one client, >= 0.
         rank: (n,) the order of the ids: ties go to the least.
+        among: the facilities to choose from; left out: every location.
     """
-    return Assignment.of(metric.cheapest(np.arange(metric.size), cost, rank))
+    return Assignment.of(metric.cheapest(np.arange(metric.size) if among is None else among, cost, rank))
 
 
 def reconnect(metric: Metric, cost: Floats, rank: Ints, base: Assignment, delta: float) -> Assignment:

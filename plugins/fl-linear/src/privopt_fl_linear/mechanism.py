@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privopt.declare import files_of
-from privopt.errors import Fault, InputError
+from privopt.errors import InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
-from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
+from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
-from privopt_fl_linear.milp import MOST_PAIRS, Location, solve_facility_location
+from privopt_fl_linear.plans import alpha_of, no_counts, opened_at, plan_again, plan_at, serve_problem
 from privopt_fl_linear.privacy import COVERED, LocalLaplace
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
-from privopt_fl_linear.server import Plan, Site, serve
+from privopt_fl_linear.server import Plan
 from privopt_fl_linear.theory import assumption_5, bounds, values
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["FLLinear"]
 
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
-RERUN = 100_000
-"""Locations up to which ``verify`` also lets ``auto`` choose again."""
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
@@ -68,14 +66,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         noisy, drawn, seeded = data.noisy, None, False
         if noisy is None:
             if data.clients is None:
-                raise InputError([_no_counts(problem, "clients or noisy_clients")])
+                raise InputError([no_counts(problem, "clients or noisy_clients")])
             with context.timed("build"):
                 noisy, record = noisy_counts(
                     data.clients, problem.declared.privacy.epsilon, noise=problem.noise, seed=context.seed
                 )
             drawn, seeded = record.engine, record.seeded
         with context.timed("solve"):
-            plan, stopped, extra = _serve(problem, noisy, context)
+            plan, stopped, extra = serve_problem(problem, noisy, context)
         release = FLRelease(
             ids=data.ids, assignment=plan.assignment, capacities=plan.capacities, counts=noisy, drawn=drawn, plan=plan
         )
@@ -102,7 +100,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         """Functions of the noisy counts and of public data: the plan, what it costs, and what is known of it."""
         if method == "optimal":
             return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
-        plan = release.plan or _plan_again(problem, method, told)
+        plan = release.plan or plan_again(problem, method, told)
         return _details(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
@@ -113,11 +111,15 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         for name, contents in self.public_files(problem, release).items():
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
+        most = problem.declared.settings.most_facilities
+        if most is not None and len(release.assignment.opened) > most:
+            return [f"connections.csv: {len(release.assignment.opened)} facilities, most_facilities = {most}"]
         if method == "optimal":
             return _verify_openly(problem, release)
         if noisy is None:
             return ["problem: no noisy_clients, so the server's side cannot be run again"]
-        again = _plan_at(problem, method, float(details["delta"]), float(details["failure_probability"]["level"]))
+        delta, level = float(details["delta"]), float(details["failure_probability"]["level"])
+        again = plan_at(problem, method, delta, level, result.details.told)
         if not np.array_equal(again.assignment.facility, release.assignment.facility):
             return ["connections.csv: not those that delta and the locations give"]
         if not np.allclose(again.capacities, release.capacities, rtol=1e-9, atol=1e-9):
@@ -126,7 +128,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
     def proved(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
         """The value, where every location has its cheapest facility: whatever the counts, none costs less."""
-        openly = result.method == "optimal" and problem.data.site.opening is None
+        openly = result.method == "optimal" and not problem.program
         return _optimum(result.objective.value) if openly and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
@@ -178,126 +180,14 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return map_layer(problem, release)
 
 
-def _plan_at(problem: FLInstance, method: str, delta: float, level: float) -> Plan:
-    """The plan at a radius and a failure level that are known."""
-    site, noisy = problem.data.site, problem.data.noisy
-    base = _base(problem, None)[0]
-    assignment = base if method == "laplace" else reconnect(site.metric, site.cost, site.rank, base, delta)
-    return Plan.at(site, noisy, problem.rule, assignment, delta=delta, level=level)
-
-
-def _plan_again(problem: FLInstance, method: str, told: Mapping[str, Any]) -> Plan:
-    """The plan that the published noisy counts give; where choosing a radius takes too long, at the one stated.
-
-    Raises:
-        InputError: what is stated is no plan.
-    """
-    if problem.data.noisy is None:
-        raise InputError([_no_counts(problem, "noisy_clients")])
-    chosen, asked = told.get("auto") or {}, problem.declared.settings.delta
-    quick = problem.data.site.size <= RERUN and not chosen.get("radii_cut_short")
-    if quick or asked != "auto" or method == "laplace":
-        return _serve(problem, problem.data.noisy, SolveContext(method=method))[0]
-    delta, level = (float(chosen[name]) for name in ("delta", "level"))
-    if not (delta >= 0.0 and 0.0 < level <= _alpha(problem)):
-        wanted = "a radius of at least 0, a level above 0 and at most failure_probability"
-        raise InputError([Fault("result.json", "details.told.auto", f"delta {delta!r}, level {level!r}", wanted)])
-    return _plan_at(problem, method, delta, level)
-
-
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Connections need no counts unless opening costs something; capacities are not determined by what is public."""
-    if problem.data.site.opening is not None:
+    """Connections need no counts unless opening is a choice; capacities are not determined by what is public."""
+    if problem.program:
         return []
-    again = _base(problem, None)[0]
+    site = problem.data.site
+    again = optimal_assignment(site.metric, site.cost, site.rank)
     same = np.array_equal(again.facility, release.assignment.facility)
     return [] if same else ["connections.csv: not the cheapest facility of each location"]
-
-
-def _alpha(problem: FLInstance) -> float:
-    return problem.declared.privacy.failure_probability
-
-
-def _mean(problem: FLInstance) -> float:
-    """Clients at a location, as the public knows it; 1 where it does not."""
-    mean = problem.declared.settings.mean_clients
-    return 1.0 if mean is None else mean
-
-
-def _no_counts(problem: FLInstance, wanted: str) -> Fault:
-    return Fault(problem.declared.locations.points.name, "header", "no such column", f"a column {wanted}")
-
-
-def _base(problem: FLInstance, context: SolveContext | None) -> tuple[Assignment, Location | None]:
-    """The connection that private methods start from: public, so that it cannot break the promise.
-
-    With opening costs it is the integer program's at the public mean count (one client where that is not given).
-    """
-    site = problem.data.site
-    if site.opening is None:
-        return optimal_assignment(site.metric, site.cost, site.rank), None
-    found = _program(site, np.full(site.size, _mean(problem)), problem, context)
-    return Assignment.of(found.facility), found
-
-
-def _program(site: Site, counts: Any, problem: FLInstance, context: SolveContext | None) -> Location:
-    n = site.size
-    if n * n > MOST_PAIRS:
-        wanted = f"at most {math.isqrt(MOST_PAIRS)} locations, for opening costs need an integer program"
-        raise InputError(
-            [Fault(problem.declared.locations.points.name, "column opening_cost", f"{n} locations", wanted)]
-        )
-    u, v = (index.ravel() for index in np.indices((n, n)))
-    distances = site.metric.between(u, v).reshape(n, n)
-    options: dict[str, Any] = {}
-    if context is not None:
-        options = {"backend": context.solver, "gap": min(context.gap, 1e-9)}
-        if context.remaining is not None:
-            options["time_limit"] = context.remaining
-    return solve_facility_location(site.cost, counts, distances, site.opening, **options)
-
-
-def _serve(problem: FLInstance, noisy: Any, context: SolveContext) -> tuple[Plan, bool, dict[str, Any]]:
-    base, program = _base(problem, context)
-    cut: list[str] = []
-
-    def go_on(phase: str, round_: int) -> bool:
-        context.report(phase, round_)
-        if context.remaining is not None and context.remaining <= 0.0:
-            cut.append(phase)
-        return not cut
-
-    plan = serve(
-        problem.data.site,
-        noisy,
-        problem.rule,
-        _alpha(problem),
-        method="laplace" if context.method == "laplace" else "reconnection",
-        delta=problem.declared.settings.delta,
-        mean_clients=problem.declared.settings.mean_clients,
-        base=base,
-        go_on=go_on,
-    )
-    extra: dict[str, Any] = {}
-    stopped = bool(cut)
-    if program is not None:
-        extra["opening"] = {
-            "clients_assumed": _mean(problem),
-            "objective": program.objective,
-            "bound": program.bound,
-        }
-        extra["solver"] = {"name": program.solver}
-        stopped = stopped or program.status != "optimal"
-    if plan.policy is not None:
-        extra["auto"] = {
-            "radii": [c.delta for c in plan.policy.choices],
-            "thresholds_mean_clients": (plan.policy.thresholds / problem.data.site.size).tolist(),
-            "failure_bound": plan.policy.bound,
-            "radii_cut_short": bool(cut),
-            "delta": plan.delta,
-            "level": plan.level,
-        }
-    return plan, stopped, extra
 
 
 def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
@@ -319,10 +209,10 @@ def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[s
             "total": math.fsum(plan.margins),
             "cost": math.fsum(plan.margins * site.cost[plan.assignment.opened]),
         },
-        "failure_probability": {"promised": _alpha(problem), "level": plan.level},
+        "failure_probability": {"promised": alpha_of(problem), "level": plan.level},
         "delta": plan.delta,
     }
-    if site.opening is None:
+    if not problem.program:
         details["bounds"] = _bounds(problem, method, plan)
         details["reconnection_per_client"] = 2.0 * plan.delta
     if method == "reconnection":
@@ -353,7 +243,7 @@ def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[s
             for s in over.tolist()
         ],
     }
-    if site.opening is not None:
+    if problem.program:
         return truth
     found = _bounds(problem, method, plan)
     truth["optimum"] = optimum
@@ -370,17 +260,15 @@ def _optimum(value: float) -> float:
 
 
 def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-    """Algorithm 1, or the integer program where opening costs something."""
+    """Algorithm 1, or branch and bound where opening is a choice."""
     data = problem.data
     if data.clients is None:
-        raise InputError([_no_counts(problem, "clients (method optimal takes the true counts)")])
-    site, program = data.site, None
+        raise InputError([no_counts(problem, "clients (method optimal takes the true counts)")])
+    site, opened = data.site, None
     with context.timed("solve"):
-        if site.opening is None:
-            assignment = optimal_assignment(site.metric, site.cost, site.rank)
-        else:
-            program = _program(site, data.clients, problem, context)
-            assignment = Assignment.of(program.facility)
+        if problem.program:
+            opened = opened_at(data.clients, problem, context)
+        assignment = optimal_assignment(site.metric, site.cost, site.rank, None if opened is None else opened.opened)
     plan = Plan(
         assignment=assignment,
         margins=np.zeros(len(assignment.opened)),
@@ -389,11 +277,12 @@ def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelea
         level=0.0,
     )
     cost = plan.cost(site, data.clients)
+    details = {} if opened is None else {"lower_bound": min(opened.bound, cost["total"]), "nodes": opened.nodes}
     return Outcome(
         release=FLRelease(ids=data.ids, assignment=assignment, capacities=plan.capacities, counts=data.clients),
-        lower_bound=None if program else _optimum(cost["total"]),
-        details={} if program is None else {"lower_bound": program.bound},  # the counts that it rests on are no file
-        solver={"name": "fl-linear" if program is None else program.solver, "version": None, "iterations": None},
-        stopped=program is not None and program.status != "optimal",
+        lower_bound=None if opened else _optimum(cost["total"]),
+        details=details,  # no bound of the objective: the counts that it rests on are no file
+        solver={"name": "fl-linear", "version": None, "iterations": None if opened is None else opened.nodes},
+        stopped=opened is not None and opened.status != "optimal",
         truth={"clients": int(data.clients.sum()), "cost": cost, "optimum": cost["total"], "overflow": []},
     )

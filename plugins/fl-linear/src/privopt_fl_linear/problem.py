@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.declare import File, key, non_negative, problem_html
+from privopt.declare import File, at_least, key, non_negative, problem_html
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
 from privopt_fl_linear.margins import Kind, MarginRule, Split
@@ -43,7 +43,7 @@ class LocationTable:
     points: File = key(
         secret=True,
         help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
-        "clients: what the locations sent; opening_cost: the fixed part of a facility's cost",
+        "clients: what the locations sent; opening_cost: the fixed part of a facility's cost, 0 for one that exists",
     )
     matrix: File | None = key(
         default=None,
@@ -80,6 +80,9 @@ class Settings:
     )
     split: Split = key(
         default="size", help="failure probability shared out by locations served (Theorem 3), or by cost of a margin"
+    )
+    most_facilities: int | None = key(
+        default=None, help="facilities that may be opened at all; one that exists has opening_cost 0", check=at_least(1)
     )
     mean_clients: float | None = key(
         default=None, help="public knowledge of the mean count, for auto and opening costs", check=non_negative
@@ -174,6 +177,11 @@ class FLInstance:
             return self.declared.settings.noise
         noisy = self.data.noisy
         return "discrete" if noisy is None or bool((noisy == np.rint(noisy)).all()) else "continuous"
+
+    @property
+    def program(self) -> bool:
+        """Whether which facilities are open is a choice of its own: opening costs something, or is limited."""
+        return self.data.site.opening is not None or self.declared.settings.most_facilities is not None
 
     @property
     def rule(self) -> MarginRule:

@@ -158,7 +158,7 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[
     """This release beside the plan without reconnection, and without margins: what privacy costs."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
-    if noisy is None or site.opening is not None:
+    if noisy is None or problem.program:
         return rows
     base = optimal_assignment(site.metric, site.cost, site.rank)
     alpha = problem.declared.privacy.failure_probability
@@ -181,7 +181,7 @@ def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str
         made["map"] = plan_map(release, problem)
     made["capacities"] = capacity_figure(release, problem)
     site = problem.data.site
-    if release.counts is not None and site.opening is None:
+    if release.counts is not None and not problem.program:
         made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
         if site.size <= RADII:
             made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))

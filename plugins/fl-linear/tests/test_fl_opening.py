@@ -1,0 +1,189 @@
+"""Which facilities to open: against all subsets, the integer program, the OR-Library, and a city."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import InputError, UsageError
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt.testing.data import data_path
+from privopt_fl_linear.milp import solve_facility_location
+from privopt_fl_linear.opening import open_facilities, proved_bound
+
+OPTIMA = {
+    "cap71": 932615.75, "cap72": 977799.4, "cap73": 1010641.45, "cap74": 1034976.975,
+    "cap101": 796648.4375, "cap102": 854704.2, "cap103": 893782.1125, "cap104": 928941.75,
+    "cap131": 793439.5625, "cap132": 851495.325, "cap133": 893076.7125, "cap134": 928941.75,
+    "capa": 17156454.4783,
+}  # fmt: skip
+
+
+def or_library(name):
+    words = data_path("orlib_uflp", f"{name}.txt").read_text().split()
+    facilities, customers = int(words[0]), int(words[1])
+    opening = [float(w) for w in words[3 : 2 + 2 * facilities : 2]]
+    rest = np.array(words[2 + 2 * facilities :], dtype=float).reshape(customers, facilities + 1)
+    return np.array(opening), rest[:, 1:].T
+
+
+def price(cost, opening, chosen):
+    return math.fsum([*opening[list(chosen)], *cost[list(chosen)].min(axis=0)])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 8), st.integers(1, 8), st.booleans())
+@settings(max_examples=60)
+def test_against_all_subsets(seed, facilities, customers, most, whole):
+    rng = np.random.default_rng(seed)
+    cost, opening = rng.uniform(0, 3, (facilities, customers)), rng.uniform(0, 4, facilities)
+    if whole:  # ties, and costs of 0
+        cost, opening = np.floor(cost), np.floor(opening)
+    sets = [s for r in range(1, min(most, facilities) + 1) for s in itertools.combinations(range(facilities), r)]
+    best = min(price(cost, opening, s) for s in sets)
+    found = open_facilities(cost, opening, most=most, gap=1e-9)
+    assert found.status == "optimal"
+    assert len(found.opened) <= most
+    assert found.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
+    assert found.bound <= best + 1e-12 * (1 + best)
+    assert found.bound >= best * (1 - 2e-9) - 1e-9
+    assert price(cost, opening, found.opened) == found.objective
+    state = rng.integers(0, 2, facilities)  # any prices prove a bound on every set that a state allows
+    bound = proved_bound(cost, opening, state, most, rng.uniform(-1, 5, customers))
+    allowed = [price(cost, opening, s) for s in sets if set(np.flatnonzero(state == 1)) <= set(s)]
+    assert all(bound <= value for value in allowed)
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_against_the_integer_program(most):
+    rng = np.random.default_rng(5)
+    points, places = rng.random((40, 2)), rng.random((20, 2))
+    cost = np.sqrt(((places[:, None] - points[None]) ** 2).sum(axis=2))
+    opening = rng.uniform(0.2, 0.8, 20)
+    found = open_facilities(cost, opening, most=most)
+    if most is None:
+        program = solve_facility_location(np.zeros(20), np.ones(40), cost, opening, backend="highs")
+        assert found.objective == pytest.approx(program.objective, rel=1e-6)
+    else:
+        sets = (s for r in (1, 2, 3) for s in itertools.combinations(range(20), r))
+        assert found.objective == pytest.approx(min(price(cost, opening, s) for s in sets), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMA)
+def test_or_library(name):
+    opening, cost = or_library(name)
+    start = time.process_time()
+    found = open_facilities(cost, opening)
+    assert time.process_time() - start < 60
+    assert found.objective == pytest.approx(OPTIMA[name], rel=1e-9)
+    assert found.status == "optimal"
+    assert OPTIMA[name] * (1 - 1e-6) - 0.01 <= found.bound <= OPTIMA[name] + 0.01
+
+
+def test_a_limit_leaves_a_set_and_a_bound():
+    rng = np.random.default_rng(2)
+    points = rng.random((300, 2))
+    cost = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
+    found = open_facilities(cost, np.full(300, 0.05), deadline=time.monotonic() + 1.0)
+    assert found.status == "feasible"
+    assert 0.98 * found.objective < found.bound < found.objective
+
+
+TOML = """[locations]
+points = "sites.csv"
+[privacy]
+epsilon = 0.1
+[fl-linear]
+{}
+"""
+
+
+@pytest.fixture
+def city(tmp_path):
+    """The 431 places of Chiang Mai with opening costs; a function that writes the problem."""
+    with data_path("flldp_chiang_mai", "chiang_mai.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    rng = np.random.default_rng(7)
+    cost, opening = rng.uniform(0.1, 0.3, len(rows)), rng.uniform(20, 60, len(rows))
+    opening[:3] = 0.0  # these exist
+    lines = ["id,lat,lon,facility_cost,opening_cost,clients"]
+    for row, f, o in zip(rows, cost, opening, strict=True):
+        lines.append(f"{row['Node']},{row['y']},{row['x']},{f:.4f},{o:.3f},{row['Evacuees']}")
+    (tmp_path / "sites.csv").write_text("\n".join(lines) + "\n")
+
+    def make(settings):
+        (tmp_path / "city.toml").write_text(TOML.format(settings))
+        return tmp_path / "city.toml"
+
+    return make
+
+
+def run(path, method, **options):
+    out = path.parent / f"out-{method}"
+    done = solve("fl-linear", path, out, Options(method=method, force=True, allow_unsafe=True, **options))
+    return out, json.loads((out / "result.json").read_text()), done
+
+
+def test_a_city_with_opening_costs_is_solved_to_optimality(city):
+    path = city("mean_clients = 75\ndelta = 0.0")
+    start = time.process_time()
+    out, result, done = run(path, "optimal")
+    assert time.process_time() - start < 60
+    assert not done.stopped
+    told, value = result["details"]["told"], result["objective"]["value"]
+    assert value * (1 - 1e-6) <= told["lower_bound"] <= value
+    assert result["objective"]["lower_bound"] is None  # the counts are no file of the folder, so nobody can check it
+    assert verify(out).complaints == ()
+    for method in ("laplace", "reconnection"):
+        out, result, done = run(path, method)
+        opening = result["details"]["told"]["opening"]
+        assert opening["clients_assumed"] == 75.0
+        assert (opening["objective"] - opening["bound"]) / opening["objective"] < 0.01
+        assert sorted(opening["sites"]) == sorted({r.split(",")[1] for r in _rows(out / "connections.csv")})
+        assert result["guarantee"]["kind"] == "local-dp"
+        assert "bounds" not in result["details"]
+        assert verify(out).complaints == ()
+
+
+def test_at_most_so_many_facilities(city):
+    out, result, _ = run(city("most_facilities = 5\nmean_clients = 75"), "reconnection")
+    assert 1 <= result["details"]["facilities"] <= 5
+    assert verify(out).complaints == ()
+    text = (out / "problem" / "city.toml").read_text()
+    (out / "problem" / "city.toml").write_text(text.replace("= 5", f"= {result['details']['facilities'] - 1 or 1}"))
+    (out / "SHA256SUMS").write_text(sums_text(out))
+    assert not verify(out).holds
+
+
+def test_sites_that_were_forged_are_named(city):
+    out, result, _ = run(city("mean_clients = 75\ndelta = 0.0"), "laplace")
+    for sites in (["1"], ["nowhere"], [], [3], "all"):
+        result["details"]["told"]["opening"]["sites"] = sites
+        (out / "result.json").write_text(json.dumps(result))
+        (out / "SHA256SUMS").write_text(sums_text(out))
+        assert not verify(out).holds
+
+
+def test_what_was_stopped_early_verifies(city):
+    out, result, done = run(city("mean_clients = 75\ndelta = 0.0"), "laplace", time_limit=1e-3)
+    assert done.stopped
+    assert result["details"]["told"]["opening"]["bound"] <= result["details"]["told"]["opening"]["objective"]
+    assert verify(out).complaints == ()
+
+
+def test_tables_beyond_memory_are_refused(city):
+    with pytest.raises((InputError, UsageError), match="locations, for which facilities to open"):
+        run(city("most_facilities = 5"), "laplace", memory=0.001)
+
+
+def _rows(path):
+    return path.read_text().splitlines()[1:]
