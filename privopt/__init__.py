@@ -15,6 +15,7 @@ Names are imported when they are first asked for: ``import privopt`` loads nothi
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from privopt.tables.certify import certify
     from privopt.tables.curve import curve
     from privopt.tables.parts import cost, distances, grid, mesh, metric_problem, records, roads, travel_cost, vectors
     from privopt.tables.problems import Part, Problem, problem, read_problem, table
@@ -29,6 +30,7 @@ __all__ = [
     "Problem",
     "Released",
     "__version__",
+    "certify",
     "cost",
     "curve",
     "distances",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    ".tables.certify": {"certify"},
     ".tables.curve": {"curve"},
     ".tables.parts": {
         "cost",

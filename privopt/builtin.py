@@ -9,7 +9,7 @@ __all__ = ["privopt_kinds", "privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Optimal LP, exponential, planar Laplace, constrained optimisation."""
+    """Optimal LP, exponential, planar Laplace, constrained optimisation, matrices made elsewhere."""
     return [
         MechanismSpec(
             name="optimal-lp",
@@ -51,6 +51,17 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             summary="LP near the record, exponential form beyond a radius",
             source="Imola, Kasiviswanathan, White, Aggarwal, Teissier, UAI 2022",
             methods=[MethodSpec(name="full", summary="the LP through the modelling language, by CBC or HiGHS")],
+        ),
+        MechanismSpec(
+            name="given",
+            target="privopt.metric.given:Given",
+            guarantee="metric-dp",
+            summary="a matrix made anywhere, repaired and certified",
+            source="the matrix's own",
+            methods=[
+                MethodSpec(name="repair", summary="as it is where it keeps epsilon, else repaired"),
+                MethodSpec(name="bounded", summary="the same, and what any other must lose, proved"),
+            ],
         ),
     ]
 

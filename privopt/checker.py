@@ -31,7 +31,7 @@ FLAT = 45 * ONE  # exp(45) > 2**64 exceeds every ratio of weights: beyond it a r
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
 TABLES = """records outputs distance privacy utility photos
-bd-mdp const-opt exponential fl-linear hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
+bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
 LETTERS = dict(re.findall("(..)(.)", "f2ef4ff8di1bi2hi4ii8qu1Bu2Hu4Iu8Qb1B"))  # of types of numbers, as struct has them
 
 
@@ -367,6 +367,7 @@ class Matrix:
         self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1 if self.within else math.inf
         self.folder, self.result, self.metric = folder, result, Metric(problem)
         self.metric.losses(problem)
+        problem.used.add(f"problem/{problem.tables.get('given', table).get('matrix')}")  # as it was given
         self.size, self.width = len(self.metric.records.ids), len(self.metric.outputs.ids)
 
     def integers(self) -> str:

@@ -1,4 +1,4 @@
-"""The commands that use a release, or prepare one: sample, apply, estimate, audit, init, curve.
+"""The commands that use a release, or prepare one: sample, apply, estimate, audit, init, curve, certify.
 
 As in :mod:`privopt.command.cli`, each imports what it needs.
 """
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final, Literal
 
 import click
+from attrs import evolve
 
 from privopt.command.guard import (
+    DOES_NOT_HOLD,
     DONE,
     STOPPED_FEASIBLE,
     guarded,
@@ -346,4 +348,73 @@ def curve(
     return STOPPED_FEASIBLE if found.stopped else DONE
 
 
-USING: Final = (sample, apply, estimate, audit, init, curve)
+@click.command()
+@click.argument("matrix", metavar="MATRIX.npy", type=click.Path(path_type=Path))
+@click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option("--gap", type=float, callback=share, metavar="G", help="Solve for a lower bound to this relative gap.")
+@click.option("--repair", "repaired", is_flag=True, help="Write a certified release made from it; with --out.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write; with --repair.")
+@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
+)
+@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the search for the bound.")
+@click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
+@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@click.option("--force", is_flag=True, help="Replace DIR.")
+@guarded
+def certify(
+    matrix: Path,
+    problem: Path,
+    as_json: bool,
+    gap: float | None,
+    repaired: bool,
+    out: Path | None,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+    memory: float | None,
+    quiet: bool,
+    force: bool,
+) -> int:
+    """What a matrix made anywhere really keeps: its least epsilon, exactly."""
+    from privopt.command.terminal import progress_display, summary
+    from privopt.declare.schema import File
+    from privopt.execution.limits import limited_to
+    from privopt.run.folder import dump_json
+    from privopt.run.publish import check_target
+    from privopt.run.solve import Options
+    from privopt.tables.certify import measure, repair
+
+    if repaired is (out is None):
+        raise UsageError("certify: --repair and --out DIR: found one of them, wanted both or none")
+    if out is not None:
+        check_target(out.absolute(), force=force)
+    source = File.read(problem, wanted="a problem file in TOML")
+    given = File.read(matrix, wanted="a .npy of probabilities or uint64 weights")
+    say_when_compiling(quiet=quiet)
+    solved = None
+    plain = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
+    with progress_display(quiet=quiet, limit=time_limit, gap=gap) as progress:
+        asked = evolve(plain, progress=progress)
+        with limited_to(asked.jobs):
+            found = measure(given, source, asked if out is None else evolve(asked, gap=None))
+        if out is not None:
+            solved = repair(found, out, asked)
+            found = evolve(found, lower_bound=solved.result.objective.lower_bound, stopped=solved.stopped)
+    for line in () if solved is None else solved.warnings:
+        complain(f"warning: {line}")
+    if found.stopped:
+        complain("note: the time limit came before the bound met the gap asked for")
+    if as_json:
+        say_json(dump_json(found.to_json()))
+    else:
+        for line in found.sentences():
+            say(line)
+    if solved is not None and not (quiet or as_json):
+        summary(solved)
+    return DONE if found.holds or solved is not None else DOES_NOT_HOLD
+
+
+USING: Final = (sample, apply, estimate, audit, init, curve, certify)

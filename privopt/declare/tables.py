@@ -72,7 +72,8 @@ Table = dict[str, NDArray[Any]]
 """Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
 
 
-def _limited(faults: Sequence[Fault], file: str) -> list[Fault]:
+def limited(faults: Sequence[Fault], file: str) -> list[Fault]:
+    """The first faults of a file, and how many more there are."""
     if len(faults) <= MOST_FAULTS:
         return list(faults)
     more = len(faults) - MOST_FAULTS
@@ -195,7 +196,7 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
             if column.rests and not faults:
                 table[f"{column.name} rest"] = _rests(frame[column.label], table[column.name])
     if faults:
-        raise InputError(_limited(faults, file.name))
+        raise InputError(limited(faults, file.name))
     return table
 
 
@@ -261,7 +262,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[F
         Fault(file, f"row {row + 2}, column {column}", f"{ids[row]!s} again", "ids that differ")
         for row in again.tolist()
     ]
-    return _limited(faults, file)
+    return limited(faults, file)
 
 
 def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, what: str) -> NDArray[np.int64]:
@@ -277,7 +278,7 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
     unknown = np.flatnonzero(known[position] != ids)
     if unknown.size:
         faults = [Fault(file.name, f"row {r + 2}, column {column}", str(ids[r]), what) for r in unknown.tolist()]
-        raise InputError(_limited(faults, file.name))
+        raise InputError(limited(faults, file.name))
     return position.astype(np.int64)
 
 
@@ -298,7 +299,7 @@ def read_lines(file: File) -> NDArray[Any]:
             faults.append(Fault(file.name, f"row {number}", f"{line} again", "ids that differ"))
         seen[line] = number
     if faults:
-        raise InputError(_limited(faults, file.name))
+        raise InputError(limited(faults, file.name))
     return ids
 
 
@@ -347,5 +348,5 @@ def read_array(
             Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"{what}: finite numbers{bound}")
             for r, c in places[: MOST_FAULTS + 1].tolist()
         ]
-        raise InputError(_limited(faults, file.name))
+        raise InputError(limited(faults, file.name))
     return read_only(values)

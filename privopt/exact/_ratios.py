@@ -1,4 +1,4 @@
-"""The certificate's inner loop, compiled: it loads numba, so it is imported where pairs are measured."""
+"""The inner loops over pairs of rows, compiled: it loads numba, so it is imported where pairs are measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
 from privopt.execution.lanes import DOUBLES, greatest, highest, least, load, lowest, spread
 
-__all__ = ["DOUBLES", "raise_to_ratios"]
+__all__ = ["DOUBLES", "raise_to_differences", "raise_to_ratios"]
 
 
 @jit()
@@ -30,3 +30,25 @@ def raise_to_ratios(
             ratio = load(values, i + q) * load(reciprocals, j + q)
             top, low = greatest(top, ratio), least(low, ratio)
         found[p] = max(found[p], highest(top), 1.0 / lowest(low))
+
+
+@jit()
+def raise_to_differences(
+    values: Floats, width: int, first: Ints, second: Ints, found: Floats
+) -> None:  # pragma: no cover - compiled
+    """Raise found[p] to the greatest difference, in size, of the rows first[p] and second[p] of a block of columns.
+
+    Args:
+        values: rows one after the other, each of ``width`` vectors of eight.
+        width: see ``values``.
+        first, second: (P,) rows.
+        found: (P,), written to.
+    """
+    zero = spread(0.0)
+    for p in range(first.size):
+        i, j = first[p] * width, second[p] * width
+        top, low = zero, zero
+        for q in range(width):
+            difference = load(values, i + q) - load(values, j + q)
+            top, low = greatest(top, difference), least(low, difference)
+        found[p] = max(found[p], highest(top), -lowest(low))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -57,10 +57,15 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
     def evaluate(self, release: MatrixRelease) -> float:
         """Loss of the integers released, rows summed pairwise, then without rounding."""
+        return self.expected(release.weights, [Fraction(TOTAL)] * len(release.records))
+
+    def expected(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
+        """Loss of a matrix whose rows (N, K), over their sums, are probabilities."""
         rows = [
-            float(np.sum(release.weights[i].astype(np.float64) * self.weighted[i])) for i in range(len(release.records))
+            float(np.sum(row.astype(np.float64) * weighted)) / float(total)
+            for row, weighted, total in zip(values, self.weighted, sums, strict=True)
         ]
-        return math.fsum(rows) / float(TOTAL)
+        return math.fsum(rows)
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:

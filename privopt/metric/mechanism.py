@@ -61,6 +61,7 @@ class Matrix:
         over: (P,) the required pairs that the multipliers belong to; all where None.
         solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
         reserve: a certified release that was at hand before; what is released is the better of it and ``z``.
+        release: integers that are released as they are where they keep the notion; else ``z`` is repaired.
     """
 
     z: NDArray[np.float64]
@@ -70,6 +71,7 @@ class Matrix:
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False
     reserve: Reserve | None = None
+    release: MatrixRelease | None = None
 
     @classmethod
     def of(
@@ -268,6 +270,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     ) -> tuple[MatrixRelease, Mapping[str, Any]]:
         """The better of what was found, repaired, and of the reserve; and how it was found."""
         reserve, solver = found.reserve, found.solver
+        if found.release is not None and constraint.measure(found.release, executor=context.executor).holds:
+            return found.release, solver
         spare = None if reserve is None else reserve.release
         if reserve is None or spare is None:
             return constraint.repair(found.z, data, context), solver

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
-from privopt.exact import certify, rounded
 from privopt.interfaces import Objective
 from privopt.metric.attack import bayes_error
-from privopt.metric.losses import ExpectedLoss
+from privopt.metric.given import GivenMatrix
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.problem import MetricInstance
 
 __all__ = ["Own", "Point", "Ranked", "Status", "own_matrix", "own_points", "point_of"]
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped"]
-
-ROW_SUM: Final = 1e-6
-"""Rows of an own matrix may miss 1 by so much: what solvers leave."""
 
 
 @frozen(kw_only=True)
@@ -119,13 +116,15 @@ class Own:
 
     Attributes:
         name: of its line: the file's.
-        release: its weights, in the order of the problem's records and outputs.
+        release: its weights, in the order of the problem's records and outputs; of probabilities the nearest.
+        loss: expected, as it stands.
         worst: the least epsilon that it keeps, rounded up; infinite where some ratio is.
         unit: of it.
     """
 
     name: str
     release: MatrixRelease
+    loss: float
     worst: float
     unit: str
 
@@ -141,8 +140,8 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
     """Read a matrix and measure it at the problem's required pairs.
 
     Args:
-        path: ``mechanism.npz`` or another of its form, or a ``.npy`` of probabilities (N, K), records and outputs in
-            the problem's order; probabilities are rounded to integers of 63 bits as they stand, never mended.
+        path: ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs in
+            the problem's order; measured as it stands, never mended.
         problem: whose records, pairs and loss it is held to.
         taken: names of the other lines.
 
@@ -154,28 +153,19 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
         wanted = "a problem over records: own matrices are measured at pairs of them"
         raise InputError([Fault(data.file, "privacy.everywhere", "true", wanted)])
     if path.suffix == ".npz":
-        read = MatrixRelease.load(path)
-        weights = _in_order(read, problem, path.name)
+        given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
     else:
-        weights = rounded(_probabilities(path, problem.data.shape))
-    pairs, distances = data.standing
-    release = MatrixRelease(
-        weights=weights,
-        records=np.asarray(data.records.ids, dtype=np.str_),
-        outputs=np.asarray(data.outputs.ids, dtype=np.str_),
-        pairs=pairs,
-        distances=distances,
-    )
-    measured = certify(release.weights, pairs, distances, data.epsilon)
+        given = GivenMatrix.read(File.read(path), data.shape)
     name = path.stem if path.stem not in taken else str(path)
-    return Own(name=name, release=release, worst=measured.worst, unit=f"per {data.unit}")
+    worst = given.measured(data).epsilon
+    return Own(name=name, release=given.release(data), loss=given.loss(data), worst=worst, unit=f"per {data.unit}")
 
 
 def own_points(
     own: Own, problem: MetricInstance[Any], epsilons: Sequence[Fraction], bounds: Sequence[float | None]
 ) -> list[Point]:
     """The same release at every epsilon that it keeps; "infeasible" below."""
-    loss = ExpectedLoss.of(problem.data).evaluate(own.release)
+    loss = own.loss
     kept = point_of(own.name, epsilons[0], own.release, problem, loss, Ranked.of(problem))
     points = []
     for epsilon, bound in zip(epsilons, bounds, strict=True):
@@ -197,22 +187,3 @@ def _in_order(read: MatrixRelease, problem: MetricInstance[Any], file: str) -> A
             raise InputError([Fault(file, what, f"{len(at)} others", f"the problem's {len(ids)} {what}")])
         places.append([at[name] for name in ids])
     return read.weights[np.ix_(*places)]
-
-
-def _probabilities(path: Path, shape: tuple[int, int]) -> Floats:
-    wanted = f"a .npy of probabilities, {shape[0]} records by {shape[1]} outputs"
-    try:
-        z = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError([Fault(path.name, "", str(error), wanted)]) from error
-    if not isinstance(z, np.ndarray) or z.shape != shape or z.dtype.kind not in "fiu":
-        found = f"{z.dtype} of shape {z.shape}" if isinstance(z, np.ndarray) else "several arrays"
-        raise InputError([Fault(path.name, "", found, wanted)])
-    z = z.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        wrong = ~(np.abs(z.sum(axis=1) - 1) <= ROW_SUM) | ~(z >= 0).all(axis=1)
-    if wrong.any():
-        row = int(wrong.argmax())
-        found = f"row {row} with sum {z[row].sum():.9g} and least entry {z[row].min():.3g}"
-        raise InputError([Fault(path.name, "", found, "rows of probabilities that sum to 1")])
-    return z

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from privopt.testing.metric import MetricCase, metric_problems, metric_profile
+import numpy as np
 
-__all__ = ["CONST_OPT", "EXPONENTIAL", "PLANAR"]
+from privopt.testing.metric import MetricCase, metric_problems, metric_profile
+from privopt.testing.problems import GeneratedProblem, npy_bytes
+
+__all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR"]
 
 PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
 
@@ -24,3 +27,17 @@ PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone=
 
 CONST_OPT: Final = metric_profile(extra=_radius, lengths=("const-opt.radius",), monotone="never")
 """With a radius; its feasible sets for two values of epsilon are not one inside the other."""
+
+
+def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
+    """With a matrix that keeps no epsilon where places are out of reach, and some other than asked elsewhere."""
+    case: MetricCase = problem.facts["case"]
+    reach = case.space.distances[: case.records]
+    z = np.exp(-(reach if case.own else reach[:, case.records :]))
+    z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
+    made = problem.with_key("given.matrix", "z.npy")
+    return made.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
+
+
+GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
+"""With a matrix, whose rows stay in their order; what it was made for is not known."""

@@ -197,11 +197,11 @@ def test_an_own_matrix_with_zeros_keeps_nothing(source, tmp_path):
 @pytest.mark.parametrize(
     ("matrix", "words"),
     [
-        (np.eye(3), "shape (3, 3)"),
-        (np.full((16, 16), 0.1), "row 0 with sum 1.6"),
-        (np.eye(16) * 2 - np.full((16, 16), 1 / 16), "least entry -0.0625"),
-        (np.full((16, 16), np.nan), "row 0 with sum nan"),
-        (np.full((16, 16), "a"), "of shape"),
+        (np.eye(3), "shape 3 x 3"),
+        (np.full((16, 16), 0.1), "row 0 (from 0): found a sum of 1.6"),
+        (np.eye(16) * 2 - np.full((16, 16), 1 / 16), "found -0.0625"),
+        (np.full((16, 16), np.nan), "column 0 (from 0): found nan"),
+        (np.full((16, 16), "a"), "values of type"),
     ],
 )
 def test_what_is_no_matrix_of_these_records_says_so(source, tmp_path, matrix, words):

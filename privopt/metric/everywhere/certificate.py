@@ -23,7 +23,7 @@ from privopt.exact.certify import ROOM, Failure, Measured, greatest_ratios, wron
 from privopt.execution.compiled import jit
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
-__all__ = ["certify_everywhere", "steepest"]
+__all__ = ["certify_everywhere", "steepest", "steepest_output"]
 
 _SHOWN: Final = 8
 _EXACT: Final = 4_096
@@ -144,6 +144,23 @@ def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
     unequal = np.flatnonzero((weights[first] != weights[second]).any(axis=1)).tolist()
     found = max(_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(found, epsilon) if measured.holds else found)
+
+
+def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
+    """The output that changes most, to its least probability, on the simplices with two vertices."""
+    values = weights[list(pair)]
+    if not isinstance(region, Plane):
+        top, low = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
+        return int(np.argmax(np.divide(top, low, out=np.where(top > 0, np.inf, 0.0), where=low > 0)))
+    sides = np.ascontiguousarray(region.vertices[region.simplices][:, 1:] - region.vertices[region.simplices][:, :1])
+    both = [(region.simplices == end).any(axis=1) for end in pair]
+    above = np.zeros(weights.shape[1])
+    for s in np.flatnonzero(both[0] & both[1]).tolist():
+        columns, here = np.ascontiguousarray(weights[region.simplices[s]].T), np.zeros(weights.shape[1])
+        corner = np.arange(columns.size, dtype=np.int64).reshape(-1, 3)
+        _gradients(columns.reshape(-1, 1), corner, np.repeat(sides[s : s + 1], len(columns), axis=0), here, here.copy())
+        above = np.maximum(above, here)
+    return int(np.argmax(above))
 
 
 def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
