@@ -9,7 +9,7 @@ __all__ = ["privopt_kinds", "privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Optimal LP, exponential, planar Laplace, constrained optimisation, matrices made elsewhere."""
+    """Optimal LP, exponential, planar Laplace, constrained optimisation, matrices made elsewhere, prediction over traces."""
     return [
         MechanismSpec(
             name="optimal-lp",
@@ -63,6 +63,14 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
                 MethodSpec(name="bounded", summary="the same, and what any other must lose, proved"),
             ],
         ),
+        MechanismSpec(
+            name="predictive",
+            target="privopt.metric.traces.mechanism:Predictive",
+            guarantee="trace-dp",
+            summary="traces: keeps the last report while a private test finds it good, else draws an optimal one",
+            source="Chatzikokolakis, Palamidessi, Stronati, PETS 2014; Dwork et al., STOC 2009",
+            methods=[MethodSpec(name="auto", summary="fresh reports by the fastest structured solver")],
+        ),
     ]
 
 
@@ -78,6 +86,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
         ("loss", "travel-cost", "privopt.metric.losses:TravelCost", "the error in the travel distance to targets"),
         ("loss", "matrix", "privopt.metric.losses:CostMatrix", "a table of losses"),
         ("notion", "metric-dp", "privopt.metric.privacy:MetricDP", "odds change by exp(epsilon d) at most"),
+        ("notion", "trace-dp", "privopt.metric.traces.notion:TraceDP", "metric DP of all reports of a trace together"),
         (
             "notion",
             "pure-dp",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 
-__all__ = ["LARGEST_TERM", "draw_laplace"]
+__all__ = ["LARGEST_TERM", "draw_laplace", "falls", "geometric"]
 
 #: Numerators and denominators up to here keep every product inside 64 bits.
 LARGEST_TERM = 1 << 40
@@ -52,8 +52,24 @@ def _survives(words, at, u, t):  # type: ignore[no-untyped-def]
 
 
 @jit()
-def _one_draw(words, at, s, t):  # type: ignore[no-untyped-def]
-    """One draw (Algorithm 2), and the place of the next word."""
+def falls(words, at, steps, s, t):  # type: ignore[no-untyped-def]
+    """Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t, and the place of the next word.
+
+    A product of factors of at most 1 in the exponent: most are never drawn, for the first that fails ends it.
+    """
+    each = t // s
+    while steps > _NONE:
+        part = min(steps, each)
+        kept, at = _survives(words, at, part * s, t)
+        if at < 0 or not kept:
+            return False, at
+        steps -= part
+    return True, at
+
+
+@jit()
+def geometric(words, at, s, t):  # type: ignore[no-untyped-def]
+    """A draw with P(m) proportional to exp(-m s / t), m >= 0 (Algorithm 2 without the sign), and the next place."""
     while True:
         u, at = _below(words, at, t)
         if at < 0:
@@ -71,7 +87,16 @@ def _one_draw(words, at, s, t):  # type: ignore[no-untyped-def]
             if not more:
                 break
             v += _ONE
-        magnitude = np.int64((u + t * v) // s)
+        return np.int64((u + t * v) // s), at
+
+
+@jit()
+def _one_draw(words, at, s, t):  # type: ignore[no-untyped-def]
+    """One draw (Algorithm 2), and the place of the next word."""
+    while True:
+        magnitude, at = geometric(words, at, s, t)
+        if at < 0:
+            return 0, at
         sign, at = _below(words, at, np.uint64(2))
         if at < 0:
             return 0, at

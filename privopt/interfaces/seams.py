@@ -79,8 +79,9 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
     Attributes:
         kind: that name.
         checks: families of the kit's checks that apply: ``"matrix"`` (the release is an obfuscation matrix),
-            ``"odds"`` (one whose odds between records at distance d change by exp(epsilon d) at most), ``"noise"``
-            (fresh noise is added to counts), ``"choice"`` (one result, chosen without noise).
+            ``"odds"`` (one whose odds between records at distance d change by exp(epsilon d) at most), ``"traces"``
+            (whose reports along traces are promised something together), ``"noise"`` (fresh noise is added to
+            counts), ``"choice"`` (one result, chosen without noise).
     """
 
     kind: ClassVar[str] = ""

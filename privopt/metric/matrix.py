@@ -24,6 +24,7 @@ from privopt.metric.everywhere.region import ARRAYS, Region, region_of
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
+    from privopt.metric.traces.walk import Walker
 
 __all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes"]
 
@@ -106,6 +107,11 @@ class MatrixRelease(Release):
     def probabilities(self) -> NDArray[np.float64]:
         """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
         return self.weights.astype(np.float64) / float(TOTAL)
+
+    @property
+    def walker(self) -> Walker | None:
+        """What draws reports along traces, where a row's report depends on earlier ones; None: all are fresh."""
+        return None
 
     def along_edges(self, data: MetricData) -> Self:
         """What figures and attacks go over: with a region its edges as pairs, at their real distances; else itself."""

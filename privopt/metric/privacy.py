@@ -118,7 +118,7 @@ class MetricDP(MatrixConstraint):
         return cls(epsilon=data.epsilon, unit=f"per {data.unit}", scope=scope, within=data.within, data=data)
 
     @classmethod
-    def keys(cls) -> type:
+    def keys(cls) -> type | None:
         """Epsilon, and how far required pairs reach."""
         return MetricPrivacy
 

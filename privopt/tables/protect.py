@@ -85,6 +85,10 @@ class Protector:
         """
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
+        if release.walker is not None:
+            raise UsageError(
+                "this release reports traces, which tables cannot be given yet: sample draws fresh reports"
+            )
         source = seeded(seed)
         places = data.records if data.region is not None or _on_a_map(data.records) else None
         around = None

@@ -9,7 +9,7 @@ import numpy as np
 from privopt.testing.metric import MetricCase, metric_problems, metric_profile
 from privopt.testing.problems import GeneratedProblem, npy_bytes
 
-__all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR"]
+__all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR", "PREDICTIVE"]
 
 PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
 
@@ -41,3 +41,12 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
 """With a matrix, whose rows stay in their order; what it was made for is not known."""
+
+
+def _good(case: MetricCase) -> dict[str, dict[str, Any]]:
+    lengths = case.space.lengths
+    return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
+
+
+PREDICTIVE: Final = metric_profile(extra=_good, lengths=("predictive.good_within",))
+"""With a distance at which tests end both ways."""

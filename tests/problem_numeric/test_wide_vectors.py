@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from privopt.metric.space.formulas import euclidean, no_less, root_of_squares, roots_of_square
 
 
-
 def square(points: np.ndarray) -> np.ndarray:
     table = np.empty((len(points), len(points)))
     roots_of_square(points, np.ascontiguousarray(points.T), np.zeros((points.shape[1], 0)), 0, len(points), table)

@@ -1,7 +1,7 @@
 """Every planted fault is caught by the check that is named for it; what is right passes all of them."""
 
 import pytest
-from faults import choice, counts, matrix, noise, ranks
+from faults import choice, counts, matrix, noise, ranks, traces
 
 from privopt.testing import run_check, run_checks, subject
 from privopt.testing.checks import CHECKS
@@ -25,6 +25,10 @@ FAULTS = [
     ("every-point", matrix.NearestRecord, "metric-dp"),
     ("every-point", matrix.RecordsAlone, "metric-dp"),
     ("every-point", matrix.TrianglesOverlap, "metric-dp"),
+    ("traces", traces.ThresholdReusedWalk, "trace-dp"),
+    ("traces", traces.NoiseSharedWalk, "trace-dp"),
+    ("traces", traces.LooksAheadWalk, "trace-dp"),
+    ("traces", traces.UnchargedWalk, "trace-dp"),
     ("sampler", matrix.TrueRecordFirst, "metric-dp"),
     ("sampler", matrix.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", matrix.TruthHalfTheTime, "metric-dp"),
@@ -61,6 +65,7 @@ FAULTS = [
 
 RIGHT = [
     (matrix.RightMatrix, "metric-dp"),
+    (traces.RightWalk, "trace-dp"),
     (counts.RightCounts, "local-dp"),
     (counts.RightRegions, "pure-dp"),
     (choice.RightChoice, "local-dp"),

@@ -1,6 +1,7 @@
 """The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
 
-from privopt.testing.checks import runs, evidence, matrix, points, attack, loss, files, forged, secrets, inputs, same  # noqa: I001  (in order)
+from privopt.testing.checks import runs, evidence, matrix, points  # noqa: I001  (in order)
+from privopt.testing.checks import traces, attack, loss, files, forged, secrets, inputs, same
 from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "runs",
     "same",
     "secrets",
+    "traces",
 ]

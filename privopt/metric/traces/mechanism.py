@@ -1,0 +1,147 @@
+"""Prediction as a mechanism: an optimal matrix for fresh reports, and a private test whether the last is still good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+from attrs import evolve, frozen
+
+from privopt.declare.schema import key, non_negative, positive
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Outcome, Result, SolveContext
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.mechanism import Matrix, MetricMechanism
+from privopt.metric.privacy import MatrixConstraint, MetricDP
+from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.metric.traces.notion import TraceDP, TraceRelease
+from privopt.metric.traces.prediction import Prediction, Terms
+
+__all__ = ["Predictive", "PredictiveKeys", "PredictiveProblem"]
+
+
+@frozen(kw_only=True)
+class PredictiveKeys:
+    """Options of predictive; every epsilon is per unit of distance, as ``privacy.epsilon``, that of a fresh report."""
+
+    good_within: Fraction | None = key(
+        None,
+        help="distance up to which the last report is good; left out: 2 / epsilon + 3 / test_epsilon",
+        unit="units of distance",
+        check=non_negative,
+    )
+    threshold_epsilon: Fraction | None = key(
+        None, help="of a segment's noisy threshold; left out: half of epsilon", unit="per unit", check=positive
+    )
+    test_epsilon: Fraction | None = key(
+        None, help="of the noise of each test; left out: half of epsilon", unit="per unit", check=positive
+    )
+    total: Fraction | None = key(
+        None,
+        help="what a subject may spend in one table: no report comes after; left out: no limit",
+        unit="per unit",
+        check=positive,
+    )
+
+
+@frozen(kw_only=True)
+class PredictiveProblem(MetricProblem):
+    """A metric problem, and how traces are reported."""
+
+    predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
+
+    @property
+    def terms(self) -> Terms:
+        """The epsilons and the distance that the keys come to."""
+        report, keys = Fraction(self.privacy.epsilon), self.predictive
+        test = keys.test_epsilon or report / 2
+        return Terms(
+            report=report,
+            threshold=keys.threshold_epsilon or report / 2,
+            test=test,
+            good_within=2 / report + 3 / test if keys.good_within is None else keys.good_within,
+            total=keys.total,
+        )
+
+
+class Predictive(MetricMechanism[PredictiveProblem]):
+    """Keep the last report while a private test says that it is good (PETS 2014, by the sparse vector technique)."""
+
+    problem_class = PredictiveProblem
+    release_class: ClassVar[type[TraceRelease]] = TraceRelease
+    kit = "privopt.testing.baselines:PREDICTIVE"
+    scope = (
+        "epsilon-metric DP of each fresh report, between every two records at distance d. Of a subject's trace: for "
+        "two traces of equal length the odds of all reports together change by at most exp of the sum, over segments, "
+        "of (threshold_epsilon + 2 test_epsilon + epsilon) times the greatest distance between the two in that "
+        "segment. Holds against whoever sees all reports and which of them repeat the last, whatever else they know."
+    )
+
+    def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
+        """The problem, between records alone: a test between any two points of a region is not certified.
+
+        Raises:
+            InputError: every fault.
+        """
+        problem = super().load(declared, file)
+        if problem.data.region is not None:
+            wanted = "false: what traces promise is between records"
+            raise InputError([Fault(file, "privacy.everywhere", "true", wanted)])
+        terms = declared.terms
+        if terms.total is not None and terms.total < terms.report:
+            found, wanted = f"{float(terms.total):g}", f"at least epsilon, {float(terms.report):g}: one report"
+            raise InputError([Fault(file, "predictive.total", found, wanted)])
+        return problem
+
+    def matrix(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Matrix:
+        """The optimal matrix for fresh reports, by one of the structured solvers."""
+        from privopt.metric.baselines.lp import solve_structured
+
+        return solve_structured(problem.data, evolve(context, method="auto"))
+
+    def solve(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Outcome[MatrixRelease]:
+        """The matrix, and the test's numbers."""
+        outcome = super().solve(problem, context)
+        terms = problem.declared.terms
+        with context.timed("build"):
+            prediction = Prediction.of(problem.data, terms)
+        return evolve(outcome, release=self.release_class.around(outcome.release, prediction, terms))
+
+    def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
+        """Metric DP of fresh reports and of traces."""
+        asked = super().privacy(problem, method)
+        return TraceDP.over(problem.data, problem.declared.terms) if isinstance(asked, MetricDP) else asked
+
+    def meaning(
+        self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
+    ) -> Sequence[str]:
+        """Also: what a stay costs."""
+        terms, unit = problem.declared.terms, problem.data.unit
+        afford = ""
+        if terms.total is not None:
+            moves = (terms.total - terms.report) // terms.segment
+            afford = f"; a total of {float(terms.total):g} is enough for the first report and {moves:,} more"
+        return [
+            *super().meaning(problem, release, result),
+            f"A stay costs {float(terms.segment):g} per {unit} however many reports it has, each fresh report alone "
+            f"{float(terms.report):g}{afford}.",
+        ]
+
+    def details(
+        self,
+        problem: MetricInstance[PredictiveProblem],
+        release: MatrixRelease,
+        method: str,
+        told: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """The distance that counts as good, and the mean of the noise on either side of it."""
+        terms = problem.declared.terms
+        return {
+            "prediction": {
+                "good_within": float(terms.good_within),
+                "threshold_noise": float(1 / terms.threshold),
+                "test_noise": float(1 / terms.test),
+                "unit": problem.data.unit,
+            }
+        }

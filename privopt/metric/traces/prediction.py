@@ -1,0 +1,192 @@
+"""Is the last report still good? The public numbers of a private test (mathematics.md T4, sparse vector).
+
+Distances from records to outputs are counted in whole steps of a grid. Rounding them adds to how much they differ
+between two records; how much is measured on the steps themselves, and the noise is made as much wider.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Floats, Ints, read_only
+from privopt.errors import Fault, InputError
+from privopt.exact.graph import components
+from privopt.exact.laplace import LARGEST_TERM
+from privopt.files.archive import read_npz
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+
+__all__ = ["ARTEFACT", "Prediction", "Terms"]
+
+ARTEFACT: Final = "prediction.npz"
+
+FINENESS: Final = 1024
+"""Steps of the grid in the closest pair's distance, at least: epsilons lose less than a thousandth to the grid."""
+
+FARTHEST: Final = 1 << 50
+"""Steps that a distance counts for, at most; so cut, distances differ by no more than before."""
+
+_BLOCK = 1 << 22
+_ROOM = 1.0 - 2.0**-40
+
+
+@frozen(kw_only=True)
+class Terms:
+    """What prediction costs, per unit of distance, and what it takes for good.
+
+    Attributes:
+        report: epsilon of one fresh report (e_N).
+        threshold: epsilon of a segment's noisy threshold (e1).
+        test: epsilon of the noise of a test (e2).
+        good_within: distance from a place to the last report up to which that is good (l).
+        total: what a subject may spend in one table; None for no limit.
+    """
+
+    report: Fraction
+    threshold: Fraction
+    test: Fraction
+    good_within: Fraction
+    total: Fraction | None = None
+
+    @property
+    def segment(self) -> Fraction:
+        """Cost of a segment that ends in renewal, which is charged before its first test."""
+        return self.threshold + 2 * self.test + self.report
+
+
+def _frozen(steps: Ints) -> Ints:
+    return read_only(steps)
+
+
+@frozen(kw_only=True, eq=False)
+class Prediction:
+    """The numbers that tests are drawn from.
+
+    Attributes:
+        steps: (N, K) distance from each record to each output, in steps.
+        level: good_within, in steps.
+        threshold: rate of the threshold's noise, per step: P(m) proportional to exp(-threshold m), m >= 0.
+        test: rate of each test's noise, per step.
+    """
+
+    steps: Ints = field(converter=_frozen)
+    level: int
+    threshold: Fraction
+    test: Fraction
+
+    @classmethod
+    def of(cls, data: MetricData, terms: Terms) -> Self:
+        """Count distances in steps, and make the noise as wide as they ask for.
+
+        Raises:
+            InputError: distances that are none of a metric, or too uneven for 64 bits.
+        """
+        pairs, distances = data.standing
+        apart = distances > 0
+        least = float(distances[apart].min()) if apart.any() else np.inf
+        grid = 2.0 ** np.floor(np.log2(min(least, float(1 / max(terms.threshold, terms.test))) / FINENESS))
+        far = data.to_outputs
+        known = np.isfinite(far)
+        top = float(far[known].max(initial=0.0))
+        steps = np.rint(np.minimum(np.where(known, far, top) / grid, FARTHEST)).astype(np.int64)
+        place = components(len(steps), pairs[~apart])
+        steps = steps[np.unique(place, return_index=True)[1][place]]  # records at one place are as far from all
+        stretch = max(Fraction(1.0 / grid), _steepest(steps, pairs[apart], distances[apart]))
+        rates = [_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
+        level = int(terms.good_within / Fraction(grid))
+        if min(rates) <= 0 or max(rates) >= 1 or level > FARTHEST:
+            found = f"records {least:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
+            wanted = "distances and epsilons that leave noise within 64 bits"
+            raise InputError([Fault(data.file, "predictive", found, wanted)])
+        return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
+
+    def failures(self, data: MetricData, terms: Terms) -> list[str]:
+        """Where a step's noise hides less than it should: a line for each of the first few pairs; exact.
+
+        For each pair that the certificate stands on and every output, steps times rate must be at most epsilon times
+        distance; along paths that gives it for all required pairs.
+        """
+        if self.steps.shape != data.shape:
+            return [f"{ARTEFACT}: steps: shape {self.steps.shape}, wanted {data.shape}"]
+        pairs, distances = data.standing
+        spread = _spread(self.steps, pairs)
+        lines = []
+        for name, rate, epsilon in (
+            ("threshold", self.threshold, terms.threshold),
+            ("test", self.test, terms.test),
+        ):
+            near = spread * float(rate) > float(epsilon) * distances * _ROOM
+            for row in np.flatnonzero(near).tolist():
+                if int(spread[row]) * rate > epsilon * Fraction(float(distances[row])):
+                    i, j = (data.records.ids[end] for end in pairs[row].tolist())
+                    lines.append(
+                        f"{ARTEFACT}: {name}: {i} and {j} differ by {spread[row]} steps, too many for its rate"
+                    )
+        return lines[:8]
+
+    def write(self, folder: Path) -> None:
+        """Write prediction.npz."""
+        rates = [[rate.numerator, rate.denominator] for rate in (self.threshold, self.test)]
+        np.savez(
+            folder / ARTEFACT, steps=self.steps, level=np.array([self.level]), rates=np.array(rates, dtype=np.int64)
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read prediction.npz.
+
+        Raises:
+            InputError: it is missing or not of its form.
+        """
+        wanted: dict[str, tuple[int | None, ...]] = {"steps": (None, None), "level": (1,), "rates": (2, 2)}
+        found = read_npz(folder / ARTEFACT, ", ".join(wanted), only=tuple(wanted))
+        faults = [
+            Fault(ARTEFACT, name, _form(found.get(name)), f"whole numbers of {len(shape)} dimensions, 64 bits")
+            for name, shape in wanted.items()
+            if not _fits(found.get(name), shape)
+        ]
+        if faults:
+            raise InputError(faults)
+        steps, level, rates = (found[name] for name in wanted)
+        if steps.min(initial=0) < 0 or steps.max(initial=0) > FARTHEST or not 0 <= level[0] <= FARTHEST:
+            raise InputError([Fault(ARTEFACT, "steps, level", "numbers out of range", f"0 to {FARTHEST:,}")])
+        if (rates < 1).any() or (rates > LARGEST_TERM).any() or (rates[:, 0] >= rates[:, 1]).any():
+            raise InputError([Fault(ARTEFACT, "rates", str(rates.tolist()), "two rates above 0 and below 1")])
+        first, second = (Fraction(*rate) for rate in rates.tolist())
+        return cls(steps=steps.copy(), level=int(level[0]), threshold=first, test=second)
+
+
+def _form(array: Any) -> str:
+    return "no such array" if array is None else f"{array.dtype} of shape {array.shape}"
+
+
+def _fits(array: Any, shape: tuple[int | None, ...]) -> bool:
+    if array is None or array.dtype != np.int64 or array.ndim != len(shape):
+        return False
+    return all(side in (None, own) for side, own in zip(shape, array.shape, strict=True))
+
+
+def _spread(steps: Ints, pairs: Ints) -> Ints:
+    """(P,) greatest difference in steps between the two records of each pair, over the outputs."""
+    most = np.zeros(len(pairs), dtype=np.int64)
+    size = max(1, _BLOCK // max(1, steps.shape[1]))
+    for start in range(0, len(pairs), size):
+        i, j = pairs[start : start + size].T
+        most[start : start + size] = np.abs(steps[i] - steps[j]).max(axis=1, initial=0)
+    return most
+
+
+def _steepest(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
+    """Steps per unit of distance, at most; rounded up."""
+    return Fraction(float((_spread(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
+
+
+def _down(rate: Fraction) -> Fraction:
+    """A rate, rounded down to the sampler's terms."""
+    return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)
