@@ -9,7 +9,7 @@ __all__ = ["privopt_kinds", "privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Optimal LP, exponential, planar Laplace, constrained optimisation, matrices made elsewhere, prediction over traces."""
+    """Optimal LP, exponential, planar Laplace, constrained optimisation, given matrices, prediction over traces."""
     return [
         MechanismSpec(
             name="optimal-lp",
