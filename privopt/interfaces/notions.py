@@ -33,7 +33,7 @@ def factor(epsilon: float) -> str:
 
 
 class _Additive(PrivacyConstraint[R_contra]):
-    checks: ClassVar[frozenset[str]] = frozenset({"noise"})
+    odds: ClassVar[bool] = True
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:

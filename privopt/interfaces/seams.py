@@ -78,14 +78,13 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     Attributes:
         kind: that name.
-        checks: families of the kit's checks that apply: ``"matrix"`` (the release is an obfuscation matrix),
-            ``"odds"`` (one whose odds between records at distance d change by exp(epsilon d) at most), ``"traces"``
-            (whose reports along traces are promised something together), ``"noise"`` (fresh noise is added to
-            counts), ``"choice"`` (one result, chosen without noise).
+        odds: whether it bounds the odds of every output between inputs at distance d by exp(epsilon d), d being 1
+            where inputs are neighbours or not. The kit attacks releases of such a notion; what else it tries follows
+            from what a release is.
     """
 
     kind: ClassVar[str] = ""
-    checks: ClassVar[frozenset[str]] = frozenset()
+    odds: ClassVar[bool] = False
 
     @classmethod
     def keys(cls) -> type | None:

@@ -52,7 +52,6 @@ _EVERYWHERE = (
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
     """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
 
-    checks: ClassVar[frozenset[str]] = frozenset({"matrix"})
     along_paths: ClassVar[bool] = False
     """Whether pairs of records along a path imply the pair of its ends, so that models need few of them."""
 
@@ -99,7 +98,7 @@ class MetricDP(MatrixConstraint):
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
-    checks: ClassVar[frozenset[str]] = frozenset({"matrix", "odds"})
+    odds: ClassVar[bool] = True
     along_paths: ClassVar[bool] = True
 
     epsilon: Fraction

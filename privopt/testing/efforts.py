@@ -22,8 +22,8 @@ class Effort:
     Attributes:
         name: dev, ci or nightly.
         examples: problems that each check draws at most.
-        seconds: for all checks of all methods of a mechanism together, beside what their first examples take: each
-            check has its share, and draws no further problem after it, its least number aside.
+        seconds: of a processor for all checks of all methods of a mechanism together, beside what their first
+            examples take: each check has its share, and draws no further problem after it, its least number aside.
         shrinking: seconds for finding a smaller example of a failure.
         draws: samples of each side for the statistical attack.
     """

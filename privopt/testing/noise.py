@@ -14,7 +14,7 @@ import numpy as np
 import privopt.noise
 from privopt.testing.profile import Query
 
-__all__ = ["answered", "recorded", "same_measurements"]
+__all__ = ["answered", "recorded", "rescaled", "same_measurements"]
 
 Answer = Callable[[list[Any], Fraction, str], list[Any]]
 """``answer(values, scale, kind)``: what a call of the noise returns; kind is ``"i64"`` or ``"f64"``."""
@@ -47,21 +47,45 @@ def recorded() -> Iterator[list[Query]]:
 
 
 @contextmanager
-def answered() -> Iterator[None]:
+def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
+    """A block in which :mod:`privopt.noise` draws at ``factor`` times the scale asked for, and says so in its records.
+
+    Yields:
+        The scales drawn at, call by call.
+    """
+    scales: list[Fraction] = []
+    real = privopt.noise._opendp
+
+    def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
+        drawn, scale, _ = real(scale_reciprocal / factor, kind)
+        scales.append(scale)
+        return drawn, scale, float(1 / scale)
+
+    with patch.multiple(privopt.noise, _opendp=measurement, OPENDP_DRAWS=1 << 62):
+        yield scales
+
+
+@contextmanager
+def answered() -> Iterator[list[int]]:
     """A block in which the calls of :mod:`privopt.noise` return the same numbers whatever noise was to be added to.
 
     The numbers follow from how many values each call has, and from how many calls with as many came before it. What
     a mechanism publishes inside is the same for two inputs, unless something beside the noisy values depends on them.
+
+    Yields:
+        How many values each call had.
     """
     before: dict[int, int] = {}
+    calls: list[int] = []
 
     def same(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
+        calls.append(len(values))
         call = before[len(values)] = before.get(len(values), 0) + 1
         numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
         return [float(n) for n in numbers] if kind == "f64" else [int(n) for n in numbers]
 
     with _replaced(same):
-        yield
+        yield calls
 
 
 @contextmanager

@@ -71,9 +71,12 @@ class Profile:
             :mod:`privopt.noise` are recorded while the mechanism solves, which is better where it draws from there.
         observed: ``(release) -> numbers`` of a release that depend on the secret, always as many: what the
             statistical attack looks at. The mechanism is solved anew for each draw.
-        probabilities: ``(problem, method) -> probabilities`` of the outcomes, always as many, of a mechanism that
-            chooses one of them instead of adding noise to numbers (the exponential mechanism, the noisy maximum).
-            ``observed`` and ``draws`` then give the number of the outcome, from 0.
+        probabilities: ``(problem, method) -> probabilities`` of the outcomes, always as many: the exact distribution
+            of a mechanism that chooses one of them instead of adding noise to numbers (the exponential mechanism,
+            permute-and-flip). ``observed`` and ``draws`` then give the number of the outcome, from 0.
+        alike: ``(problem) -> (id, id, distance)`` of secrets that a matrix or a sampler must keep alike, reckoned from
+            the problem file by other code than the mechanism's own; distance 1 where there is none. Left out: the
+            pairs of the problem or of the release, else every two secrets.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
             faster way exists than solving anew.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
@@ -98,6 +101,7 @@ class Profile:
     queries: Callable[[Any, str], Sequence[Query]] | None = None
     observed: Callable[[Any], ArrayLike] | None = None
     probabilities: Callable[[Any, str], Sequence[float]] | None = None
+    alike: Callable[[Any], Iterable[tuple[str, str, float]]] | None = None
     draws: Callable[[Any, str, int], ArrayLike] | None = None
     stricter: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
     variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from privopt.run.folder import PRIVATE, RESULT, SUMS
 
-__all__ = ["artefact", "public_bytes", "published"]
+__all__ = ["artefact", "beside", "public_bytes", "published"]
+
+NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 
 
 def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -35,8 +39,27 @@ def artefact(folder: Path) -> dict[str, bytes]:
     return {name: contents for name, contents in found.items() if name not in {SUMS, RESULT} | archives}
 
 
+def beside(folder: Path) -> dict[str, bytes]:
+    """What stands beside the artefact: result.json without its times, value by value, lists also whole."""
+    result = json.loads((folder / RESULT).read_text("utf-8"))
+    result.pop("time", None)
+    return {f"{RESULT}: {place}": json.dumps(value).encode() for place, value in _leaves(result, "")}
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield f"the keys of {place}" if place else "its keys", list(value)
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{place}.{key}" if place else key)
+        return
+    yield place, value
+    if isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{place}[{number}]")
+
+
 def published(folder: Path) -> dict[str, bytes]:
-    """Everything public, in parts that can be compared: files, row labels of tables, members, keys of result.json.
+    """Everything public, in parts that can be compared: whole files, columns, texts without numbers, result.json.
 
     Left out is what differs between two runs on the same input for no fault of theirs: times, and the sums that
     follow from them.
@@ -45,10 +68,9 @@ def published(folder: Path) -> dict[str, bytes]:
     parts = {"the list of public files": "\n".join(files).encode(), **files}
     for name, contents in files.items():
         if name.endswith(".csv"):
-            rows = [row[0] for row in csv.reader(io.StringIO(contents.decode("utf-8", "replace"))) if row]
-            parts[f"{name}, first column"] = "\n".join(rows).encode()
-    result = json.loads((folder / RESULT).read_text("utf-8"))
-    parts |= {
-        f"{RESULT}: {key}": json.dumps(value, indent=1).encode() for key, value in result.items() if key != "time"
-    }
-    return parts
+            rows = [row for row in csv.reader(io.StringIO(contents.decode("utf-8", "replace"))) if row]
+            for number, cells in enumerate(zip(*rows, strict=False), start=1):
+                parts[f"{name}, column {number}"] = "\n".join(cells).encode()
+        elif b"\x00" not in contents:
+            parts[f"{name}, its numbers left out"] = NUMBER.sub(b"#", contents)
+    return parts | beside(folder)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import hypothesis
 from attrs import define, evolve, field, frozen
@@ -14,12 +15,20 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 
 from privopt.errors import UnknownNameError, UsageError
 from privopt.testing.checks import CHECKS
-from privopt.testing.checks.base import INSIDE, Check, CheckFailedError, EnoughError, Trial
+from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, told
 
 __all__ = ["CheckResult", "expected_for", "run_check", "run_checks"]
+
+
+def spent() -> float:
+    """Processor seconds of this process and its children: a busy machine makes no check weaker."""
+    return math.fsum(os.times()[:4])
+
+
+UNSOLVED: Final = "no generated problem was solved"
 
 Status = Literal["passed", "failed", "expected-failure", "skipped"]
 
@@ -36,6 +45,7 @@ class CheckResult:
         seconds: it took.
         method: of the mechanism.
         examples: drawn until it failed, or in all.
+        note: of one that passed: how much an attack would have seen.
     """
 
     check: str
@@ -45,6 +55,7 @@ class CheckResult:
     seconds: float = 0.0
     method: str = ""
     examples: int = 0
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As ``privopt check --json`` writes it."""
@@ -56,6 +67,7 @@ class CheckResult:
             "seconds": round(self.seconds, 3),
             "method": self.method,
             "examples": self.examples,
+            "note": self.note,
         }
 
 
@@ -68,12 +80,15 @@ class _State:
     known: dict[Any, CheckFailedError | None] = field(factory=dict)
     once: dict[str, Any] = field(factory=dict)
     earlier: list[GeneratedProblem] = field(factory=list)
+    powers: list[float] = field(factory=list)
+    cannot: str = ""
+    rejected: int = 0
 
     def passed(self) -> None:
         """Count an example; the clock starts after the first one, which pays for imports and compilation."""
         if self.failed_at is None:
             self.examples += 1
-            self.start = time.monotonic() if self.examples == 1 else self.start
+            self.start = spent() if self.examples == 1 else self.start
 
     def fail(self) -> None:
         """Count the example that failed first."""
@@ -83,11 +98,10 @@ class _State:
 
 
 def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) -> None:
-    now = time.monotonic()
     if state.failed_at is None:
-        late = state.examples >= check.least and now - state.start > how.seconds
+        late = state.examples + state.rejected // 2 >= check.least and spent() - state.start > how.seconds
     else:
-        late = now - state.failed_at > how.shrinking
+        late = time.monotonic() - state.failed_at > how.shrinking
     trial = Trial(
         subject=subject,
         data=data,
@@ -98,6 +112,7 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         number=state.examples,
         shrinking=state.failed_at is not None,
         earlier=state.earlier,
+        powers=state.powers,
     )
     try:
         check.function(trial)
@@ -107,7 +122,11 @@ def _one(check: Check, subject: Subject, how: Effort, state: _State, data: Any) 
         raise
     except EnoughError:
         return
+    except CannotError as error:
+        state.cannot = str(error)
+        return
     except HypothesisException:
+        state.rejected += 1
         raise
     except Exception as error:
         # what a mechanism's own code raises while it is asked about its release is a finding
@@ -146,7 +165,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     share = how.seconds / (len(CHECKS) * subject.siblings)
     how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
     start = time.monotonic()
-    state = _State(start)
+    state = _State(spent())
 
     def body(data: st.DataObject) -> None:
         _one(check, subject, how, state, data)
@@ -160,12 +179,23 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
         status = "failed" if check.must_solve else "skipped"
-        reason = "no generated problem was solved" + ("" if check.must_solve else ": see the check solves")
+        reason = UNSOLVED + ("" if check.must_solve else ": see the check solves")
     except (Flaky, ExceptionGroup) as error:
         status = "failed"
         reason = str(state.failure) if state.failure is not None else f"differs from run to run: {told(error)}"
+    if status == "passed" and not state.examples:
+        status = "failed" if check.must_solve else "skipped"
+        reason = state.cannot or UNSOLVED + ("" if check.must_solve else ": see the check solves")
+    seen = min(state.powers, default=None) if status == "passed" else None
+    note = "" if seen is None else _power(seen)
     seconds = time.monotonic() - start
-    return evolve(made, status=status, reason=reason, seconds=seconds, examples=state.examples)
+    return evolve(made, status=status, reason=reason, seconds=seconds, examples=state.examples, note=note)
+
+
+def _power(multiple: float) -> str:
+    if math.isinf(multiple):
+        return "the attack had no power on these problems"
+    return f"would have seen {math.ceil(multiple * 100) / 100:g} epsilon or more"
 
 
 def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.metric import profile_of
+from privopt.testing.nature import nature
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 
@@ -182,7 +183,7 @@ class Subject:
     @property
     def noisy(self) -> bool:
         """Whether the guarantee is kept by noise in the release, so that its loss is random."""
-        return "noise" in self.families
+        return "noise" in self.traits
 
     @property
     def promises(self) -> bool:
@@ -190,9 +191,9 @@ class Subject:
         return self.kind != NOTHING
 
     @property
-    def families(self) -> frozenset[str]:
-        """Families of checks that the notion declares."""
-        return frozenset(registry().kind("notion", self.kind).load().checks)
+    def traits(self) -> frozenset[str]:
+        """What its releases are, and what their notion bounds (:func:`privopt.testing.nature.nature`)."""
+        return nature(self.mechanism_class.release_class, registry().kind("notion", self.kind).load())
 
     @property
     def mechanism(self) -> Mechanism[Any, Any]:

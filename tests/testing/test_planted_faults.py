@@ -1,7 +1,7 @@
 """Every planted fault is caught by the check that is named for it; what is right passes all of them."""
 
 import pytest
-from faults import choice, counts, matrix, noise, ranks, traces
+from faults import answers, choice, counts, drawn, everywhere, matrix, noise, ranks, traces
 
 from privopt.testing import run_check, run_checks, subject
 from privopt.testing.checks import CHECKS
@@ -22,22 +22,22 @@ FAULTS = [
     ("rows-sum-to-one", matrix.RowSumOff, "metric-dp"),
     ("zeros-on-both-sides", matrix.ZeroOnOneSide, "metric-dp"),
     ("epsilon-achieved", matrix.EpsilonOnePercent, "metric-dp"),
-    ("every-point", matrix.NearestRecord, "metric-dp"),
-    ("every-point", matrix.RecordsAlone, "metric-dp"),
-    ("every-point", matrix.TrianglesOverlap, "metric-dp"),
+    ("every-point", everywhere.NearestRecord, "metric-dp"),
+    ("every-point", everywhere.RecordsAlone, "metric-dp"),
+    ("every-point", everywhere.TrianglesOverlap, "metric-dp"),
     ("traces", traces.ThresholdReusedWalk, "trace-dp"),
     ("traces", traces.NoiseSharedWalk, "trace-dp"),
     ("traces", traces.LooksAheadWalk, "trace-dp"),
     ("traces", traces.UnchargedWalk, "trace-dp"),
-    ("sampler", matrix.TrueRecordFirst, "metric-dp"),
-    ("sampler", matrix.TruthHalfTheTime, "metric-dp"),
-    ("epsilon-attack", matrix.TruthHalfTheTime, "metric-dp"),
+    ("sampler", drawn.TrueRecordFirst, "metric-dp"),
+    ("sampler", drawn.TruthHalfTheTime, "metric-dp"),
+    ("epsilon-attack", drawn.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", noise.HalfTheNoise, "local-dp"),
     ("epsilon-attack", noise.TrueCountsDeclared, "local-dp"),
     ("input-order", matrix.SortedRecords, "metric-dp"),
-    ("epsilon-attack", choice.AlwaysTheGreatest, "local-dp"),
+    ("drawn-as-stated", choice.AlwaysTheGreatest, "local-dp"),
     ("fresh-noise", noise.SameNoiseInText, "local-dp"),
-    ("sensitivity", choice.ChoosesTooSharply, "local-dp"),
+    ("exact-epsilon", choice.ChoosesTooSharply, "local-dp"),
     ("sensitivity", noise.HalfTheScale, "local-dp"),
     ("sensitivity", noise.ChainAsPublished, "pure-dp"),
     ("objective-reported", matrix.ObjectiveMisreported, "metric-dp"),
@@ -52,10 +52,38 @@ FAULTS = [
     ("no-secret-leak", noise.SecretInDetails, "local-dp"),
     ("no-secret-leak", noise.SecretInArchive, "local-dp"),
     ("no-secret-leak", noise.SecretInPublicFile, "local-dp"),
-    ("order-leak", noise.SortedByTruth, "local-dp"),
+    ("non-interference", noise.SortedByTruth, "local-dp"),
     ("order-leak", noise.FirstAppearance, "local-dp"),
     ("order-leak", noise.OwnNoiseFirstAppearance, "local-dp"),
     ("order-leak", noise.HowItWasWritten, "local-dp"),
+    ("order-leak", noise.ListedInDetails, "local-dp"),
+    ("order-leak", noise.FirstInText, "local-dp"),
+    ("non-interference", noise.ShortfallTold, "local-dp"),
+    ("non-interference", noise.EnoughTold, "local-dp"),
+    ("non-interference", noise.HashTold, "local-dp"),
+    ("non-interference", noise.ParityTold, "local-dp"),
+    ("non-interference", noise.StepsTold, "local-dp"),
+    ("non-interference", noise.OwnNoiseParityTold, "local-dp"),
+    ("non-interference", noise.OwnNoiseErrorTold, "local-dp"),
+    ("non-interference", choice.SaysWhichIsTrue, "local-dp"),
+    ("non-interference", choice.DigestOfCounts, "local-dp"),
+    ("own-scale", noise.ScaleUnseen, "local-dp"),
+    ("own-scale", noise.HalfTheCountOfCalls, "pure-dp"),
+    ("exact-epsilon", choice.FlipsAtTwice, "local-dp"),
+    ("exact-epsilon", choice.FlipsAtHalfMore, "local-dp"),
+    ("drawn-as-stated", choice.FlipsUntold, "local-dp"),
+    ("epsilon-attack", choice.FlipsUnknown, "local-dp"),
+    ("distances", matrix.FartherThanTheyAre, "metric-dp"),
+    ("distances", answers.FloorsInHalves, "metric-dp"),
+    ("epsilon-achieved", answers.FloorsInHalves, "metric-dp"),
+    ("epsilon-achieved", answers.AnswersOnePercent, "local-dp"),
+    ("rows-sum-to-one", answers.AnswersShort, "local-dp"),
+    ("zeros-on-both-sides", answers.AnswersNeverLast, "local-dp"),
+    ("sampler", answers.AnswersTruthfully, "local-dp"),
+    ("epsilon-attack", answers.AnswersTruthfully, "local-dp"),
+    ("epsilon-attack", drawn.HalfTheShift, "metric-dp"),
+    ("fresh-samples", drawn.SameShifts, "metric-dp"),
+    ("fresh-samples", drawn.AlwaysTheSameSamples, "metric-dp"),
     ("bad-input", matrix.InputUnchecked, "metric-dp"),
     ("relabelling", matrix.ById, "metric-dp"),
     ("reordering", matrix.FirstRecord, "metric-dp"),
@@ -69,6 +97,10 @@ RIGHT = [
     (counts.RightCounts, "local-dp"),
     (counts.RightRegions, "pure-dp"),
     (choice.RightChoice, "local-dp"),
+    (choice.RightFlips, "local-dp"),
+    (answers.RightAnswers, "local-dp"),
+    (answers.RightFloors, "metric-dp"),
+    (drawn.RightMiles, "metric-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 
@@ -78,9 +110,9 @@ def profile_of(fault):
 
 
 @pytest.mark.parametrize(("check", "fault", "kind"), FAULTS, ids=lambda value: getattr(value, "__name__", value))
-def test_caught_by_the_check_that_is_named_for_it(check, fault, kind, quick):
+def test_caught_by_the_check_that_is_named_for_it(check, fault, kind):
     tried = subject(fault, guarantee=kind, profile=profile_of(fault))
-    result = run_check(check, tried, how=quick)
+    result = run_check(check, tried, how="ci")
     tried.close()
     print(f"{fault.__name__}: {check} after {result.examples} examples, {result.seconds:.1f} s\n{result.reason}")
     assert result.status == "failed", result

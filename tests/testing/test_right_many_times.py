@@ -1,7 +1,7 @@
 """Right mechanisms of each guarantee kind pass again and again: no check blames by chance."""
 
 import pytest
-from faults import choice, counts, matrix, ranks
+from faults import answers, choice, counts, drawn, matrix, ranks
 
 from privopt.testing import run_checks, subject
 from privopt.testing.efforts import EFFORTS
@@ -11,6 +11,10 @@ RIGHT = [
     (counts.RightCounts, "local-dp"),
     (counts.RightRegions, "pure-dp"),
     (choice.RightChoice, "local-dp"),
+    (choice.RightFlips, "local-dp"),
+    (answers.RightAnswers, "local-dp"),
+    (answers.RightFloors, "metric-dp"),
+    (drawn.RightMiles, "metric-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 

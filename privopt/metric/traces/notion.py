@@ -99,7 +99,6 @@ class TraceDP(MetricDP):
     """
 
     kind: ClassVar[str] = "trace-dp"
-    checks: ClassVar[frozenset[str]] = frozenset({"matrix", "odds", "traces"})
 
     terms: Terms
 

@@ -1,7 +1,7 @@
 """The checks; importing this package enters all of them into :data:`CHECKS`, in the order they are run."""
 
-from privopt.testing.checks import runs, evidence, matrix, points  # noqa: I001  (in order)
-from privopt.testing.checks import traces, attack, loss, files, forged, secrets, inputs, same
+from privopt.testing.checks import runs, evidence, matrix, distances, points, neighbours, attack  # noqa: I001  (in order)
+from privopt.testing.checks import traces, loss, files, forged, secrets, inputs, same
 from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
 
 __all__ = [
@@ -10,12 +10,14 @@ __all__ = [
     "CheckFailedError",
     "Trial",
     "attack",
+    "distances",
     "evidence",
     "files",
     "forged",
     "inputs",
     "loss",
     "matrix",
+    "neighbours",
     "points",
     "runs",
     "same",

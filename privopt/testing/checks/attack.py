@@ -1,250 +1,197 @@
-"""Checks of privacy from outside: sensitivity by search over neighbours, and epsilon by an attack on samples."""
+"""The statistical attack: samples of two inputs tell them apart no better than epsilon allows, and how much would show.
+
+Whom to attack is found on draws that take no further part, so that the verdict's confidence holds.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from fractions import Fraction
-from itertools import islice
 from typing import Any, Final
 
-import hypothesis
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
 from privopt.metric.attack import epsilon_lower
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Trial, at_one, check
 from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
-from privopt.testing.noise import recorded, same_measurements
+from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
+from privopt.testing.noise import same_measurements
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject
 
-__all__ = ["queries_of"]
+__all__ = ["smallest_seen"]
 
-ROOM: Final = 1e-9
-"""By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon."""
+PAIRS: Final = 12
+"""Pairs of inputs that the attack chooses from."""
 
-NEIGHBOURS: Final = 60
-"""Neighbours of one problem that are searched."""
+PROBLEMS: Final = 3
+"""Problems that it chooses from, where each draw is a solve."""
 
+PILOT: Final = 10
+"""The choice takes this part of the draws, from all pairs together."""
 
-def _has_neighbours(subject: Subject) -> str | None:
-    return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
+LIKELY: Final = 0.25
+"""How likely the event is, under one of the two inputs, that the stated power speaks of."""
 
+MISSED: Final = 0.05
+"""Probability with which a mechanism that loses as much as is stated may pass all the same."""
 
-def _neighbours(trial: Trial, problem: GeneratedProblem) -> list[GeneratedProblem]:
-    make = trial.subject.profile.neighbours
-    assert make is not None  # needs
-    found = list(islice(make(problem), NEIGHBOURS * 8))
-    return found if len(found) <= NEIGHBOURS else trial.chance(problem).sample(found, NEIGHBOURS)
-
-
-def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
-    """What a method adds noise to for a loaded problem: as the profile tells it, else as its noise was called."""
-    if subject.profile.queries is not None:
-        return subject.profile.queries(problem, subject.method.name)
-    with recorded() as calls:
-        subject.mechanism.solve(problem, SolveContext(method=subject.method.name, gap=subject.method.gap))
-    return calls
-
-
-@check("sensitivity", version=2, families={"noise"}, needs=_has_neighbours, least=10)
-def sensitivity(trial: Trial) -> None:
-    """Between neighbours, what noise is added to changes by no more than the noise is scaled for.
-
-    Of a mechanism that chooses instead of adding noise, the probabilities of what it chooses are compared.
-    """
-    problem = trial.problem()
-    subject = trial.subject
-    if subject.profile.probabilities is not None:
-        _compare_choices(trial, problem)
-        return
-    loaded = trial.load(problem)
-    epsilon = Fraction(subject.epsilon(loaded))
-    try:
-        before = queries_of(subject, loaded)
-    except PrivoptError:
-        hypothesis.reject()
-    if not before:
-        trial.fail(
-            "no noise was drawn through privopt.noise, and the profile has neither `queries`, what noise is added to, "
-            f"nor `probabilities`, of what is chosen; yet {subject.kind} is claimed",
-            problem,
-        )
-    worst: tuple[Fraction, str] | None = None
-    for neighbour in _neighbours(trial, problem):
-        after = queries_of(subject, trial.load(neighbour))
-        if [len(q.values) for q in before] != [len(q.values) for q in after]:
-            trial.fail(
-                f"noise is added to {[len(q.values) for q in before]} values, for a neighbour to "
-                f"{[len(q.values) for q in after]}: the number of values is no secret kept. The neighbour:\n"
-                f"{_news(problem, neighbour)}",
-                problem,
-            )
-        spent, lines = _spent(before, after)
-        over = [line for line, beyond in lines if beyond]
-        if (spent > epsilon or over) and (worst is None or spent > worst[0]):
-            parts = "\n".join(f"  {line}" for line, _ in lines)
-            worst = (
-                spent,
-                (
-                    f"one neighbour costs {float(spent):.6g}, that is {float(spent / epsilon):.4g} times the epsilon "
-                    f"of {float(epsilon):g} claimed:\n{parts}\nthe neighbour:\n{_news(problem, neighbour)}"
-                ),
-            )
-    if worst is not None:
-        trial.fail(worst[1], problem)
-
-
-def _compare_choices(trial: Trial, problem: GeneratedProblem) -> None:
-    """Hold the probabilities of what is chosen against those of every neighbour."""
-    loaded = trial.load(problem)
-    epsilon = float(trial.subject.epsilon(loaded))
-    before = _choice(trial.subject, loaded)
-    for neighbour in _neighbours(trial, problem):
-        after = _choice(trial.subject, trial.load(neighbour))
-        if len(before) != len(after):
-            trial.fail(
-                f"one of {len(before)} outcomes is chosen, for a neighbour one of {len(after)}. The neighbour:\n"
-                f"{_news(problem, neighbour)}",
-                problem,
-            )
-        for place, (one, two) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
-            ratio = abs(math.log(one / two)) if one and two else math.inf if one or two else 0.0
-            if ratio > epsilon + ROOM * max(1.0, epsilon):
-                trial.fail(
-                    f"outcome {place} is chosen with probability {one:.6g}, for a neighbour with {two:.6g}: log ratio "
-                    f"{ratio:.6g}, epsilon allows {epsilon:g}. The neighbour:\n{_news(problem, neighbour)}",
-                    problem,
-                )
-
-
-def _choice(subject: Subject, loaded: Any) -> NDArray[np.float64]:
-    """Probabilities of what a mechanism chooses, as its profile states them."""
-    assert subject.profile.probabilities is not None  # only asked where it has them
-    found = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
-    if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > ROOM:
-        raise UsageError(f"the profile's `probabilities` are {found}; wanted one number an outcome, sum 1")
-    return found
-
-
-def _spent(before: Sequence[Query], after: Sequence[Query]) -> tuple[Fraction, list[tuple[str, bool]]]:
-    """Privacy loss between two inputs, exact, and what each call adds to it."""
-    total, lines = Fraction(0), []
-    for one, two in zip(before, after, strict=True):
-        change = sum((abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)), Fraction(0))
-        if change:
-            total += change / one.scale
-            claimed = "" if one.sensitivity is None else f" (claimed: {one.sensitivity})"
-            line = f"{one.name}: changes by {float(change):g} in total{claimed}, noise of scale {float(one.scale):g}"
-            lines.append((line, one.sensitivity is not None and change > one.sensitivity))
-        if one.scale != two.scale:
-            lines.append((f"{one.name}: the scale itself changes, {one.scale} to {two.scale}", True))
-    return total, lines
-
-
-def _exact(value: Any) -> Fraction:
-    return Fraction(value.item() if isinstance(value, np.generic) else value)
-
-
-def _news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Lines in which a neighbour differs."""
-    old, new = problem.show().splitlines(), neighbour.show().splitlines()
-    changed = [f"  {b}   (was: {a})" for a, b in zip(old, new, strict=False) if a != b]
-    return "\n".join(changed[:6]) or f"  {neighbour.show()}"
-
-
-# --- the statistical attack --------------------------------------------------------------------------
+NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def _can_attack(subject: Subject) -> str | None:
-    if "odds" in subject.families:
+    if subject.traits & {"matrix", "sampler"}:
         return None
-    if subject.profile.neighbours is None:
-        return "the profile has no `neighbours`"
     if subject.profile.draws is None and subject.profile.observed is None:
         return "the profile has neither `draws` nor `observed`"
-    return None
+    return has_neighbours(subject)
 
 
-@check("epsilon-attack", families={"odds", "noise"}, needs=_can_attack, share=0.3, least=2)
+@check("epsilon-attack", version=2, of={"odds"}, needs=_can_attack, share=0.3, least=4)
 def epsilon_attack(trial: Trial) -> None:
     """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()
-    if "odds" in trial.subject.families:
-        _attack_matrix(trial, problem)
+    if trial.subject.traits & {"matrix", "sampler"}:
+        _attack_samples(trial, problem)
     else:
-        _attack_noise(trial, problem)
+        _attack_runs(trial, problem)
 
 
-def _attack_matrix(trial: Trial, problem: GeneratedProblem) -> None:
+def smallest_seen(draws: int, epsilon: float, views: int = 1) -> float:
+    """The least multiple of epsilon that an attack sees with probability 0.95 where it shows in a likely event.
+
+    Likely is what one of the inputs gives in a quarter of its draws; infinite where no multiple up to 64 would be seen.
+
+    Args:
+        draws: of each input, of which :func:`privopt.metric.attack.epsilon_lower` tests half.
+        epsilon: what is allowed.
+        views: that share the confidence.
+    """
+    from scipy.stats import binom
+
+    tested, alpha = draws // 2, (1 - CONFIDENCE) / (4 * views)
+    hits = int(binom.ppf(MISSED / 2, tested, LIKELY))
+    low = _clopper_pearson(hits, tested, alpha)
+
+    def seen(multiple: float) -> bool:
+        others = int(binom.ppf(1 - MISSED / 2, tested, LIKELY * math.exp(-multiple * epsilon)))
+        high = 1 - _clopper_pearson(tested - others, tested, alpha)
+        return low > high * math.exp(epsilon)
+
+    least, most = 1.0, 64.0
+    if not seen(most):
+        return math.inf
+    for _ in range(20):
+        middle = (least + most) / 2
+        least, most = (least, middle) if seen(middle) else (middle, most)
+    return most
+
+
+def _clopper_pearson(hits: int, count: int, alpha: float) -> float:
+    from scipy.special import betaincinv
+
+    return float(betaincinv(hits, count - hits + 1, alpha)) if hits > 0 else 0.0
+
+
+# --- what anybody can draw for a secret ---------------------------------------------------------------
+
+
+def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     run = trial.run(problem)
-    pairs, distances = required(run)
-    if not len(pairs):
+    names, pairs, distances = required(trial.subject, run)
+    if not names:
+        trial.cannot("the release names no `records`, and the profile has no `alike`")
+    epsilon = float(Fraction(trial.subject.epsilon(run.problem)))
+    apart = np.flatnonzero(np.isfinite(distances))
+    near = np.abs(np.log(np.maximum(distances[apart] * epsilon, 1e-12)))  # an attack tells most where epsilon d is 1
+    chosen = apart[np.argsort(near, kind="stable")[:PAIRS]].tolist()
+    if not chosen:
         return
-    epsilon = Fraction(trial.subject.epsilon(run.problem))
-    near = np.abs(np.log(np.maximum(distances * float(epsilon), 1e-12)))  # an attack tells most where epsilon d is 1
-    pick = int(np.argmin(near))
-    names = [str(run.release.records[n]) for n in pairs[pick]]
-    place = {str(output): k for k, output in enumerate(run.release.outputs)}
-    draws = [np.array([place.get(o, -1) for o in run.release.sample(name, trial.effort.draws)]) for name in names]
-    found = epsilon_lower(draws[0], draws[1], CONFIDENCE)
-    allowed = float(epsilon) * float(distances[pick])
+    few = max(40, trial.effort.draws // (PILOT * len(chosen)))
+
+    def excess(place: int) -> float:
+        one, two = _samples(run.release, [names[n] for n in pairs[place]], few)
+        return _best_attack(one, two, confidence=0.5) - epsilon * float(distances[place])
+
+    pick = max(chosen, key=excess) if len(chosen) > 1 else chosen[0]
+    pair, allowed = [names[n] for n in pairs[pick]], epsilon * float(distances[pick])
+    one, two = _samples(run.release, pair, trial.effort.draws)
+    found = _best_attack(one, two)
     if found > allowed * (1 + 1e-12):
         trial.fail(
-            f"from {trial.effort.draws} samples each, records {names[0]} and {names[1]} at distance "
+            f"from {trial.effort.draws} samples each, records {pair[0]} and {pair[1]} at distance "
             f"{distances[pick]:g} differ by a log ratio of at least {found:.4g}; epsilon allows {allowed:.4g}",
             problem,
         )
+    if allowed:
+        trial.powers.append(smallest_seen(_tested(one), allowed, _views(one)))
 
 
-def _attack_noise(trial: Trial, problem: GeneratedProblem) -> None:
-    slow = trial.subject.profile.draws is None and trial.effort.name != "nightly"
-    if slow and not trial.once_only("thousands of solves"):
+def _samples(release: Any, names: list[str], count: int) -> list[NDArray[Any]]:
+    """Draws for each of two secrets: the number of each output, and the numbers that stand in it where all have any."""
+    drawn = [[str(output) for output in release.sample(name, count)] for name in names]
+    known = {output: number for number, output in enumerate(sorted({*drawn[0], *drawn[1]}))}
+    parts = [[float(known[output]) for output in side] for side in drawn]
+    inside = {output: [float(n) for n in NUMBER.findall(output)] for output in known}
+    widths = {len(numbers) for numbers in inside.values()}
+    if len(widths) > 1 or 0 in widths:
+        return [np.array(side).reshape(-1, 1) for side in parts]
+    return [np.array([[known[o], *inside[o]] for o in side], dtype=np.float64) for side in drawn]
+
+
+# --- what takes a run for each draw --------------------------------------------------------------------
+
+
+def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
+    slow = trial.subject.profile.draws is None
+    if slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
         return
-    neighbours = _neighbours(trial, problem)
-    if not neighbours:
+    problems = [problem] + [trial.problem() for _ in range((PROBLEMS - 1) * slow)]
+    candidates = [
+        (at_one(each), at_one(neighbour))
+        for each in problems
+        for neighbour in neighbours_of(trial, each, PAIRS // len(problems))
+    ]
+    if not candidates:
         return
-    pair = [problem, trial.chance(problem).choice(neighbours)]
-    if problem.get("privacy.epsilon") is not None:
-        pair = [each.with_key("privacy.epsilon", 1) for each in pair]  # where an attack needs the fewest draws
-    loaded = [trial.load(each) for each in pair]
-    epsilon = float(trial.subject.epsilon(loaded[0]))
+    few = max(40, trial.effort.draws // (PILOT * len(candidates)))
+
+    def excess(pair: tuple[GeneratedProblem, GeneratedProblem]) -> float:
+        one, two = (_draws(trial, trial.load(each), few) for each in pair)
+        return _best_attack(one, two, confidence=0.5) if one.shape[1] == two.shape[1] else math.inf
+
     with same_measurements():
-        one, two = (_draws(trial, each) for each in loaded)
-    if trial.subject.profile.probabilities is not None:
-        _drawn_as_stated(trial, pair[0], _choice(trial.subject, loaded[0]), one)
+        pair = max(candidates, key=excess) if len(candidates) > 1 else candidates[0]
+        loaded = [trial.load(each) for each in pair]
+        one, two = (_draws(trial, each, trial.effort.draws) for each in loaded)
+    epsilon = float(trial.subject.epsilon(loaded[0]))
+    if one.shape[1] != two.shape[1]:
+        trial.fail(
+            f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there are "
+            f"is no secret kept. The neighbour:\n{news(*pair)}",
+            pair[0],
+        )
     found = _best_attack(one, two)
     if found > epsilon * (1 + 1e-12):
         trial.fail(
             f"from {len(one)} releases each, this problem and a neighbour of it differ by a log ratio of at least "
-            f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{_news(*pair)}",
+            f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{news(*pair)}",
             pair[0],
         )
+    trial.powers.append(smallest_seen(_tested(one), epsilon, _views(one)))
 
 
-def _drawn_as_stated(trial: Trial, problem: GeneratedProblem, stated: NDArray[np.float64], draws: NDArray[Any]) -> None:
-    """Hold what was chosen, its number in the first column, against the profile's probabilities."""
-    for place, probability in enumerate(stated.tolist()):
-        hits = int((draws[:, 0] == place).sum())
-        if not plausible(hits, len(draws), min(1.0, probability)):
-            trial.fail(
-                f"outcome {place} was chosen {hits} times in {len(draws)}; the profile's `probabilities` say "
-                f"{probability * len(draws):.6g} times",
-                problem,
-            )
-
-
-def _draws(trial: Trial, loaded: Any) -> NDArray[Any]:
+def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     subject = trial.subject
     if subject.profile.draws is not None:
-        return _columns(subject.profile.draws(loaded, subject.method.name, trial.effort.draws))
+        return _columns(subject.profile.draws(loaded, subject.method.name, count))
     assert subject.profile.observed is not None  # needs
     mechanism, seen = subject.mechanism, []
-    for _ in range(trial.effort.draws // 2):
+    for _ in range(count):
         outcome = mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
         seen.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _columns(seen)
@@ -255,15 +202,61 @@ def _columns(draws: Any) -> NDArray[Any]:
     return array.reshape(len(array), -1)
 
 
-def _best_attack(one: NDArray[Any], two: NDArray[Any]) -> float:
+def _can_draw(subject: Subject) -> str | None:
+    if subject.profile.probabilities is None:
+        return "the profile has no `probabilities`"
+    if subject.profile.draws is None and subject.profile.observed is None:
+        return "the profile has neither `draws` nor `observed`"
+    return None
+
+
+@check("drawn-as-stated", of={"odds"}, needs=_can_draw, share=0.3, least=4)
+def drawn_as_stated(trial: Trial) -> None:
+    """Outcomes are chosen as often as the profile's distribution says."""
+    problem = trial.problem()
+    if trial.subject.profile.draws is None and not trial.once_only("thousands of solves"):
+        return
+    with same_measurements():
+        loaded = trial.load(problem)
+        stated = stated_distribution(trial.subject, loaded)
+        draws = _draws(trial, loaded, trial.effort.draws)
+    for place, probability in enumerate(stated.tolist()):
+        hits = int((draws[:, 0] == place).sum())
+        if not plausible(hits, len(draws), min(1.0, probability)):
+            trial.fail(
+                f"outcome {place} was chosen {hits} times in {len(draws)}; the profile's `probabilities` say "
+                f"{probability * len(draws):.6g} times",
+                problem,
+            )
+
+
+# --- the attack itself --------------------------------------------------------------------------------
+
+
+def _cut(draws: NDArray[Any]) -> int:
+    """Draws that only choose in which direction to look."""
+    return 0 if draws.shape[1] == 1 else max(10, len(draws) // 10)
+
+
+def _tested(draws: NDArray[Any]) -> int:
+    return len(draws) - _cut(draws)
+
+
+def _views(draws: NDArray[Any]) -> int:
+    return 1 if draws.shape[1] == 1 else min(5, draws.shape[1]) + 1
+
+
+def _best_attack(one: NDArray[Any], two: NDArray[Any], confidence: float = CONFIDENCE) -> float:
     """Greatest bound over the published numbers and their sum along the direction in which the means differ.
 
     The direction is learnt on a tenth of the draws, which take no further part.
     """
-    cut = max(10, len(one) // 10)
+    cut, count = _cut(one), _views(one)
+    if count == 1:
+        return epsilon_lower(one, two, confidence)
     direction = one[:cut].mean(axis=0) - two[:cut].mean(axis=0)
-    order = np.argsort(-np.abs(direction))[:5]
+    order = np.argsort(-np.abs(direction))[: count - 1]
     views: Iterable[NDArray[Any]] = [np.eye(one.shape[1])[k] for k in order]
     views = [*views, np.sign(np.where(np.abs(direction) >= 0.3 * np.abs(direction).max(), direction, 0.0))]
-    confidence = 1 - (1 - CONFIDENCE) / len(views)
-    return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, confidence) for view in views)
+    shared = 1 - (1 - confidence) / count
+    return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, shared) for view in views)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from privopt.errors import InfeasibleError
 from privopt.testing.efforts import Effort
+from privopt.testing.nature import TRAITS
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["CHECKS", "INSIDE", "LITTLE", "SEED", "Check", "CheckFailedError", "Trial", "check"]
+__all__ = ["CHECKS", "INSIDE", "LITTLE", "SEED", "Check", "CheckFailedError", "Trial", "at_one", "check"]
 
 T = TypeVar("T")
 
@@ -45,6 +46,10 @@ class EnoughError(Exception):
     """The time for finding a smaller example is over."""
 
 
+class CannotError(Exception):
+    """The check cannot be done on what a mechanism does; why."""
+
+
 @frozen(kw_only=True)
 class Check:
     """One check.
@@ -53,7 +58,7 @@ class Check:
         name: what reports, expected failures and ``Profile.skip`` call it.
         version: raised where the check becomes stricter.
         summary: what holds where it passes, one line.
-        families: it applies to notions that declare one of them (``PrivacyConstraint.checks``); empty: to all.
+        of: traits that a release must all have (:data:`privopt.testing.nature.TRAITS`); empty: it applies to any.
         claimed: True where it makes sense only of what promises something, be it in a paper alone.
         private: True where it makes sense only of what a release itself claims, not of a paper's claim.
         must_solve: True where it fails if no generated problem was solved; the others are skipped then.
@@ -66,7 +71,7 @@ class Check:
     name: str
     version: int
     summary: str
-    families: frozenset[str]
+    of: frozenset[str]
     claimed: bool
     private: bool
     must_solve: bool
@@ -79,11 +84,19 @@ class Check:
         """Why it is not done for a subject; None where it is."""
         if self.name in subject.profile.skip:
             return subject.profile.skip[self.name]
-        if (self.families and not self.families & subject.families) or (self.claimed and not subject.promises):
+        missing = sorted(self.of - subject.traits)
+        if missing:
+            return TRAITS[missing[0]]
+        if self.claimed and not subject.promises:
             return f"not for guarantee kind {subject.kind}"
         if self.private and not subject.private:
             return "the method itself claims nothing"
         return self.needs(subject)
+
+
+def at_one(problem: GeneratedProblem) -> GeneratedProblem:
+    """The same problem with epsilon 1, where an attack needs the fewest draws."""
+    return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", 1)
 
 
 CHECKS: Final[dict[str, Check]] = {}
@@ -98,7 +111,7 @@ def check(
     name: str,
     *,
     version: int = 1,
-    families: Iterable[str] = (),
+    of: Iterable[str] = (),
     claimed: bool = False,
     private: bool = False,
     must_solve: bool = False,
@@ -113,7 +126,7 @@ def check(
             name=name,
             version=version,
             summary=(function.__doc__ or "").strip().splitlines()[0].rstrip("."),
-            families=frozenset(families),
+            of=frozenset(of),
             claimed=claimed,
             private=private,
             must_solve=must_solve,
@@ -141,6 +154,7 @@ class Trial:
         number: of the example, from 0.
         shrinking: whether something was found, and a smaller example is looked for.
         earlier: problems of the examples before.
+        powers: of the attacks made: the least multiple of epsilon that each would have seen.
     """
 
     subject: Subject
@@ -152,6 +166,7 @@ class Trial:
     number: int = 0
     shrinking: bool = False
     earlier: list[GeneratedProblem] = field(factory=list)
+    powers: list[float] = field(factory=list)
     _drawn: list[Any] = field(factory=list, init=False)
     _asked: set[Any] = field(factory=set, init=False)
 
@@ -202,6 +217,14 @@ class Trial:
         """The problem as the mechanism loads it."""
         self._still()
         return self.subject.load(problem)
+
+    def cannot(self, why: str) -> NoReturn:
+        """Say why the check cannot be done; it is skipped where no example could be done.
+
+        Raises:
+            CannotError: always.
+        """
+        raise CannotError(why)
 
     def fail(self, what: str, problem: GeneratedProblem | None) -> NoReturn:
         """Say what was found.

@@ -111,7 +111,7 @@ def verify_catches(trial: Trial) -> None:
     run = trial.run(problem)
     changed = trial.subject.new_folder() / "changed"
     shutil.copytree(run.folder, changed)
-    what = _spoil_matrix(run, changed) if (changed / ARTEFACT).is_file() else _spoil_table(changed)
+    what = _spoil_matrix(trial.subject, run, changed) if (changed / ARTEFACT).is_file() else _spoil_table(changed)
     if what is None:
         return
     (changed / SUMS).write_text(sums_text(changed), "utf-8")
@@ -124,9 +124,9 @@ def verify_catches(trial: Trial) -> None:
         trial.fail(f"verify does not notice that {what} (with SHA256SUMS made to fit)", problem)
 
 
-def _spoil_matrix(run: Run, folder: Path) -> str | None:
+def _spoil_matrix(subject: Subject, run: Run, folder: Path) -> str | None:
     """Give one record an output for certain, where others that must be like it do not have the same."""
-    pairs, distances = required(run)
+    _, pairs, distances = required(subject, run)
     near = pairs[np.isfinite(distances)]
     if not len(near):
         return None

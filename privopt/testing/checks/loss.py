@@ -29,7 +29,7 @@ def _near(one: float, two: float, room: float = NEAR) -> bool:
     return abs(one - two) <= room * max(1.0, abs(one), abs(two))
 
 
-@check("objective-reported")
+@check("objective-reported", least=12)
 def objective_reported(trial: Trial) -> None:
     """The objective reported is the loss of the release."""
     problem = trial.problem()
@@ -93,7 +93,7 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
         return found, "a release that the profile found"
     data = getattr(run.problem, "data", None)
     utility = subject.mechanism.utility(run.problem, subject.method.name)
-    if "odds" not in subject.families or not isinstance(data, MetricData) or utility.unit != data.loss_unit:
+    if not {"matrix", "odds"} <= subject.traits or not isinstance(data, MetricData) or utility.unit != data.loss_unit:
         return None, ""
     return best_loss(data), "a certified release that the kit found by its own linear program"
 

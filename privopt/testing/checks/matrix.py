@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privopt.exact.sample import TOTAL
+from privopt.metric.data import MetricData
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.under_trial import Run
+from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["CONFIDENCE", "greatest_log_ratio", "plausible", "required"]
+__all__ = ["CONFIDENCE", "Alike", "greatest_log_ratio", "plausible", "required"]
 
 CONFIDENCE: Final = 1 - 1e-7
 """Of one statistical verdict: a right mechanism is blamed once in ten million tries, or less."""
@@ -28,16 +29,44 @@ def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int
     return run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
 
 
-def required(run: Run) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Pairs that must be alike and their distances: the problem's own, else those that the release states.
+FRESH: Final = 200
+"""Samples that two calls do not give alike where none makes up nine tenths of them."""
+
+
+class Alike(NamedTuple):
+    """Secrets that must be alike.
+
+    Attributes:
+        names: ids of the secrets; of a matrix in the order of its rows.
+        pairs: (P, 2) their numbers.
+        distances: (P,) how far apart they are; 1 between neighbours that have no distance.
+    """
+
+    names: list[str]
+    pairs: NDArray[np.int64]
+    distances: NDArray[np.float64]
+
+
+def required(subject: Subject, run: Run) -> Alike:
+    """Which secrets must be alike: as the profile says, else the problem's pairs, else the release's, else every two.
 
     Each user's own matrix is held against nothing but itself, so its pairs are the profile's business (``oracle``).
     """
     assert run.result is not None
-    data = getattr(run.problem, "data", None)
-    if data is not None and run.result.guarantee.scope != "own-matrix":
-        return np.asarray(data.pairs), np.asarray(data.distances)
-    return np.asarray(run.release.pairs), np.asarray(run.release.distances)
+    release, data = run.release, getattr(run.problem, "data", None)
+    names = [str(name) for name in getattr(release, "records", ())]
+    if subject.profile.alike is not None:
+        stated = list(subject.profile.alike(run.problem))
+        names = names or list(dict.fromkeys(str(name) for one, two, _ in stated for name in (one, two)))
+        place = {name: number for number, name in enumerate(names)}
+        numbers = np.array([(place[str(one)], place[str(two)]) for one, two, _ in stated], dtype=np.int64)
+        return Alike(names, numbers.reshape(-1, 2), np.array([float(d) for *_, d in stated]))
+    if isinstance(data, MetricData) and run.result.guarantee.scope != "own-matrix":
+        return Alike(names, np.asarray(data.pairs), np.asarray(data.distances))
+    if hasattr(release, "pairs"):
+        return Alike(names, np.asarray(release.pairs), np.asarray(release.distances))
+    pairs = np.stack(np.triu_indices(len(names), 1), axis=1).astype(np.int64)
+    return Alike(names, pairs, np.ones(len(pairs)))
 
 
 def greatest_log_ratio(one: int, two: int, allowed: Fraction) -> tuple[float, bool]:
@@ -52,7 +81,7 @@ def greatest_log_ratio(one: int, two: int, allowed: Fraction) -> tuple[float, bo
         return ratio, bool(exact <= mpmath.mpf(allowed.numerator) / allowed.denominator + mpmath.mpf(10) ** -50)
 
 
-@check("rows-sum-to-one", families={"matrix"})
+@check("rows-sum-to-one", version=2, of={"matrix"})
 def rows_sum_to_one(trial: Trial) -> None:
     """Every row of weights sums to exactly 2**63."""
     problem = trial.problem()
@@ -67,13 +96,14 @@ def rows_sum_to_one(trial: Trial) -> None:
             )
 
 
-@check("zeros-on-both-sides", families={"odds"})
+@check("zeros-on-both-sides", version=2, of={"matrix", "odds"})
 def zeros_on_both_sides(trial: Trial) -> None:
     """An output that one record never gives is never given by any that must be like it."""
     problem = trial.problem()
     run, rows = _matrix(trial, problem)
     names, outputs = run.release.records, run.release.outputs
-    for (i, j), d in zip(*(part.tolist() for part in required(run)), strict=True):
+    _, pairs, distances = required(trial.subject, run)
+    for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         for k, (one, two) in enumerate(zip(rows[i], rows[j], strict=True)):
             if (one == 0) != (two == 0) and math.isfinite(d):
                 zero, other = (names[i], names[j]) if one == 0 else (names[j], names[i])
@@ -84,14 +114,15 @@ def zeros_on_both_sides(trial: Trial) -> None:
                 )
 
 
-@check("epsilon-achieved", families={"odds"})
+@check("epsilon-achieved", version=2, of={"matrix", "odds"})
 def epsilon_achieved(trial: Trial) -> None:
     """No ratio of probabilities is above exp(epsilon d), reckoned by the kit and not by the mechanism's certificate."""
     problem = trial.problem()
     run, rows = _matrix(trial, problem)
     epsilon = Fraction(trial.subject.epsilon(run.problem))
     worst: tuple[float, str] | None = None
-    for (i, j), d in zip(*(part.tolist() for part in required(run)), strict=True):
+    _, pairs, distances = required(trial.subject, run)
+    for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         allowed = epsilon * Fraction(d)
         for k, (one, two) in enumerate(zip(rows[i], rows[j], strict=True)):
             if one == 0 or two == 0:
@@ -111,7 +142,7 @@ def epsilon_achieved(trial: Trial) -> None:
         trial.fail(worst[1], problem)
 
 
-@check("sampler", families={"matrix"}, share=0.3)
+@check("sampler", version=2, of={"matrix", "sampler"}, share=0.3)
 def sampler(trial: Trial) -> None:
     """Samples follow the certified weights, and tell nothing by their order."""
     problem = trial.problem()
@@ -157,7 +188,21 @@ def plausible(hits: int, count: int, probability: float) -> bool:
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))
 
 
-@check("input-order", families={"matrix"})
+@check("fresh-samples", of={"sampler"}, share=0.3, least=3)
+def fresh_samples(trial: Trial) -> None:
+    """Two calls of sample draw independently."""
+    problem = trial.problem()
+    run = trial.run(problem)
+    names = required(trial.subject, run).names
+    if not names:
+        trial.cannot("the release names no `records`, and the profile has no `alike`")
+    name = trial.chance(problem).choice(names)
+    first, second = (list(run.release.sample(name, FRESH)) for _ in range(2))
+    if first == second and max(map(first.count, set(first))) <= 0.9 * FRESH:
+        trial.fail(f"two calls for {FRESH} samples of {name} gave the same ones: {', '.join(first[:6])}, ...", problem)
+
+
+@check("input-order", of={"matrix"})
 def input_order(trial: Trial) -> None:
     """Rows and columns of the artefact keep the order of the input."""
     problem = trial.problem()

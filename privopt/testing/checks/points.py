@@ -234,7 +234,7 @@ def _in_triangle(chance: Random) -> tuple[Fraction, ...]:
     return tuple(part / sum(parts, Fraction(0)) for part in parts)
 
 
-@check("every-point", families={"odds"}, share=0.5)
+@check("every-point", of={"matrix", "odds"}, least=20)
 def every_point(trial: Trial) -> None:
     """Between any two points of a region, where that is promised, odds change by at most exp(epsilon d)."""
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)

@@ -60,7 +60,7 @@ def certificate_holds(trial: Trial) -> None:
     if stated.kind != trial.subject.kind:
         trial.fail(f"the certificate is for {stated.kind}, the method claims {trial.subject.kind}", problem)
     worst, allowed = stated.worst, stated.allowed
-    if worst is None or allowed is None or "choice" in trial.subject.families:
+    if worst is None or allowed is None or "choice" in trial.subject.traits:
         return
     if worst > allowed * (1 + 1e-12):
         trial.fail(f"the certificate holds by its own word, but worst {worst!r} is above allowed {allowed!r}", problem)
@@ -225,7 +225,7 @@ def _same_arrays(one: Path, two: Path) -> bool:
         return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
 
 
-@check("fresh-noise", version=2, families={"noise"}, share=0.2, least=3)
+@check("fresh-noise", version=2, of={"noise"}, share=0.2, least=3)
 def fresh_noise(trial: Trial) -> None:
     """Without a seed, noise is drawn anew each time."""
     problem = trial.problem()

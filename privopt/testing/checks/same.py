@@ -58,13 +58,13 @@ def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
     return float(value)
 
 
-@check("relabelling", needs=_has("relabelling"))
+@check("relabelling", least=15, needs=_has("relabelling"))
 def relabelling(trial: Trial) -> None:
     """Other ids change nothing."""
     _agree(trial, "relabelling")
 
 
-@check("reordering", needs=_has("reordering"))
+@check("reordering", least=15, needs=_has("reordering"))
 def reordering(trial: Trial) -> None:
     """Another order of the input changes nothing."""
     _agree(trial, "reordering")

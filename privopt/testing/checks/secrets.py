@@ -1,19 +1,18 @@
-"""Checks that nothing secret is outside ``private/``: not as bytes, not as an order."""
+"""Checks that nothing secret is outside ``private/``: not as bytes, not as an order, not as any function of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from privopt.run.folder import PRIVATE
-from privopt.testing.checks.base import LITTLE, SEED, Trial, check
+from privopt.testing.checks.base import LITTLE, Trial, at_one, check
+from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
 from privopt.testing.exports import exports, secret_files
 from privopt.testing.noise import answered
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.public import public_bytes, published
+from privopt.testing.public import artefact, beside, public_bytes, published
 from privopt.testing.under_trial import Subject
 
 __all__: list[str] = []
@@ -26,6 +25,12 @@ CONSTANT: Final = 12
 
 Under an epsilon near 0 an event has nearly the same probability p for both, and p**12 (1 - p)**12 is below 1e-7.
 """
+
+EQUAL: Final = 40
+"""Runs on each of two neighbours among which equal releases are looked for."""
+
+OFTEN: Final = 10
+"""Equal releases on each side that must all agree, so that a coin is blamed once in a million."""
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:
@@ -84,94 +89,126 @@ def no_secret_leak(trial: Trial) -> None:
 # --- what the order and the form of the secret tell ------------------------------------------------------
 
 
-@check("order-leak", version=2, families={"noise"}, needs=_is_secretive, share=0.6, least=6)
+@check("order-leak", version=3, of={"noise"}, needs=_is_secretive, share=0.6, least=6)
 def order_leak(trial: Trial) -> None:
-    """Public files are the same however the secret is written down, and for neighbours wherever the noise is the same.
+    """Public files tell nothing of how the secret was written down.
 
-    Copies of the secret in another row order and in other forms must give equal public files under the same seed.
-    Neighbours, written in those ways too, must give equal ones where every call of the noise is answered alike; where
-    the mechanism draws noise of its own, what is always the same for one input must be the same for its neighbour.
+    Of the secret in another row order, or in other forms, nothing public may always be the same and always another.
+    Runs are without a seed: under one the noise may fall on other rows, and rightly so.
     """
     problem = trial.problem()
-    copies = list(exports(trial.subject.profile, problem, _secret(trial, problem), trial.chance(problem)))
+    secret = secret_files(trial.subject.declared(problem))
+    copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
-        for part, difference in _always_different(trial, problem, copy.problem, runs=2, seed=SEED):
-            trial.fail(f"{copy.change}, and {part} is another under the same seed: {difference}", problem)
-    make = trial.subject.profile.neighbours
-    near = [] if make is None else list(islice(make(problem), 40))
-    if not near:
-        return
-    if problem.get("privacy.epsilon") is not None:
-        problem, near = _with_little(problem), [_with_little(each) for each in near]
-    other: GeneratedProblem = trial.chance(problem).choice(near)
-    pairs = [(problem, other, ""), *_both_written_anew(trial, problem, other)]
-    one, two, change = trial.chance(other).choice(pairs)
-    for part, difference in _always_different(trial, one, two, runs=CONSTANT, alike=True):
-        trial.fail(f"{change}{part} is always another for a neighbour: {difference}", one)
+        for part, (here, there) in _always_different(trial, _with_little(problem), _with_little(copy.problem)):
+            trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(here, there)}", problem)
 
 
 def _with_little(problem: GeneratedProblem) -> GeneratedProblem:
-    return problem.with_key("privacy.epsilon", LITTLE)
-
-
-def _secret(trial: Trial, problem: GeneratedProblem) -> list[str]:
-    return secret_files(trial.subject.declared(problem))
-
-
-def _both_written_anew(
-    trial: Trial, problem: GeneratedProblem, other: GeneratedProblem
-) -> Iterator[tuple[GeneratedProblem, GeneratedProblem, str]]:
-    """A problem and its neighbour, each exported in the same ways but with rows in an order of its own."""
-    secret = _secret(trial, problem)
-    pair = [list(exports(trial.subject.profile, each, secret, trial.chance(each))) for each in (problem, other)]
-    changes = {variant.change: variant.problem for variant in pair[1]}
-    for variant in pair[0]:
-        if variant.change in changes:
-            yield variant.problem, changes[variant.change], f"both: {variant.change}; then "
+    return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", LITTLE)
 
 
 def _always_different(
-    trial: Trial,
-    one: GeneratedProblem,
-    two: GeneratedProblem,
-    *,
-    runs: int,
-    alike: bool = False,
-    seed: int | None = None,
-) -> Iterator[tuple[str, str]]:
-    """Public parts that are the same in all of some runs on each of two inputs, and differ between the two.
-
-    Args:
-        trial: the example.
-        one: a problem.
-        two: another.
-        runs: how many on each.
-        alike: whether calls of the noise are answered alike.
-        seed: of the runs.
-    """
+    trial: Trial, one: GeneratedProblem, two: GeneratedProblem
+) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+    """Public parts that are the same in all of some runs on each of two inputs, and differ between the two."""
     suspects: dict[str, tuple[bytes, bytes]] = {}
-    for number in range(runs):
-        parts = []
-        for problem in (one, two):
-            with answered() if alike else nullcontext():
-                run = trial.attempt(problem, fresh=("alike", number) if alike else number, seed=seed)
-            if run.error is not None:
-                return  # that it is not solved, or written another way is refused, publishes nothing
-            parts.append(published(run.folder))
-        first, second = parts
+    for number in range(CONSTANT):
+        runs = [trial.attempt(problem, fresh=number) for problem in (one, two)]
+        if any(run.error is not None for run in runs):
+            return  # that it is not solved, or written another way is refused, publishes nothing
+        first, second = (published(run.folder) for run in runs)
+        now = {name: (first.get(name, b""), second.get(name, b"")) for name in {**first, **second}}
         if number == 0:
-            suspects = {
-                name: (first.get(name, b""), second.get(name, b""))
-                for name in {**first, **second}
-                if first.get(name) != second.get(name)
-            }
-        else:
-            now = {name: (first.get(name, b""), second.get(name, b"")) for name in suspects}
-            suspects = {name: pair for name, pair in suspects.items() if now[name] == pair}
+            suspects = {name: pair for name, pair in now.items() if pair[0] != pair[1]}
+        suspects = {name: pair for name, pair in suspects.items() if now.get(name) == pair}
         if not suspects:
             return
-    for name, pair in suspects.items():
-        yield name, _first_difference(*pair)
+    yield from suspects.items()
+
+
+# --- what stands beside a release ----------------------------------------------------------------------
+
+
+@check("non-interference", of={"noise"}, needs=has_neighbours, share=0.6, least=6)
+def non_interference(trial: Trial) -> None:
+    """Neighbours whose releases are equal have equal public files, times aside.
+
+    Releases are made equal by answering every call of the noise alike. Where a mechanism draws noise of its own, what
+    is always the same for one input must be the same for its neighbour, and runs are compared whose releases came out
+    equal.
+    """
+    problem = trial.problem()
+    near = neighbours_of(trial, problem)
+    if not near:
+        return
+    other = trial.chance(problem).choice(near)
+    if not _answered_alike(trial, problem, other):
+        for part, pair in _always_different(trial, _with_little(problem), _with_little(other)):
+            trial.fail(f"{part} is always another for a neighbour: {_first_difference(*pair)}", problem)
+        for change in (_with_little, at_one):
+            _equal_by_chance(trial, change(problem), change(other))
+
+
+def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> bool:
+    """Compare under noise that is answered alike; False where that does not make the release follow from it."""
+    parts: list[tuple[dict[str, bytes], dict[str, bytes]]] = []
+    for number, each in enumerate((problem, problem, other, other)):
+        with answered() as calls:
+            run = trial.attempt(each, fresh=("alike", number))
+        if run.error is not None or not calls:
+            return run.error is not None
+        parts.append((artefact(run.folder), published(run.folder)))
+    (first, _), (again, _), (second, _), _ = parts
+    if first != again:
+        return False
+    stable = [{k: v for k, v in one.items() if two.get(k) == v} for (_, one), (_, two) in (parts[:2], parts[2:])]
+    names = [name for name in {**stable[0], **stable[1]} if all(name in part for _, part in parts)]
+    names += [name for name in {**parts[0][1], **parts[2][1]} if (name in parts[0][1]) != (name in parts[2][1])]
+    for name in names:
+        here, there = (part.get(name, b"") for part in stable)
+        if here != there:
+            which = "the release was made equal" if first == second else "all noise was answered alike"
+            trial.fail(
+                f"{which} for a neighbour, and {name} differs: {_first_difference(here, there)}. The neighbour:\n"
+                f"{news(problem, other)}",
+                problem,
+            )
+    return True
+
+
+def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:
+    """Compare what stands beside releases that came out equal: a few runs to suspect something, many to say it."""
+    found: list[dict[str, list[dict[str, bytes]]]] = [{}, {}]
+    for number in range(EQUAL):
+        for side, each in zip(found, (problem, other), strict=True):
+            run = trial.attempt(each, fresh=number)
+            if run.error is not None:
+                return
+            side.setdefault(repr(artefact(run.folder)), []).append(beside(run.folder))
+        if number == CONSTANT - 1 and not any(True for _ in _apart(found, 1)):
+            return
+    for counts, name, pair in _apart(found, OFTEN):
+        trial.fail(
+            f"of {counts[0]} and {counts[1]} runs that released the same, {name} is always another for a neighbour: "
+            f"{_first_difference(*pair)}. The neighbour:\n{news(problem, other)}",
+            problem,
+        )
+
+
+def _apart(
+    found: Sequence[Mapping[str, list[dict[str, bytes]]]], least: int
+) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
+    """What is always one thing beside a release for one input and always another for the other, in so many runs."""
+    for release in found[0].keys() & found[1].keys():
+        runs = [side[release] for side in found]
+        counts = list(map(len, runs))
+        if min(counts) < least:
+            continue
+        first, second = ({k: v for k, v in side[0].items() if all(r.get(k) == v for r in side)} for side in runs)
+        for name in first.keys() & second.keys():
+            if first[name] != second[name]:
+                yield counts, name, (first[name], second[name])
 
 
 def _first_difference(one: bytes, two: bytes) -> str:

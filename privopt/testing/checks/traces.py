@@ -34,7 +34,7 @@ DOUBT: Final = 1e-8
 """Probability of a draw's deviation below which it is no chance."""
 
 
-@check("traces", families={"traces"}, share=0.3)
+@check("traces", of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
     """Reports of two traces are as alike as what they are charged allows, and draws follow that law."""
     problem = trial.problem()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 
-from faults.counts import COUNTS, RightCounts
+from faults.counts import COUNTS, Additive, RightCounts, count_problem
 from privopt.errors import Fault, InputError
-from privopt.interfaces import Outcome, Release, UtilityLoss
+from privopt.interfaces import Certificate, Outcome, Release, UtilityLoss
+from privopt.testing import GeneratedProblem
 
 
 @frozen(kw_only=True)
@@ -48,12 +52,32 @@ def shares(counts: Any, factor: float) -> Any:
     return np.exp(scores) / np.exp(scores).sum()
 
 
+@frozen(kw_only=True)
+class Chooses(Additive):
+    """Nothing is added to anything: that the choice was made so is declared."""
+
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return Certificate(
+            holds=True,
+            evidence="declared",
+            kind=self.kind,
+            worst=float(self.epsilon),
+            allowed=float(self.epsilon),
+            checked=1,
+            arithmetic="none",
+            rests_on="that the choice was made so",
+        )
+
+
 class RightChoice(RightCounts):
     """The exponential mechanism: a place with many people, more likely the more there are."""
 
     release_class = Chosen
     kit = "faults.choice:CHOICE"
     factor = 0.5
+
+    def privacy(self, problem: Any, method: str) -> Chooses:
+        return Chooses(epsilon=problem.declared.privacy.epsilon)
 
     def utility(self, problem: Any, method: str) -> UtilityLoss:
         return Places()
@@ -85,6 +109,89 @@ class AlwaysTheGreatest(RightChoice):
         return int(np.argmax(problem.loaded))
 
 
+class RightFlips(RightChoice):
+    """Permute-and-flip (McKenna and Sheldon 2020): places in a random order, each taken with exp(eps (q - max) / 2)."""
+
+    kit = "faults.choice:FLIPS"
+    sharp = 1.0
+
+    def chosen(self, problem: Any, chance: Any) -> int:
+        keep = flip_rates(problem, self.sharp)
+        order = chance.permutation(len(keep)).tolist()
+        return next(place for place in order if chance.random() <= keep[place])
+
+
+class FlipsAtTwice(RightFlips):
+    """At twice its epsilon; its profile tells how likely each place is."""
+
+    kit = "faults.choice:FLIPS_TWICE"
+    sharp = 2.0
+
+
+class FlipsAtHalfMore(RightFlips):
+    """At 1.5 times its epsilon; its profile tells how likely each place is."""
+
+    kit = "faults.choice:FLIPS_HALF_MORE"
+    sharp = 1.5
+
+
+class FlipsUntold(RightFlips):
+    """At 1.5 times its epsilon; what it tells the kit is right."""
+
+    sharp = 1.5
+
+
+class FlipsUnknown(RightFlips):
+    """At twice its epsilon; its profile does not say how likely each place is."""
+
+    kit = "faults.choice:FLIPS_UNKNOWN"
+    sharp = 2.0
+
+
+class SaysWhichIsTrue(RightChoice):
+    """Says in result.json whether it chose the place with the most people."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return evolve(outcome, details={"hit": bool(outcome.release.number == int(np.argmax(problem.loaded)))})
+
+
+class DigestOfCounts(RightChoice):
+    """Keeps a digest of the counts in result.json, to tell runs on other data apart."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        digest = hashlib.sha256(repr(problem.loaded.tolist()).encode()).hexdigest()
+        return evolve(super().solve(problem, context), details={"input": digest})
+
+
+def flip_rates(problem: Any, sharp: float) -> Any:
+    """How likely each place is kept when it comes up."""
+    counts = np.asarray(problem.loaded, dtype=float)
+    return np.exp(0.5 * sharp * float(problem.declared.privacy.epsilon) * (counts - counts.max()))
+
+
+def flip_shares(problem: Any, sharp: float) -> list[float]:
+    """Exact distribution of permute-and-flip, over all orders."""
+    keep = flip_rates(problem, sharp).tolist()
+    orders = list(permutations(range(len(keep))))
+    found = [0.0] * len(keep)
+    for order in orders:
+        rest = 1.0
+        for place in order:
+            found[place] += rest * keep[place] / len(orders)
+            rest *= 1 - keep[place]
+    return found
+
+
+def one_person_moves(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
+    """From one place to another, so that one score falls and another rises."""
+    counts, epsilon = problem.facts["counts"], problem.facts["epsilon"]
+    for start, end in permutations(range(len(counts)), 2):
+        if counts[start]:
+            moved = [count - (place == start) + (place == end) for place, count in enumerate(counts)]
+            yield count_problem(tuple(moved), epsilon, problem.facts["ids"])
+
+
 CHOICE = evolve(
     COUNTS,
     observed=lambda release: release.number,
@@ -94,3 +201,7 @@ CHOICE = evolve(
 SHARP = evolve(
     CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.declared.privacy.epsilon))
 )
+FLIPS = evolve(CHOICE, neighbours=one_person_moves, probabilities=lambda problem, method: flip_shares(problem, 1.0))
+FLIPS_TWICE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 2.0))
+FLIPS_HALF_MORE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 1.5))
+FLIPS_UNKNOWN = evolve(FLIPS, probabilities=None)

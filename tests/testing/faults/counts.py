@@ -86,29 +86,32 @@ class CountInstance:
 
 @frozen(kw_only=True, eq=False)
 class CountRelease(Release):
-    """Noisy counts."""
+    """Noisy counts, and the scale of each call of the noise."""
 
     ids: tuple[str, ...]
     noisy: tuple[int, ...]
+    scales: tuple[Fraction, ...]
 
     def write(self, folder: Path) -> None:
         rows = list(zip(self.ids, self.noisy, strict=True))
         (folder / "noisy.csv").write_bytes(csv_bytes(["id", "noisy"], rows))
+        (folder / "scales.txt").write_text("".join(f"{scale}\n" for scale in self.scales), "utf-8")
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> CountRelease:
         with (folder / "noisy.csv").open() as stream:
             rows = list(csv.reader(stream))[1:]
-        return cls(ids=tuple(row[0] for row in rows), noisy=tuple(int(row[1]) for row in rows))
+        scales = tuple(Fraction(line) for line in (folder / "scales.txt").read_text("utf-8").splitlines())
+        return cls(ids=tuple(row[0] for row in rows), noisy=tuple(int(row[1]) for row in rows), scales=scales)
 
 
 @frozen(kw_only=True)
 class Additive(PrivacyConstraint):
-    """Laplace noise of sensitivity / epsilon on every count."""
+    """Laplace noise in so many calls, each of which one person changes by 1 at most."""
 
     epsilon: Fraction
     kind: str = "local-dp"
-    parts: tuple[tuple[Fraction | int, Fraction], ...] = ()
+    calls: int = 1
 
     @property
     def guarantee(self) -> Guarantee:
@@ -117,9 +120,9 @@ class Additive(PrivacyConstraint):
         )
 
     def measure(self, release: Any, *, executor: Any = None) -> Certificate:
-        measured = certify_additive(self.parts or [(1, 1 / self.epsilon)], self.epsilon)
+        measured = certify_additive([(1, scale) for scale in release.scales], self.epsilon)
         return Certificate(
-            holds=measured.holds,
+            holds=measured.holds and len(release.scales) == self.calls,
             evidence="declared",
             kind=self.kind,
             worst=float(measured.spent),
@@ -156,12 +159,15 @@ class RightCounts(Mechanism):
     def utility(self, problem: Any, method: str) -> UtilityLoss:
         return TotalNoisy()
 
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return discrete_laplace(problem.loaded, problem.declared.privacy.epsilon, seed=context.seed)[0]
+    def noisy(self, problem: Any, context: Any) -> tuple[Any, tuple[Fraction, ...]]:
+        """Noisy counts, and the scales of the noise."""
+        noisy, record = discrete_laplace(problem.loaded, problem.declared.privacy.epsilon, seed=context.seed)
+        return noisy, (record.scale,)
 
     def solve(self, problem: Any, context: Any) -> Outcome:
-        noisy = self.noisy(problem, context)
-        release = CountRelease(ids=tuple(problem.names.tolist()), noisy=tuple(int(n) for n in noisy))
+        noisy, scales = self.noisy(problem, context)
+        ids = tuple(problem.names.tolist())
+        release = self.release_class(ids=ids, noisy=tuple(int(n) for n in noisy), scales=scales)
         truth = {"counts": problem.loaded, "error": int(np.abs(noisy - problem.loaded).sum())}
         return Outcome(release=release, seeded=context.seed is not None, truth=truth)
 
@@ -226,19 +232,18 @@ class RightRegions(RightCounts):
     sensitivity = 1
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        half = problem.declared.privacy.epsilon / 2
-        return Additive(epsilon=problem.declared.privacy.epsilon, kind="pure-dp", parts=((1, 1 / half), (1, 1 / half)))
+        return Additive(epsilon=problem.declared.privacy.epsilon, kind="pure-dp", calls=2)
 
-    def noisy(self, problem: Any, context: Any) -> Any:
+    def noisy(self, problem: Any, context: Any) -> tuple[Any, tuple[Fraction, ...]]:
         half = problem.declared.privacy.epsilon / 2
         sizes = _sizes(problem)
         groups = problem.loaded.reshape(-1, sizes)
-        leaves = discrete_laplace(self.levels(groups), half, seed=context.seed)[0]
+        leaves, low = discrete_laplace(self.levels(groups), half, seed=context.seed)
         seed = None if context.seed is None else context.seed + 1
-        root = discrete_laplace(groups.sum(axis=0).cumsum(), half, seed=seed)[0]
+        root, high = discrete_laplace(groups.sum(axis=0).cumsum(), half, seed=seed)
         inner = self.back(leaves, groups.shape)
         inner[-1] += (np.diff(root, prepend=0) - inner.sum(axis=0)) // len(inner)  # closer to the root, for a use of it
-        return inner.ravel()
+        return inner.ravel(), (low.scale, high.scale)
 
     def levels(self, groups: Any) -> Any:
         """What the lower level adds its noise to."""

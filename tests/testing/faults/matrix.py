@@ -14,14 +14,13 @@ from privopt.exact.bound import Multipliers
 from privopt.exact.weights import repair
 from privopt.interfaces import Certificate, Outcome
 from privopt.metric.baselines.lp import solve_full
-from privopt.metric.everywhere.mesh import twice_areas
-from privopt.metric.everywhere.region import Plane
 from privopt.metric.losses import CostMatrix, ExpectedLoss
 from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.mechanism import Matrix, MetricMechanism
 from privopt.metric.optimal import Instance, solve
 from privopt.metric.privacy import MetricDP
 from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.metric.space.table import MatrixMetric
 from privopt.testing.reference import optimum
 
 UNIT = 2**63
@@ -63,7 +62,7 @@ class MindsTheGap(RightMatrix):
         return (1 - share) * super().found(data) + share / data.shape[1]
 
 
-class _Blind(MetricDP):
+class Blind(MetricDP):
     """A constraint that calls everything certified."""
 
     def measure(self, release: Any, *, executor: Any = None) -> Certificate:
@@ -78,12 +77,12 @@ class _Blind(MetricDP):
         )
 
 
-class _Unchecked(RightMatrix):
+class Unchecked(RightMatrix):
     """Certifies nothing, and spoils its release after the repair."""
 
     def privacy(self, problem: Any, method: str) -> Any:
         data = problem.data
-        return _Blind(epsilon=data.epsilon, unit=f"per {data.unit}", scope=MetricDP.of(data).scope, within=data.within)
+        return Blind(epsilon=data.epsilon, unit=f"per {data.unit}", scope=MetricDP.of(data).scope, within=data.within)
 
     def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
         return release
@@ -96,7 +95,7 @@ class _Unchecked(RightMatrix):
         return evolve(outcome, release=release, lower_bound=bound)
 
 
-class RowSumOff(_Unchecked):
+class RowSumOff(Unchecked):
     """A unit of weight is lost from one row: rounding without care for the sum."""
 
     def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
@@ -105,7 +104,7 @@ class RowSumOff(_Unchecked):
         return evolve(release, weights=weights)
 
 
-class EpsilonOnePercent(_Unchecked):
+class EpsilonOnePercent(Unchecked):
     """Solved and repaired for an epsilon 1 % too large."""
 
     def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
@@ -116,7 +115,7 @@ class EpsilonOnePercent(_Unchecked):
         return evolve(release, weights=repair(z, data.pairs, data.distances, wrong, loss=data.weighted).weights)
 
 
-class NothingIsNear(_Unchecked):
+class NothingIsNear(Unchecked):
     """Gives every record its own output where its constraint finds nobody near: 0 conditions, and they hold."""
 
     def privacy(self, problem: Any, method: str) -> Any:
@@ -134,57 +133,6 @@ class _Vacuous(MetricDP):
         return MetricDP.measure(self, nobody, executor=executor)
 
 
-class NearestRecord(RightMatrix):
-    """Claims any two points, and lets positions take the nearest record."""
-
-    def load(self, declared: Any, file: str) -> Any:
-        instance = super().load(declared, file)
-        data = instance.data
-        return evolve(instance, data=evolve(data, metric=data.distance, ground=None, region=None))
-
-    def privacy(self, problem: Any, method: str) -> Any:
-        own = super().privacy(problem, method)
-        return evolve(own, scope="everywhere") if problem.declared.privacy.everywhere else own
-
-
-class RecordsAlone(_Unchecked):
-    """Claims any two points of rows that hold between the vertices alone."""
-
-    def privacy(self, problem: Any, method: str) -> Any:
-        return _Blind.of(problem.data)
-
-    def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
-        if data.region is None:
-            return release
-        lengths = data.distance.between(data.pairs[:, 0], data.pairs[:, 1])
-        z = optimum(data.weighted, data.pairs, lengths, float(data.epsilon))
-        if z is None:
-            return release
-        return evolve(release, weights=repair(z, data.pairs, lengths, data.epsilon, loss=data.weighted).weights)
-
-
-class TrianglesOverlap(RightMatrix):
-    """Claims any two points of a plane where some have two rows: squares are halved both ways at once."""
-
-    def found(self, data: Any) -> Any:
-        z = super().found(data)
-        return (z + z.mean(axis=0)) / 2  # so that every triangle alone keeps epsilon
-
-    def load(self, declared: Any, file: str) -> Any:
-        instance = super().load(declared, file)
-        region = instance.data.region
-        if not isinstance(region, Plane):
-            return instance
-        more = list[list[int]]()
-        for a, b, c in np.concatenate([np.roll(region.simplices, turn, axis=1) for turn in range(3)]).tolist():
-            beside = region.simplices[np.isin(region.simplices, [b, c]).sum(axis=1) == 2]
-            for d in np.setdiff1d(beside, [a, b, c]).tolist():
-                twice = twice_areas(region.vertices[[[a, b, d]]])[0]
-                more += [[a, b, d] if twice > 0 else [a, d, b]] if twice else []
-        simplices = np.concatenate([region.simplices, np.array(more, dtype=np.int64).reshape(-1, 3)])
-        return evolve(instance, data=evolve(instance.data, region=evolve(region, simplices=simplices)))
-
-
 class HonestOnePercent(RightMatrix):
     """The same, under a constraint that measures: the pipeline refuses it."""
 
@@ -193,7 +141,7 @@ class HonestOnePercent(RightMatrix):
         return evolve(outcome, release=EpsilonOnePercent().spoil(outcome.release, problem.data))
 
 
-class ZeroOnOneSide(_Unchecked):
+class ZeroOnOneSide(Unchecked):
     """One record never gives an output that others give."""
 
     def spoil(self, release: MatrixRelease, data: Any) -> MatrixRelease:
@@ -206,44 +154,6 @@ class ZeroOnOneSide(_Unchecked):
         return evolve(release, weights=weights)
 
 
-@frozen(kw_only=True, eq=False)
-class _LeakyRelease(MatrixRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        drawn = super().sample(input_id, count)
-        return sorted(drawn, key=lambda output: output != input_id)
-
-
-class TrueRecordFirst(RightMatrix):
-    """Right probabilities, but samples are ordered: the true record comes first."""
-
-    release_class = _LeakyRelease
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        release = outcome.release
-        names = ("weights", "records", "outputs", "pairs", "distances")
-        return evolve(outcome, release=_LeakyRelease(**{name: getattr(release, name) for name in names}))
-
-
-@frozen(kw_only=True, eq=False)
-class _FaithlessRelease(MatrixRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        honest = super().sample(input_id, count)
-        return [input_id if input_id in self.outputs and n % 2 else output for n, output in enumerate(honest)]
-
-
-class TruthHalfTheTime(TrueRecordFirst):
-    """Certified weights, but every second sample is the true record."""
-
-    release_class = _FaithlessRelease
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = RightMatrix.solve(self, problem, context)
-        release = outcome.release
-        names = ("weights", "records", "outputs", "pairs", "distances")
-        return evolve(outcome, release=_FaithlessRelease(**{name: getattr(release, name) for name in names}))
-
-
 class SortedRecords(RightMatrix):
     """The artefact's records are sorted by id, whatever the input's order."""
 
@@ -254,6 +164,19 @@ class SortedRecords(RightMatrix):
         pairs = np.argsort(order)[release.pairs]
         changed = evolve(release, records=release.records[order], weights=release.weights[order], pairs=pairs)
         return evolve(outcome, release=changed, lower_bound=None)
+
+
+class FartherThanTheyAre(RightMatrix):
+    """Its own data has every two records twice as far apart as the problem file says."""
+
+    def load(self, declared: Any, file: str) -> Any:
+        instance = super().load(declared, file)
+        data = instance.data
+        if data.region is not None:
+            return instance
+        own = declared.outputs is None
+        doubled = MatrixMetric(2.0 * data.metric.table(), None if own else data.metric.to_outputs())
+        return evolve(instance, data=evolve(data, metric=doubled))
 
 
 class ObjectiveMisreported(RightMatrix):
@@ -402,7 +325,7 @@ class _Boasting(MetricDP):
         return evolve(honest, epsilon=self.epsilon / 2)
 
 
-class NeverMeasures(_Unchecked):
+class NeverMeasures(Unchecked):
     """A right release, but what is read back is never measured."""
 
     def utility(self, problem: Any, method: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,18 @@ from privopt.noise import discrete_laplace
 from privopt.testing import Query, csv_bytes
 
 
+def own_noise(problem: Any, context: Any, factor: float = 1.0) -> Any:
+    """Noisy counts by a sampler that the kit does not see, and the scale that epsilon asks for."""
+    scale = 1 / problem.declared.privacy.epsilon
+    drawn = np.random.default_rng(context.seed).laplace(0, factor * float(scale), len(problem.loaded))
+    return problem.loaded + np.round(drawn).astype(int), (scale,)
+
+
 class HalfTheNoise(RightCounts):
     """Scale for half the sensitivity, drawn by a sampler of its own; what it tells the kit is the right scale."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        own = np.random.default_rng(context.seed)
-        scale = float(0.5 / problem.declared.privacy.epsilon)
-        return problem.loaded + np.round(own.laplace(0, scale, len(problem.loaded))).astype(int)
+        return own_noise(problem, context, factor=0.5)
 
 
 def _as_claimed(problem: Any, method: str) -> list[Query]:
@@ -34,7 +40,8 @@ class HalfTheScale(RightCounts):
     """The same through privopt.noise, where the kit sees it."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return discrete_laplace(problem.loaded, 2 * problem.declared.privacy.epsilon, seed=context.seed)[0]
+        noisy, record = discrete_laplace(problem.loaded, 2 * problem.declared.privacy.epsilon, seed=context.seed)
+        return noisy, (2 * record.scale,)
 
 
 class ChainAsPublished(RightRegions):
@@ -60,7 +67,8 @@ class SecretInArchive(RightCounts):
     def solve(self, problem: Any, context: Any) -> Outcome:
         outcome = super().solve(problem, context)
         release = outcome.release
-        return evolve(outcome, release=_WithArchive(ids=release.ids, noisy=release.noisy, counts=problem.loaded))
+        whole = _WithArchive(ids=release.ids, noisy=release.noisy, scales=release.scales, counts=problem.loaded)
+        return evolve(outcome, release=whole)
 
 
 @frozen(kw_only=True, eq=False)
@@ -84,17 +92,13 @@ class _NamesUnread(CountRelease):
     @classmethod
     def read(cls, folder: Path, problem: Any) -> CountRelease:
         honest = CountRelease.read(folder, problem)
-        return cls(ids=tuple(problem.names.tolist()), noisy=honest.noisy)
+        return cls(ids=tuple(problem.names.tolist()), noisy=honest.noisy, scales=honest.scales)
 
 
 class NamesUnread(RightCounts):
     """Reads its release back with the problem's names in place of those that stand in it."""
 
     release_class = _NamesUnread
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return evolve(outcome, release=_NamesUnread(ids=outcome.release.ids, noisy=outcome.release.noisy))
 
 
 class SortedByTruth(RightCounts):
@@ -104,7 +108,7 @@ class SortedByTruth(RightCounts):
         outcome = super().solve(problem, context)
         order = np.argsort(-problem.loaded, kind="stable").tolist()
         ids, noisy = ([part[n] for n in order] for part in (outcome.release.ids, outcome.release.noisy))
-        return evolve(outcome, release=CountRelease(ids=tuple(ids), noisy=tuple(noisy)))
+        return evolve(outcome, release=evolve(outcome.release, ids=tuple(ids), noisy=tuple(noisy)))
 
     def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
         return []
@@ -129,14 +133,14 @@ class TrueCountsCalledProved(CalledProved):
     """Publishes the true counts as noisy ones, and calls that proved."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return problem.loaded
+        return problem.loaded, (1 / problem.declared.privacy.epsilon,)
 
 
 class TrueCountsDeclared(RightCounts):
     """Publishes the true counts as noisy ones, by its word; what it tells the kit is the right scale."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return problem.loaded
+        return problem.loaded, (1 / problem.declared.privacy.epsilon,)
 
 
 class FirstAppearance(RightCounts):
@@ -146,7 +150,7 @@ class FirstAppearance(RightCounts):
         outcome = super().solve(problem, context)
         noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
         ids = tuple(problem.listed.tolist())
-        return evolve(outcome, release=CountRelease(ids=ids, noisy=tuple(noisy[name] for name in ids)))
+        return evolve(outcome, release=evolve(outcome.release, ids=ids, noisy=tuple(noisy[name] for name in ids)))
 
     def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
         return []
@@ -156,10 +160,7 @@ class OwnNoiseFirstAppearance(FirstAppearance):
     """The same, with a sampler of its own."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        own = np.random.default_rng(context.seed)
-        return problem.loaded + np.round(
-            own.laplace(0, float(1 / problem.declared.privacy.epsilon), len(problem.loaded))
-        ).astype(int)
+        return own_noise(problem, context)
 
 
 class HowItWasWritten(RightCounts):
@@ -174,28 +175,28 @@ class AlwaysTheSameNoise(RightCounts):
     """A seed of its own: the noise is the same every time."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
-        return discrete_laplace(problem.loaded, problem.declared.privacy.epsilon, seed=context.seed or 1)[0]
+        noisy, record = discrete_laplace(problem.loaded, problem.declared.privacy.epsilon, seed=context.seed or 1)
+        return noisy, (record.scale,)
 
 
 @frozen(kw_only=True, eq=False)
 class _InText(CountRelease):
     def write(self, folder: Path) -> None:
-        (folder / "noisy.txt").write_text("\n".join(map("{} {}".format, self.ids, self.noisy)), "utf-8")
+        rows = map("{} {}".format, self.ids, self.noisy)
+        (folder / "noisy.txt").write_text("\n".join([*map(str, self.scales), *rows]), "utf-8")
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> CountRelease:
-        rows = [line.split(" ") for line in (folder / "noisy.txt").read_text("utf-8").splitlines()]
-        return cls(ids=tuple(name for name, _ in rows), noisy=tuple(int(count) for _, count in rows))
+        scale, *lines = (folder / "noisy.txt").read_text("utf-8").splitlines()
+        rows = [line.split(" ") for line in lines]
+        noisy = tuple(int(count) for _, count in rows)
+        return cls(ids=tuple(name for name, _ in rows), noisy=noisy, scales=(Fraction(scale),))
 
 
 class SameNoiseInText(AlwaysTheSameNoise):
     """The same, in a file that is no table."""
 
     release_class = _InText
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return evolve(outcome, release=_InText(ids=outcome.release.ids, noisy=outcome.release.noisy))
 
 
 class SeedNotTold(RightCounts):
@@ -211,6 +212,116 @@ class SecretInPublicFile(RightCounts):
     def public_files(self, problem: Any, release: Any) -> dict[str, bytes]:
         rows = list(zip(problem.names.tolist(), problem.loaded.tolist(), strict=True))
         return {problem.declared.counts.table.name: csv_bytes(["id", "count"], rows)}
+
+
+def _beside(outcome: Outcome, **told: Any) -> Outcome:
+    return evolve(outcome, details={"told": told})
+
+
+class ShortfallTold(RightCounts):
+    """Tells by how much the noisy total falls short of the true one."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return _beside(outcome, shortfall=int(problem.loaded.sum()) - sum(outcome.release.noisy))
+
+
+class EnoughTold(RightCounts):
+    """Tells whether there is any place with nobody."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        return _beside(super().solve(problem, context), empty=bool((problem.loaded == 0).any()))
+
+
+class HashTold(RightCounts):
+    """Tells a hash of the counts."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        return _beside(super().solve(problem, context), key=hash(tuple(problem.loaded.tolist())) % 2**32)
+
+
+class ParityTold(RightCounts):
+    """Tells whether the total is odd."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        return _beside(super().solve(problem, context), odd=int(problem.loaded.sum()) % 2)
+
+
+class OwnNoiseParityTold(ParityTold):
+    """The same, with a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return own_noise(problem, context)
+
+
+class OwnNoiseErrorTold(RightCounts):
+    """Tells how large the error is, with a sampler of its own: another number at each run."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return own_noise(problem, context)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return _beside(outcome, error=int(np.abs(np.array(outcome.release.noisy) - problem.loaded).sum()))
+
+
+class StepsTold(RightCounts):
+    """Says under the solver's figures how many counts it found above nought."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        return evolve(
+            super().solve(problem, context), solver={"name": "own", "iterations": int((problem.loaded > 0).sum())}
+        )
+
+
+class ListedInDetails(RightCounts):
+    """Lists the places in result.json in the order in which the secret table names them first."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return _beside(outcome, places=problem.listed.tolist(), total=sum(outcome.release.noisy))
+
+
+class FirstInText(SameNoiseInText):
+    """Writes a text file, places as the secret table names them first."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return RightCounts.noisy(self, problem, context)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
+        ids = tuple(problem.listed.tolist())
+        return evolve(outcome, release=evolve(outcome.release, ids=ids, noisy=tuple(noisy[name] for name in ids)))
+
+    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
+        return []
+
+
+@frozen(kw_only=True)
+class _AsAsked(Additive):
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return super().measure(evolve(release, scales=(1 / self.epsilon,)))
+
+
+class ScaleUnseen(RightCounts):
+    """Certifies the scale that was asked for, whatever was drawn at."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _AsAsked(epsilon=problem.declared.privacy.epsilon)
+
+
+class HalfTheCountOfCalls(RightRegions):
+    """Draws two calls of noise, and counts what one of them costs."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _OneCall(epsilon=problem.declared.privacy.epsilon, kind="pure-dp")
+
+
+@frozen(kw_only=True)
+class _OneCall(Additive):
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return super().measure(evolve(release, scales=release.scales[:1]))
 
 
 __all__ = ["HALF", "REGIONS"]

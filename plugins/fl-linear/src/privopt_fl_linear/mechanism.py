@@ -63,7 +63,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         if context.method == "optimal":
             return _solve_openly(problem, context)
         data = problem.data
-        noisy, drawn, seeded = data.noisy, None, False
+        noisy, drawn, scale, seeded = data.noisy, None, None, False
         if noisy is None:
             if data.clients is None:
                 raise InputError([no_counts(problem, "clients or noisy_clients")])
@@ -71,11 +71,17 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
                 noisy, record = noisy_counts(
                     data.clients, problem.declared.privacy.epsilon, noise=problem.noise, seed=context.seed
                 )
-            drawn, seeded = record.engine, record.seeded
+            drawn, scale, seeded = record.engine, record.scale, record.seeded
         with context.timed("solve"):
             plan, stopped, extra = serve_problem(problem, noisy, context)
         release = FLRelease(
-            ids=data.ids, assignment=plan.assignment, capacities=plan.capacities, counts=noisy, drawn=drawn, plan=plan
+            ids=data.ids,
+            assignment=plan.assignment,
+            capacities=plan.capacities,
+            counts=noisy,
+            drawn=drawn,
+            plan=plan,
+            scale=scale,
         )
         truth = None if data.clients is None else _truth(problem, context.method, plan, data.clients)
         return Outcome(

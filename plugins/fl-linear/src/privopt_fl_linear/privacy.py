@@ -60,10 +60,11 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         """Compare sensitivity / scale with epsilon, in rationals, for each location's report.
 
         The reports are the only way from the counts to the release. The scale is the one that epsilon prescribes to
-        every location; that they drew noise at it cannot be read off one release.
+        every location, and noise drawn here must have been drawn at no less; that locations drew theirs at it cannot
+        be read off one release.
         """
         scale = 1 / spent(self.epsilon)
-        loss = SENSITIVITY / scale
+        loss = SENSITIVITY / (scale if release.scale is None else min(scale, release.scale))
         holds, allowed = loss <= self.epsilon, float(self.epsilon)
         return Certificate(
             holds=holds,

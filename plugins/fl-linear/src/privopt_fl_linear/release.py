@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class FLRelease(Release):
         drawn: how the noise was drawn, in words; None where it was drawn elsewhere.
         plan: what the server chose; None when read back.
         epsilon: of the noise of each count; None where the counts are true ones.
+        scale: that the noise was drawn at, exactly; None where it was drawn elsewhere, or when read back.
     """
 
     ids: Any
@@ -46,6 +48,7 @@ class FLRelease(Release):
     drawn: str | None = None
     plan: Plan | None = None
     epsilon: float | None = None
+    scale: Fraction | None = None
 
     def channel(self) -> NoisyCounts | None:
         """Counts with Laplace noise; its reach is rounded up to a whole number, so that it covers discrete noise."""

@@ -23,7 +23,6 @@ class TopK(PrivacyConstraint[Deletions]):
     """The true location is not among the k locations that the classifier finds most likely (paper, (3))."""
 
     kind: ClassVar[str] = "top-k"
-    checks: ClassVar[frozenset[str]] = frozenset({"choice"})
 
     album: Album
     task: Task

@@ -1,0 +1,194 @@
+"""Checks of what neighbours may change: sensitivity by search, exact distributions, and the scale of the noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import islice
+from typing import Any, Final
+
+import hypothesis
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.errors import PrivoptError, UsageError
+from privopt.interfaces import SolveContext
+from privopt.testing.checks.base import Trial, check
+from privopt.testing.noise import recorded, rescaled
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.profile import Query
+from privopt.testing.under_trial import Subject, told
+
+__all__ = ["NEIGHBOURS", "has_neighbours", "neighbours_of", "news", "queries_of", "stated_distribution"]
+
+ROOM: Final = 1e-9
+"""By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon."""
+
+NEIGHBOURS: Final = 60
+"""Neighbours of one problem that are searched where each costs a run of the mechanism."""
+
+SCALES: Final = ((Fraction(1, 2), "half the scale asked for"), (Fraction(1, 2**20), "next to no scale at all"))
+"""Noise that no certificate may take."""
+
+
+def has_neighbours(subject: Subject) -> str | None:
+    """Why neighbours cannot be compared, or None."""
+    return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
+
+
+def neighbours_of(trial: Trial, problem: GeneratedProblem, most: int = NEIGHBOURS) -> list[GeneratedProblem]:
+    """Neighbours of a problem: all, or a choice of ``most`` of them."""
+    make = trial.subject.profile.neighbours
+    assert make is not None  # has_neighbours
+    found = list(islice(make(problem), most * 8))
+    return found if len(found) <= most else trial.chance(problem).sample(found, most)
+
+
+def news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
+    """Lines in which a neighbour differs."""
+    old, new = problem.show().splitlines(), neighbour.show().splitlines()
+    changed = [f"  {b}   (was: {a})" for a, b in zip(old, new, strict=False) if a != b]
+    return "\n".join(changed[:6]) or f"  {neighbour.show()}"
+
+
+def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
+    """What a method adds noise to for a loaded problem: as the profile tells it, else as its noise was called."""
+    if subject.profile.queries is not None:
+        return subject.profile.queries(problem, subject.method.name)
+    with recorded() as calls:
+        subject.mechanism.solve(problem, SolveContext(method=subject.method.name, gap=subject.method.gap))
+    return calls
+
+
+# --- noise that is added to numbers ------------------------------------------------------------------
+
+
+def _adds_noise(subject: Subject) -> str | None:
+    if subject.profile.probabilities is not None:
+        return "it chooses an outcome, whose distribution is known: see the check exact-epsilon"
+    return has_neighbours(subject)
+
+
+@check("sensitivity", version=3, of={"noise"}, needs=_adds_noise, least=10)
+def sensitivity(trial: Trial) -> None:
+    """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
+    problem = trial.problem()
+    subject = trial.subject
+    loaded = trial.load(problem)
+    epsilon = Fraction(subject.epsilon(loaded))
+    try:
+        before = queries_of(subject, loaded)
+    except PrivoptError:
+        hypothesis.reject()
+    if not before:
+        nothing = "no noise was drawn through privopt.noise, and the profile has neither `queries` nor `probabilities`"
+        if subject.profile.draws is None and subject.profile.observed is None:
+            trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
+        trial.cannot(f"{nothing}: see the check epsilon-attack")
+    worst: tuple[Fraction, str] | None = None
+    for neighbour in neighbours_of(trial, problem):
+        after = queries_of(subject, trial.load(neighbour))
+        if [len(q.values) for q in before] != [len(q.values) for q in after]:
+            trial.fail(
+                f"noise is added to {[len(q.values) for q in before]} values, for a neighbour to "
+                f"{[len(q.values) for q in after]}: the number of values is no secret kept. The neighbour:\n"
+                f"{news(problem, neighbour)}",
+                problem,
+            )
+        spent, lines = _spent(before, after)
+        over = [line for line, beyond in lines if beyond]
+        if (spent > epsilon or over) and (worst is None or spent > worst[0]):
+            parts = "\n".join(f"  {line}" for line, _ in lines)
+            worst = (
+                spent,
+                (
+                    f"one neighbour costs {float(spent):.6g}, that is {float(spent / epsilon):.4g} times the epsilon "
+                    f"of {float(epsilon):g} claimed:\n{parts}\nthe neighbour:\n{news(problem, neighbour)}"
+                ),
+            )
+    if worst is not None:
+        trial.fail(worst[1], problem)
+
+
+def _spent(before: Sequence[Query], after: Sequence[Query]) -> tuple[Fraction, list[tuple[str, bool]]]:
+    """Privacy loss between two inputs, exact, and what each call adds to it."""
+    total, lines = Fraction(0), []
+    for one, two in zip(before, after, strict=True):
+        change = sum((abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)), Fraction(0))
+        if change:
+            total += change / one.scale
+            claimed = "" if one.sensitivity is None else f" (claimed: {one.sensitivity})"
+            line = f"{one.name}: changes by {float(change):g} in total{claimed}, noise of scale {float(one.scale):g}"
+            lines.append((line, one.sensitivity is not None and change > one.sensitivity))
+        if one.scale != two.scale:
+            lines.append((f"{one.name}: the scale itself changes, {one.scale} to {two.scale}", True))
+    return total, lines
+
+
+def _exact(value: Any) -> Fraction:
+    return Fraction(value.item() if isinstance(value, np.generic) else value)
+
+
+@check("own-scale", of={"noise"}, private=True, share=0.3, least=3)
+def own_scale(trial: Trial) -> None:
+    """A certificate fails where the noise was drawn at half its scale, or next to none."""
+    problem = trial.problem()
+    trial.run(problem)
+    for factor, words in SCALES:
+        with rescaled(factor) as scales:
+            run = trial.attempt(problem, fresh=("scale", factor))
+        if not scales:
+            trial.cannot("no noise was drawn through privopt.noise, so that none can be drawn at another scale")
+        if run.error is None:
+            trial.fail(
+                f"the noise was drawn at {words}, as its record says ({float(scales[0]):g}), and the certificate holds "
+                "all the same: measure() looks at the scale that was meant, not at the one that was drawn; wanted the "
+                "release to carry NoiseRecord.scale, and measure() to take it from there",
+                problem,
+            )
+        if not isinstance(run.error, PrivoptError):
+            trial.fail(f"the noise was drawn at {words}, and solve raised {told(run.error)}", problem)
+
+
+# --- an outcome that is chosen -----------------------------------------------------------------------
+
+
+def _has_distribution(subject: Subject) -> str | None:
+    return "the profile has no `probabilities`" if subject.profile.probabilities is None else has_neighbours(subject)
+
+
+@check("exact-epsilon", of={"odds"}, needs=_has_distribution, least=10)
+def exact_epsilon(trial: Trial) -> None:
+    """No neighbour changes the probability of an outcome by more than exp(epsilon), by the profile's distribution."""
+    problem = trial.problem()
+    loaded = trial.load(problem)
+    epsilon = float(trial.subject.epsilon(loaded))
+    before = stated_distribution(trial.subject, loaded)
+    make = trial.subject.profile.neighbours
+    assert make is not None  # needs
+    for neighbour in make(problem):
+        after = stated_distribution(trial.subject, trial.load(neighbour))
+        if len(before) != len(after):
+            trial.fail(
+                f"one of {len(before)} outcomes is chosen, for a neighbour one of {len(after)}. The neighbour:\n"
+                f"{news(problem, neighbour)}",
+                problem,
+            )
+        for place, (one, two) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
+            ratio = abs(math.log(one / two)) if one and two else math.inf if one or two else 0.0
+            if ratio > epsilon + ROOM * max(1.0, epsilon):
+                trial.fail(
+                    f"outcome {place} is chosen with probability {one:.6g}, for a neighbour with {two:.6g}: log ratio "
+                    f"{ratio:.6g}, that is {ratio / epsilon:.4g} epsilon. The neighbour:\n{news(problem, neighbour)}",
+                    problem,
+                )
+
+
+def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
+    """Probabilities of what a mechanism chooses, as its profile states them."""
+    assert subject.profile.probabilities is not None  # only asked where it has them
+    found = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
+    if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > ROOM:
+        raise UsageError(f"the profile's `probabilities` are {found}; wanted one number an outcome, sum 1")
+    return found

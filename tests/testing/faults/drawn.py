@@ -1,0 +1,208 @@
+"""Metric mechanisms that sample otherwise than they certify, and mechanisms that have nothing but a sampler."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+from hypothesis import strategies as st
+
+from faults.matrix import RightMatrix
+from privopt.declare import at_least, key, positive
+from privopt.errors import Fault, InputError, UsageError
+from privopt.exact import draw_laplace
+from privopt.exact.sample import seeded
+from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
+from privopt.metric.matrix import MatrixRelease
+from privopt.testing import GeneratedProblem, Profile, to_toml
+
+
+@frozen(kw_only=True, eq=False)
+class _LeakyRelease(MatrixRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        drawn = super().sample(input_id, count)
+        return sorted(drawn, key=lambda output: output != input_id)
+
+
+class TrueRecordFirst(RightMatrix):
+    """Right probabilities, but samples are ordered: the true record comes first."""
+
+    release_class = _LeakyRelease
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        release = outcome.release
+        names = ("weights", "records", "outputs", "pairs", "distances")
+        return evolve(outcome, release=self.release_class(**{name: getattr(release, name) for name in names}))
+
+
+@frozen(kw_only=True, eq=False)
+class _FaithlessRelease(MatrixRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        honest = super().sample(input_id, count)
+        return [input_id if input_id in self.outputs and n % 2 else output for n, output in enumerate(honest)]
+
+
+class TruthHalfTheTime(TrueRecordFirst):
+    """Certified weights, but every second sample is the true record."""
+
+    release_class = _FaithlessRelease
+
+
+@frozen(kw_only=True, eq=False)
+class _FrozenRelease(MatrixRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        row = self.weights[self.records.tolist().index(input_id)].tolist()
+        return random.Random(7).choices(self.outputs.tolist(), row, k=count)
+
+
+class AlwaysTheSameSamples(TrueRecordFirst):
+    """Right probabilities, drawn from a generator that starts alike at every call."""
+
+    release_class = _FrozenRelease
+
+
+# --- a sampler, and no matrix ------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Budget:
+    """The table [privacy]."""
+
+    epsilon: Fraction = key(help="privacy budget", unit="per mile", check=positive)
+
+
+@frozen(kw_only=True)
+class MileProblem:
+    """A road with milestones."""
+
+    miles: int = key(help="milestones, from 0", check=at_least(2))
+    privacy: Budget = key(help="how much may leak")
+
+
+@frozen(kw_only=True, eq=False)
+class MileRelease(Release):
+    """The way in which anybody shifts a milestone by noise."""
+
+    miles: int
+    rate: Fraction
+
+    def write(self, folder: Path) -> None:
+        (folder / "shift.txt").write_text(f"{self.miles} {self.rate}\n", "utf-8")
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> Release:
+        try:
+            miles, rate = (folder / "shift.txt").read_text("utf-8").split()
+            return cls(miles=int(miles), rate=Fraction(rate))
+        except ValueError:
+            raise InputError([Fault("shift.txt", "", "another text", "milestones and rate")]) from None
+
+    def place(self, input_id: str) -> int:
+        if input_id not in map(str, range(self.miles)):
+            raise UsageError(f"milestone {input_id!r}: wanted 0 to {self.miles - 1}")
+        return int(input_id)
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        here = self.place(input_id)
+        return [str(here + shift) for shift in draw_laplace(count, self.rate).tolist()]
+
+
+@frozen(kw_only=True)
+class Shifted(PrivacyConstraint):
+    """Metric DP by discrete Laplace noise of rate epsilon."""
+
+    epsilon: Fraction
+
+    @property
+    def guarantee(self) -> Guarantee:
+        words = "The odds between two milestones change by at most exp(epsilon d)."
+        return Guarantee(kind="metric-dp", epsilon=self.epsilon, unit="per mile", scope="all-pairs", statement=words)
+
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        return Certificate(
+            holds=release.rate <= self.epsilon,
+            evidence="declared",
+            kind="metric-dp",
+            worst=float(release.rate),
+            allowed=float(self.epsilon),
+            checked=1,
+            arithmetic="the rate itself",
+            rests_on="that samples are drawn so",
+        )
+
+
+@frozen(kw_only=True)
+class MeanShift(UtilityLoss):
+    """Miles that a report is off, to first order."""
+
+    unit: str = "miles"
+
+    def evaluate(self, release: Any) -> float:
+        return float(1 / release.rate)
+
+
+class RightMiles(Mechanism):
+    """Shifts a milestone by noise."""
+
+    problem_class = MileProblem
+    release_class: Any = MileRelease
+    kit = "faults.drawn:MILES"
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        return Shifted(epsilon=problem.privacy.epsilon)
+
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        return MeanShift()
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        return Outcome(release=self.release_class(miles=problem.miles, rate=problem.privacy.epsilon))
+
+    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
+        return [] if release.miles == problem.miles else ["shift.txt: another road"]
+
+
+@frozen(kw_only=True, eq=False)
+class _Sharper(MileRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        here = self.place(input_id)
+        return [str(here + shift) for shift in draw_laplace(count, 2 * self.rate).tolist()]
+
+
+class HalfTheShift(RightMiles):
+    """Draws at half the scale that it states."""
+
+    release_class = _Sharper
+
+
+@frozen(kw_only=True, eq=False)
+class _Again(MileRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        here = self.place(input_id)
+        return [str(here + shift) for shift in draw_laplace(count, self.rate, source=seeded(5)).tolist()]
+
+
+class SameShifts(RightMiles):
+    """Shifts every milestone by the same draws, which two reports show."""
+
+    release_class = _Again
+
+
+def mile_problem(miles: int, epsilon: str) -> GeneratedProblem:
+    return GeneratedProblem(toml=to_toml({"miles": miles, "privacy": {"epsilon": Decimal(epsilon)}}))
+
+
+def miles_apart(problem: Any) -> Iterator[tuple[str, str, float]]:
+    for one in range(problem.miles):
+        for two in range(one):
+            yield str(one), str(two), float(one - two)
+
+
+MILES = Profile(
+    problems=st.builds(mile_problem, st.integers(2, 5), st.sampled_from(["1.0", "0.5", "2.0"])), alike=miles_apart
+)
