@@ -15,6 +15,8 @@ Names are imported when they are first asked for: ``import privopt`` loads nothi
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from privopt.run.ledger.entries import Cost
+    from privopt.run.ledger.ledger import Ledger
     from privopt.tables.certify import certify
     from privopt.tables.curve import curve
     from privopt.tables.parts import cost, distances, grid, mesh, metric_problem, records, roads, travel_cost, vectors
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cost",
+    "Ledger",
     "Part",
     "PrivoptWarning",
     "Problem",
@@ -50,6 +54,8 @@ __all__ = [
 
 _HOMES: Final = {
     ".tables.certify": {"certify"},
+    ".run.ledger.entries": {"Cost"},
+    ".run.ledger.ledger": {"Ledger"},
     ".tables.curve": {"curve"},
     ".tables.parts": {
         "cost",

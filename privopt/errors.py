@@ -6,6 +6,7 @@
     ├── DoesNotHoldError      1   a folder is used whose claim does not hold
     ├── InputError            2   faults in what the user gave: one line each, reported together
     ├── UsageError            2   a command or call that cannot be meant so
+    │   ├── BudgetSpentError  2   a ledger's limit would be passed: nothing is charged, nothing drawn
     │   └── UnknownNameError  2   no such mechanism, method, solver: the nearest names are offered
     ├── RegistryError         2   plugins that clash or hook up wrongly
     ├── ModelError            2   a model that the DSL cannot accept (not linear, unknown index, ...)
@@ -27,6 +28,7 @@ from difflib import get_close_matches
 from attrs import frozen
 
 __all__ = [
+    "BudgetSpentError",
     "CertificationError",
     "DoesNotHoldError",
     "Fault",
@@ -117,6 +119,10 @@ class UsageError(PrivoptError):
     """A command or call that cannot be meant so."""
 
     exit_code = 2
+
+
+class BudgetSpentError(UsageError):
+    """A report that a ledger's limit does not allow; nothing was charged, nothing may be drawn."""
 
 
 class UnknownNameError(UsageError):

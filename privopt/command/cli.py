@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from privopt import __version__
+from privopt.command.budget import budget
 from privopt.command.guard import (
     BAD_USAGE,
     DOES_NOT_HOLD,
@@ -25,10 +26,12 @@ from privopt.command.guard import (
     positive,
     say_when_compiling,
     share,
+    utf8,
     warn_of_no_privacy,
 )
 from privopt.command.terminal import complain, say, say_json
 from privopt.command.using import USING
+from privopt.errors import UsageError
 
 __all__ = ["cli", "main"]
 
@@ -122,6 +125,20 @@ def describe(mechanism: str) -> None:
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
 @click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Charge epsilon before noise is drawn; made where there is none.",
+)
+@click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom; default: the secret file's name.")
+@click.option(
+    "--hash-subjects",
+    "key",
+    type=click.Path(path_type=Path),
+    metavar="KEYFILE",
+    help="With --ledger: it names subjects by a hash under this key.",
+)
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
 @click.option(
@@ -134,19 +151,33 @@ def describe(mechanism: str) -> None:
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")
 @guarded
-def solve(mechanism: str, problem: Path, out: Path, as_json: bool, quiet: bool, **options: Any) -> int:
+def solve(
+    mechanism: str,
+    problem: Path,
+    out: Path,
+    as_json: bool,
+    quiet: bool,
+    ledger: Path | None,
+    subject: str | None,
+    key: Path | None,
+    **options: Any,
+) -> int:
     """Solve a problem, certify the release, write DIR."""
     from privopt.command.terminal import progress_display, summary
     from privopt.registry import registry
     from privopt.run.folder import dump_json
+    from privopt.run.ledger.solving import ChargeRelease
     from privopt.run.solve import Options
     from privopt.run.solve import solve as run
 
+    if ledger is None and (subject is not None or key is not None):
+        raise UsageError("solve: found --subject or --hash-subjects, wanted --ledger FILE beside")
+    charged = None if ledger is None else ChargeRelease(ledger=ledger, subject=subject, key=key)
     say_when_compiling(quiet=quiet)
     limit, gap = options["time_limit"], options["gap"]
     wanted = gap if gap is not None else registry().get(mechanism).method(options["method"]).gap
     with progress_display(quiet=quiet, limit=limit, gap=wanted) as progress:
-        solved = run(mechanism, problem, out, Options(progress=progress, **options))
+        solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
         complain(f"warning: {line}")
     if as_json:
@@ -237,7 +268,7 @@ def new(name: str, into: Path) -> None:
     say(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
 
 
-for _command in USING:
+for _command in (*USING, budget):
     cli.add_command(_command)
 
 

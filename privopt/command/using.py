@@ -12,6 +12,7 @@ from typing import Final, Literal
 import click
 from attrs import evolve
 
+from privopt.command.budget import charge_of
 from privopt.command.guard import (
     DOES_NOT_HOLD,
     DONE,
@@ -91,6 +92,26 @@ def sample(
     "where a row is not.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Charge each row with a subject, whatever its position, before its report is drawn; made where there is none.",
+)
+@click.option("--subject", metavar="COLUMN", callback=utf8, help="With --ledger: whom each row is about.")
+@click.option(
+    "--sticky",
+    is_flag=True,
+    help="With --ledger: keep the first report of a subject's place, and repeat it uncharged. Charges and refusals "
+    "then tell which visits shared a place.",
+)
+@click.option(
+    "--hash-subjects",
+    "key",
+    type=click.Path(path_type=Path),
+    metavar="KEYFILE",
+    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
 @click.option("--force", is_flag=True, help="Replace TABLE2.")
@@ -102,6 +123,10 @@ def apply(
     id_: str | None,
     max_snap: float | None,
     seed: int | None,
+    ledger: Path | None,
+    subject: str | None,
+    sticky: bool,
+    key: Path | None,
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -118,9 +143,14 @@ def apply(
     from privopt.tables.secret import Secret
 
     secret = Secret.of(id=id_, **columns)
+    charge = charge_of(ledger, subject, sticky, key)
+    if seed is not None and charge is not None:
+        raise UsageError("--seed: found one beside --ledger, wanted none: no epsilon covers what a seed draws")
     say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
-        done = run(folder, table, out, secret, max_snap=max_snap, seed=seed, force=force, progress=progress)
+        done = run(
+            folder, table, out, secret, max_snap=max_snap, seed=seed, charge=charge, force=force, progress=progress
+        )
     warn_of_no_privacy(folder)
     for line in done.notes:
         complain(f"note: {line}")

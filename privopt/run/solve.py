@@ -41,6 +41,7 @@ from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, T
 from privopt.registry import Registered, observers_of, registry
 from privopt.run.folder import PRIVATE, RESULT, dump_json
 from privopt.run.inputs import ProblemCopy, with_csv_tables
+from privopt.run.ledger.solving import ChargeRelease
 from privopt.run.loaded import versions_behind
 from privopt.run.publish import Copies, check_target, discard_partial, new_copies, new_folder
 from privopt.run.result import NEAR
@@ -71,6 +72,7 @@ class Options:
         resume: go on from ``DIR.partial/``.
         copy_to: folder to make for clean copies of what the release lets out, of mechanisms that can; or None.
         progress: called by long work, or None.
+        charged: where epsilon is charged before noise is drawn, or None.
     """
 
     method: str | None = None
@@ -86,6 +88,7 @@ class Options:
     resume: bool = False
     copy_to: Path | None = None
     progress: Progress | None = None
+    charged: ChargeRelease | None = None
 
 
 @frozen(kw_only=True)
@@ -189,7 +192,17 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                 raise
         if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
             context.check()
-        registered.expect("privacy", mechanism.privacy(problem, method.name), PrivacyConstraint)
+        privacy = mechanism.privacy(problem, method.name)
+        registered.expect("privacy", privacy, PrivacyConstraint)
+        if options.charged is not None:
+            options.charged.charge(
+                privacy.guarantee,
+                declared,
+                seeded=options.seed is not None,
+                mechanism=copy.sha256,
+                purpose=f"solve {name} --method {method.name}, {source.name}",
+                progress=options.progress,
+            )
         try:
             outcome = mechanism.solve(problem, context)
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.problem import MetricInstance
 from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
+from privopt.tables.charged import ChargeRows, Charging, cost_of
 from privopt.tables.files import TableFile, TableWriter, ending_of
 from privopt.tables.protect import Protector
 from privopt.tables.secret import Secret
@@ -35,12 +37,14 @@ class Applied:
         refused: rows without a report, by reason.
         notes: what whoever publishes the table must know, a sentence each.
         opened: the release that was used.
+        sequence: what holds of all reports of a subject, where they were charged.
     """
 
     rows: int
     refused: Mapping[str, int]
     notes: tuple[str, ...]
     opened: Opened
+    sequence: str | None = None
 
     @property
     def reported(self) -> int:
@@ -49,7 +53,8 @@ class Applied:
 
     def to_json(self) -> dict[str, Any]:
         """What ``privopt apply --json`` prints."""
-        return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused)}
+        more = {} if self.sequence is None else {"sequence": self.sequence}
+        return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **more}
 
 
 def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
@@ -99,6 +104,7 @@ def apply(
     *,
     max_snap: float | None = None,
     seed: int | None = None,
+    charge: ChargeRows | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
@@ -111,12 +117,13 @@ def apply(
         secret: the columns that hold it.
         max_snap: km from every record, or from the region, beyond which a position has no report.
         seed: for experiments: the reports are not private, and marked so.
+        charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
         force: replace ``out``.
         progress: told how many rows are done.
 
     Raises:
-        DoesNotHoldError: the release does not hold.
-        InputError: a table that will not do.
+        DoesNotHoldError: the release, or the ledger, does not hold.
+        InputError: a table, or a ledger, that will not do.
         UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
         StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
     """
@@ -128,10 +135,38 @@ def apply(
     opened = open_verified(folder)
     release, problem = matrix_of(opened)
     secret = source.whole(secret)
-    protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
-    protector.check(list(source.columns), table.name)
     if secret.geometry:
         source.check_geometry(secret.columns[0])
+    with ExitStack() as stack:
+        charging = None
+        if charge is not None:
+            Protector.of(release, problem.data, secret, max_snap=max_snap).check(list(source.columns), table.name)
+            charging = stack.enter_context(charge.opened(cost_of(opened, f"apply {table.name}")))
+            charging.ledger.check(progress=progress)
+        protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed, charging=charging)
+        protector.check(list(source.columns), table.name)
+        if charging is not None:
+            _read_through(source, charging, progress)
+        return _write(source, out, protector, opened, ending, force, progress)
+
+
+def _read_through(source: TableFile, charging: Charging, progress: Progress | None) -> None:
+    """Find what is wrong with a table before anybody is charged for it."""
+    for batch in source.batches():
+        charging.subjects(nw.from_native(batch, eager_only=True), source.path.name)
+        if progress is not None:
+            progress("reading", 0, None, None)
+
+
+def _write(
+    source: TableFile,
+    out: Path,
+    protector: Protector,
+    opened: Opened,
+    ending: str,
+    force: bool,
+    progress: Progress | None,
+) -> Applied:
     rows = 0
     with new_file(out, force=force) as path:
         writer = TableWriter(path, ending)
@@ -140,10 +175,15 @@ def apply(
             rows += len(batch)
             if progress is not None:
                 progress(f"{rows:,} rows protected", 0, None, None)
-        notes = protector.notes(opened.result.guarantee)
-        done = Applied(rows=rows, refused=dict(protector.refused), notes=notes, opened=opened)
+        done = Applied(
+            rows=rows,
+            refused=dict(protector.refused),
+            notes=protector.notes(opened.result.guarantee),
+            opened=opened,
+            sequence=None if protector.charging is None else protector.charging.sequence,
+        )
         if not done.reported:
-            raise UsageError(f"{table}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")
+            raise UsageError(f"{source.path}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")
         if progress is not None:
             progress("writing", 0, None, None)
         writer.finish()

@@ -19,6 +19,7 @@ from privopt.metric.everywhere.snap import Snapper
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.places import Space
 from privopt.specs import NOTHING
+from privopt.tables.charged import STICKY, Charging, Drawn
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS, Snap
 
@@ -50,6 +51,7 @@ class Protector:
         outputs: where reports lie, where they lie anywhere.
         source: of random bytes.
         marked: whether a seed is that source.
+        charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
         refused: how often each reason has come so far.
     """
 
@@ -59,6 +61,7 @@ class Protector:
     outputs: Space | None
     source: Source
     marked: bool
+    charging: Charging | None = None
     refused: Counter[str] = field(factory=Counter)
 
     @classmethod
@@ -70,6 +73,7 @@ class Protector:
         *,
         max_snap: float | None = None,
         seed: int | None = None,
+        charging: Charging | None = None,
     ) -> Protector:
         """Prepare for tables.
 
@@ -79,10 +83,14 @@ class Protector:
             secret: the columns that hold the secret.
             max_snap: km beyond which a position has no record.
             seed: for experiments: what it draws is not private, and marked so.
+            charging: charges each report to its subject.
 
         Raises:
-            UsageError: positions that the records do not have, or a distance or a seed that is none.
+            UsageError: positions that the records do not have, a distance or a seed that is none, or a seed where
+                subjects are charged.
         """
+        if seed is not None and charging is not None:
+            raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
         if release.walker is not None:
@@ -106,6 +114,7 @@ class Protector:
             outputs=outputs,
             source=source,
             marked=seed is not None,
+            charging=charging,
         )
 
     @property
@@ -113,7 +122,13 @@ class Protector:
         """Names of the columns that come to the table."""
         kind = "" if self.outputs is None else self.outputs.kind
         ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind, ())
-        return (REPORT, *(f"{REPORT}_{end}" for end in ends), *((SEEDED,) if self.marked else ()))
+        return (REPORT, *(f"{REPORT}_{end}" for end in ends), *self._marks)
+
+    @property
+    def _marks(self) -> tuple[str, ...]:
+        """Columns that mark a whole table: reports that a seed drew, or that repeat."""
+        sticky = self.charging is not None and self.charging.sticky is not None
+        return (*((SEEDED,) if self.marked else ()), *((STICKY,) if sticky else ()))
 
     def check(self, names: list[str], table: str) -> None:
         """Refuse a table that lacks the secret's columns, or has some that are to be added.
@@ -122,6 +137,8 @@ class Protector:
             InputError: a fault for each.
         """
         self.secret.check(names, table)
+        if self.charging is not None:
+            self.charging.check(names, table, self.secret)
         faults = [
             Fault(table, f"column {name}", "a column of that name", "none: it is where reports go")
             for name in self.added
@@ -132,20 +149,19 @@ class Protector:
 
     def protect(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """The table without the secret's columns, with reports; what is refused has none, and is counted."""
-        rows, reason = self.snap.rows(frame, self.secret)
-        good = np.flatnonzero(reason < 0)
+        if self.charging is None:
+            drawn, reason = self._drawn(frame)
+        else:
+            drawn, reason = self.charging.reports(frame, self._drawn, self._places)
         for place, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
             if count:
                 self.refused[REASONS[place]] += count
-        drawn = np.full(len(rows), -1, dtype=np.int64)
-        drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
         place = pl.Series(drawn).replace(-1, None)
         columns = [pl.Series(REPORT, self.release.outputs.tolist(), dtype=pl.String).gather(place)]
         if self.outputs is not None and self.outputs.coordinates is not None:
             for axis, name in enumerate(self.added[1:3]):
                 columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
-        if self.marked:
-            columns.append(pl.Series(SEEDED, [True]).new_from_index(0, len(rows)))
+        columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         backend = frame.implementation
         made = [
             nw.from_native(column, series_only=True)
@@ -157,15 +173,27 @@ class Protector:
         ]
         return self.secret.without(frame).with_columns(*made)
 
+    def _drawn(self, frame: nw.DataFrame[Any]) -> Drawn:
+        """A report for each row, by its output's number."""
+        rows, reason = self.snap.rows(frame, self.secret)
+        good = np.flatnonzero(reason < 0)
+        drawn = np.full(len(rows), -1, dtype=np.int64)
+        drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
+        return drawn, reason
+
+    def _places(self, frame: nw.DataFrame[Any]) -> Drawn:
+        """The place of each row, fixed beforehand: its record, or its vertex."""
+        return self.snap.rows(frame, self.secret, fixed=True)
+
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """What whoever publishes such a table must know, a sentence each, from what the release promises."""
-        less = limits_of(guarantee)
+        less = (*limits_of(guarantee), *(() if self.charging is None else (self.charging.sequence,)))
         if self.secret.kind == "id" or guarantee.kind == NOTHING:
             return less
         if self.snap.region is not None:
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
         worth = "be told apart as their records may"
-        if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not less:
+        if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
             worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
         return (
             *less,

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,11 +21,14 @@ from privopt.interfaces.result import SEEDED
 from privopt.registry import registry
 from privopt.run import audit as auditing
 from privopt.run.folder import check_sums
+from privopt.run.ledger.entries import Cost
+from privopt.run.ledger.ledger import Ledger
 from privopt.run.publish import new_folder
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
 from privopt.tables.apply import matrix_of, sample_at, words_of
+from privopt.tables.charged import Charging, cost_of
 from privopt.tables.estimate import memory as estimating
 from privopt.tables.estimate.answers import Nearest
 from privopt.tables.estimate.estimate import Asked, Estimate, Intervals
@@ -111,6 +115,9 @@ class Released:
         geometry: str | None = None,
         max_snap: float | None = None,
         seed: int | None = None,
+        ledger: Ledger | Path | str | None = None,
+        subject: str | None = None,
+        sticky: bool = False,
     ) -> T:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
@@ -127,14 +134,23 @@ class Released:
             max_snap: km from every record, or from the region, beyond which a position has no report; a refusal tells
                 something of the position.
             seed: for experiments: what it draws is not private, and marked so.
+            ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
+                that would pass its limit have no report.
+            subject: column that says whom each row is about.
+            sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
+                tell which visits shared a place.
 
         Raises:
-            UsageError: a release without a matrix, positions that its records do not have, no table, or no row that
-                could be reported.
-            InputError: columns that will not do.
+            UsageError: a release without a matrix, positions that its records do not have, no table, no row that
+                could be reported, or one of ``ledger`` and ``subject`` without the other.
+            InputError: columns, or a ledger, that will not do.
         """
         release, problem = matrix_of(self.opened)
+        if (ledger is None) != (subject is None) or (sticky and ledger is None):
+            raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
         if isinstance(table, np.ndarray):
+            if ledger is not None:
+                raise UsageError("table: found an array, wanted a table with a column of subjects")
             return self._array(table, max_snap, seed)  # type: ignore[return-value]
         own = getattr(table, "_geometry_column_name", None)
         if own is not None and not any((id, lat, lon, x, y, geometry)):
@@ -143,16 +159,22 @@ class Released:
         secret = Secret.of(id=id, lat=lat, lon=lon, x=x, y=y, geometry=geometry)
         secret = secret.with_geometries(geometries(table), active=own)
         check_index(table, secret)
-        protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed)
-        protector.check(list(frame.columns), "table")
-        made = protector.protect(frame)
-        _tell(protector, len(frame), self.result)
+        charges = nullcontext() if ledger is None else Charging.to(ledger, str(subject), self._cost, sticky=sticky)
+        with charges as charging:
+            protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed, charging=charging)
+            protector.check(list(frame.columns), "table")
+            made = protector.protect(frame)
+            _tell(protector, len(frame), self.result)
         if isinstance(table, Mapping):
             return made.to_dict(as_series=False)  # type: ignore[return-value]
         native = bare(made.to_native())
         if own is not None:
             native = with_points(table, native, own, protector)
         return native  # type: ignore[no-any-return]
+
+    @property
+    def _cost(self) -> Cost:
+        return cost_of(self.opened, "apply")
 
     def _array(self, given: NDArray[Any], max_snap: float | None, seed: int | None) -> NDArray[Any]:
         release, problem = matrix_of(self.opened)
@@ -163,7 +185,8 @@ class Released:
             raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
         ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
         columns = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
-        made = self.apply(columns, **dict(zip(ends, ends, strict=True)), max_snap=max_snap, seed=seed)
+        names: dict[str, Any] = dict(zip(ends, ends, strict=True))
+        made = self.apply(columns, **names, max_snap=max_snap, seed=seed)
         if f"{REPORT}_{ends[0]}" not in made:
             raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
         return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T
@@ -360,6 +383,8 @@ def _tell(protector: Protector, rows: int, result: Result) -> None:
     if left:
         warnings.warn(f"{left:,} of {rows:,} rows without a report: {words_of(refused)}", PrivoptWarning, stacklevel=3)
     lines = [*limits_of(result.guarantee)]
+    charging = protector.charging
+    lines += [charging.sequence] if charging is not None and charging.sticky is not None else []
     lines += [f"this release: {result.mark}"] if result.mark else []
     lines += [f"this table: {SEEDED}"] if protector.marked else []
     for line in lines:

@@ -31,9 +31,17 @@ if TYPE_CHECKING:
 
 __all__ = ["REASONS", "Snap"]
 
-REASONS: Final = ("unknown id", "empty position", "impossible position", "too far", "no row of its own")
-"""Why a row has no report; the last: its nearest record, or a vertex around it, has no row in the release. A row that
-has one: -1."""
+REASONS: Final = (
+    "unknown id",
+    "empty position",
+    "impossible position",
+    "too far",
+    "no row of its own",
+    "budget spent",
+    "no subject",
+)
+"""Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. The
+last two come with a ledger (:mod:`privopt.tables.charged`). A row that has a report: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
 
@@ -82,8 +90,14 @@ class Snap:
             given = "a position in degrees" if secret.kind == "geographic" else "a position in km"
             raise UsageError(f"columns of the secret: found {given}, wanted {wanted}: the records have {has}")
 
-    def rows(self, frame: nw.DataFrame[Any], secret: Secret) -> tuple[Ints, Ints]:
+    def rows(self, frame: nw.DataFrame[Any], secret: Secret, *, fixed: bool = False) -> tuple[Ints, Ints]:
         """The record of each row of a table.
+
+        Args:
+            frame: the table.
+            secret: its columns.
+            fixed: nothing is drawn: where the release holds at every point, the vertex that a position is mostly a
+                mixture of, the lowest in number of several; so each has a cell that never changes.
 
         Returns:
             (B,) numbers of records, 0 where there is none; and (B,) why not, as a place in :data:`REASONS`, -1 where
@@ -98,7 +112,10 @@ class Snap:
         reason = _impossible(positions, wrong > 0, geographic=secret.kind == "geographic")
         good = np.flatnonzero(reason < 0)
         rows = np.zeros(len(positions), dtype=np.int64)
-        rows[good], away = self._drawn(positions[good], secret) if self.region else self._nearest(positions[good])
+        if self.region is not None:
+            rows[good], away = self._drawn(positions[good], secret, fixed=fixed)
+        else:
+            rows[good], away = self._nearest(positions[good])
         reason[good[rows[good] < 0]] = _ALONE
         if self.farthest is not None:
             reason[good[away > self.farthest]] = _FAR
@@ -119,13 +136,17 @@ class Snap:
         assert self.places.coordinates is not None
         return cKDTree(_apart(self.places.coordinates, self.places.kind))
 
-    def _drawn(self, positions: Floats, secret: Secret) -> tuple[Ints, Floats]:
+    def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool) -> tuple[Ints, Floats]:
         """A row for each position, drawn among those of the vertices around it; -1 where one of them has none."""
         assert self.region is not None  # asked before
         region = self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
         snapped = region.snap(positions)
-        rows = self._row_of[snapped.draw(self.source)]
         alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
+        if fixed:
+            most = snapped.shares == snapped.shares.max(axis=1)[:, None]
+            rows = np.where(most, snapped.corners, len(self._row_of)).min(axis=1)
+        else:
+            rows = self._row_of[snapped.draw(self.source)]
         return np.where(alone, -1, rows), snapped.away
 
     def _nearest(self, positions: Floats) -> tuple[Ints, Floats]:

@@ -29,6 +29,8 @@ FIRST = [
     "tables.parts",
     "tables.problems",
     "tables.released",
+    "run.ledger.ledger",
+    "run.ledger.entries",
     "specs",
     "interfaces",
     "errors",

@@ -1,0 +1,81 @@
+"""What ``solve`` charges: a release whose noise it draws, before it draws it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import AttrsInstance, frozen
+
+from privopt.declare import files_of
+from privopt.errors import UsageError
+from privopt.interfaces import Guarantee, Progress
+from privopt.registry import registry
+from privopt.run.ledger.entries import Cost
+from privopt.run.ledger.ledger import Ledger
+
+__all__ = ["ChargeRelease"]
+
+
+@frozen(kw_only=True)
+class ChargeRelease:
+    """Where and whom a solve charges.
+
+    Attributes:
+        ledger: its file, made where there is none.
+        subject: whom: a person, or the data set that all of whose tables share one limit; None for the name of the
+            problem's secret file.
+        key: file with the key under which the ledger hashes subjects; None for names as they are.
+    """
+
+    ledger: Path
+    subject: str | None = None
+    key: Path | None = None
+
+    def charge(
+        self,
+        guarantee: Guarantee,
+        declared: AttrsInstance,
+        *,
+        seeded: bool,
+        mechanism: str,
+        purpose: str,
+        progress: Progress | None = None,
+    ) -> None:
+        """Charge epsilon, durably.
+
+        Args:
+            guarantee: of what is about to be drawn.
+            declared: the problem, which names its secret files.
+            seeded: whether a seed would draw it.
+            mechanism: SHA-256 of the public problem file.
+            purpose: what is charged for, in words.
+            progress: told how many entries are checked.
+
+        Raises:
+            UsageError: nothing is drawn, or nothing that could be counted.
+            BudgetSpentError: the subject has not enough left; nothing was charged.
+            DoesNotHoldError: the ledger was changed.
+            InputError: no ledger, or one of another unit.
+        """
+        if guarantee.epsilon is None or seeded:
+            found = "a seed, and no epsilon covers what it draws" if seeded else f"{guarantee.kind}, without epsilon"
+            raise UsageError(f"--ledger: found {found}; wanted a method whose noise can be charged")
+        if "noise" not in registry().kind("notion", guarantee.kind).load().checks:
+            found = f"{guarantee.kind}, whose reports are drawn later"
+            raise UsageError(
+                f"--ledger: found {found}; wanted one that draws noise while it solves: apply charges those"
+            )
+        secret = [file.name for file in files_of(declared) if file.secret]
+        subject = self.subject or (secret[0] if secret else "")
+        if not subject:
+            raise UsageError("--ledger: found no secret file whose name could be the subject, wanted --subject ID")
+        cost = Cost(
+            epsilon=guarantee.epsilon,
+            unit=guarantee.unit,
+            notion=guarantee.kind,
+            mechanism=mechanism,
+            purpose=purpose,
+        )
+        with Ledger(self.ledger, key=self.key) as ledger:
+            ledger.check(progress=progress)
+            ledger.charge(subject, cost)

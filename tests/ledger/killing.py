@@ -1,0 +1,82 @@
+"""A program of its own that forks writers of a ledger and kills them: it imports nothing that has threads.
+
+``killing.py kill LEDGER REPORTS TIMES`` kills a writer that often, at random moments; after each kill every report must
+have its charge, and the chain be whole. ``killing.py race LEDGER WRITERS EACH`` lets writers charge at once.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from privopt.run.ledger.entries import Cost
+from privopt.run.ledger.ledger import Ledger
+
+
+def forked(work):
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def cost(purpose):
+    return Cost(epsilon="0.1", unit="per km", purpose=purpose)
+
+
+def write_until_killed(path, reports):
+    """Charge, then report: ever again, one report at a time and several."""
+    handle = os.open(reports, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    with Ledger(path) as ledger:
+        while True:
+            name = f"{os.getpid()}-{time.monotonic_ns()}"
+            count = random.randint(1, 40)
+            ledger.charge_each([f"s{n % 7}" for n in range(count)], cost(name))
+            os.write(handle, f"{name} {count}\n".encode())
+
+
+def kill(path, reports, times):
+    random.seed(1)
+    seen, charged = 0, {}
+    for _ in range(times):
+        child = forked(lambda: write_until_killed(path, reports))
+        time.sleep(random.uniform(0.0, 0.12))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if not path.exists():
+            continue
+        with Ledger(path) as ledger:
+            ledger.check()
+            charged = {}
+            for charge in ledger.charges():
+                charged[charge.cost.purpose] = charged.get(charge.cost.purpose, 0) + 1
+        lines = reports.read_text().splitlines() if reports.exists() else []
+        for line in lines:
+            name, count = line.split()
+            assert charged[name] == int(count), f"{line}: {charged.get(name)} charges"
+        seen = len(lines)
+    print(seen, sum(charged.values()))
+
+
+def race(path, writers, each):
+    def work():
+        with Ledger(path) as ledger:
+            granted = sum(sum(ledger.charge_each(["anna"] * 3, cost("race"))) for _ in range(each))
+        os._exit(granted)
+
+    total = 0
+    for child in [forked(work) for _ in range(writers)]:
+        total += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(total)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "kill":
+        kill(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+    else:
+        race(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,467 @@
+"""`apply`, `solve` and `budget` with a ledger: what is charged, when, and that no secret decides it."""
+
+import json
+import os
+import shutil
+import sqlite3
+import stat
+import sys
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privopt as po
+from privopt.command.cli import cli
+from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
+from privopt.run.folder import SUMS, sha256
+from privopt.run.ledger.ledger import Ledger
+from privopt.run.ledger.sticky import Sticky
+from privopt.run.solve import solve
+from privopt.tables import apply as module
+from privopt.tables.apply import apply
+from privopt.tables.charged import ChargeRows
+from privopt.tables.protect import Protector
+from privopt.tables.secret import Secret
+
+TOWN = """
+[records]
+points = "points.csv"
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 0.5
+{}
+[utility]
+kind = "distance"
+"""
+POINTS = [(f"p{n}", float(n % 4), float(n // 4)) for n in range(12)]
+BY_ID, BY_PLACE = Secret.of(id="place"), Secret.of(x="x", y="y")
+CENSUS = """
+[hierarchy]
+counts = "counts.csv"
+sizes = 4
+[privacy]
+epsilon = 0.4
+"""
+
+
+def made(folder, more=""):
+    (folder / "points.csv").write_text("id,x,y\n" + "".join(f"{i},{x},{y}\n" for i, x, y in POINTS))
+    (folder / "p.toml").write_text(TOWN.format(more))
+    return folder / "p.toml"
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("town")
+    return solve("exponential", made(folder), folder / "out").folder
+
+
+@pytest.fixture(scope="module")
+def everywhere(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("everywhere")
+    return solve("optimal-lp", made(folder, "everywhere = true"), folder / "out").folder
+
+
+def table(path, rows, header="who,place"):
+    path.write_text("\n".join([header, *rows]) + "\n", "utf-8")
+    return path
+
+
+def charged(path):
+    with Ledger(path, make=False) as ledger:
+        ledger.check()
+        return [(charge.subject, charge.cost) for charge in ledger.charges()]
+
+
+def said(*arguments):
+    done = CliRunner().invoke(cli, list(map(str, arguments)))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_every_row_is_charged_to_its_subject(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,p2", ",p1", " ,p1"])
+    done = apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    assert done.refused == {"no subject": 2}
+    assert [name for name, _ in charged(tmp_path / "l")] == ["anna", "bert", "anna"]
+    cost = charged(tmp_path / "l")[0][1]
+    assert (cost.epsilon, cost.unit, cost.notion) == (Fraction(1, 2), "per km", "metric-dp")
+    assert (cost.mechanism, cost.purpose) == (sha256(town / SUMS), "apply t.csv")
+    out = pl.read_csv(tmp_path / "o.csv")
+    assert out.columns == ["who", "report", "report_x", "report_y"]
+    assert out["report"].is_null().to_list() == [False, False, False, True, True]
+
+
+def test_the_first_reports_of_a_subject_fit_and_the_rest_are_refused(town, tmp_path):
+    assert said("budget", tmp_path / "l", "--set", "1.2", "--json")[0] == 0
+    rows = table(tmp_path / "t.csv", ["anna,p0"] * 3 + ["bert,p1"] + ["anna,p1"])
+    options = ["--id", "place", "--ledger", tmp_path / "l", "--subject", "who", "--json"]
+    code, out, err = said("apply", town, rows, "--out", tmp_path / "o.csv", *options)
+    assert code == 0, err
+    assert {"rows": 5, "reported": 3, "refused": {"budget spent": 2}}.items() <= json.loads(out).items()
+    reports = pl.read_csv(tmp_path / "o.csv")["report"].is_null().to_list()
+    assert reports == [False, False, True, False, True]
+    code, out, _ = said("budget", tmp_path / "l", "--json")
+    found = json.loads(out)
+    head = found.pop("head")
+    assert found == {
+        "unit": "per km",
+        "limit": "1.2",
+        "window_hours": None,
+        "subjects": [
+            {"subject": "anna", "spent": "1", "left": "0.2", "reports": 2},
+            {"subject": "bert", "spent": "0.5", "left": "0.7", "reports": 1},
+        ],
+    }
+    assert said("budget", tmp_path / "l", "--head", head)[0] == 0
+    one = json.loads(said("budget", tmp_path / "l", "--json", "--subject", "bert")[1])
+    assert one["subjects"] == [found["subjects"][1]]
+    code, _, err = said("apply", town, rows, "--out", tmp_path / "o.csv", "--force", *options)
+    assert code == 0  # bert has one left
+    code, _, err = said("apply", town, rows, "--out", tmp_path / "o.csv", "--force", *options)
+    assert (code, "no row could be reported: 5 budget spent" in err) == (2, True)
+
+
+@given(st.data())
+@settings(max_examples=12, deadline=None)
+def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, data):
+    """Tables that differ in the secret alone leave ledgers that differ in times alone, and refuse the same rows."""
+    subjects = data.draw(st.lists(st.sampled_from(["anna", "bert", ""]), min_size=1, max_size=12))
+    places = st.tuples(*[st.sampled_from(["0,0", "3.2,1", ",", "x,1", "1e9,0", "900,900"])] * len(subjects))
+    folder = town.parent / "twins"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    left = []
+    for side in ("one", "two"):
+        (folder / side).mkdir()
+        rows = [f"{who},{place}" for who, place in zip(subjects, data.draw(places), strict=True)]
+        source = table(folder / side / "t.csv", rows, "who,x,y")
+        charge = ChargeRows(ledger=folder / side / "l", subject="who")
+        said("budget", charge.ledger, "--set", "1.4")
+        try:
+            apply(town, source, folder / side / "o.csv", BY_PLACE, max_snap=2.0, charge=charge)
+        except UsageError:  # no row could be reported
+            assert not (folder / side / "o.csv").exists()
+        spent = said("budget", charge.ledger, "--json")[1]
+        left.append((charged(charge.ledger), json.loads(spent)["subjects"]))
+    assert left[0] == left[1]
+    most = {who: min(subjects.count(who), 2) for who in ("anna", "bert") if who in subjects}
+    assert {each["subject"]: each["reports"] for each in left[0][1]} == most
+
+
+def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkeypatch):
+    seen = []
+    draw = Protector._drawn
+
+    def watched(self, frame):
+        with Ledger(tmp_path / "l", make=False) as other:
+            seen.append((len(frame), sum(account.reports for account in other.accounts())))
+        return draw(self, frame)
+
+    monkeypatch.setattr(Protector, "_drawn", watched)
+    rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,nowhere"])
+    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    assert seen == [(3, 3)]
+
+
+def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
+    charge = ChargeRows(ledger=tmp_path / "l", subject="who")
+    rows = [f"s{n},p1" for n in range(1500)]
+    with pytest.raises(InputError, match="row 1502"):
+        apply(town, table(tmp_path / "t.csv", [*rows, "anna,p0,7"]), tmp_path / "o.csv", BY_ID, charge=charge)
+    with pytest.raises(InputError, match="more than 1,000 characters"):
+        apply(town, table(tmp_path / "t.csv", [*rows, "x" * 1001 + ",p0"]), tmp_path / "o.csv", BY_ID, charge=charge)
+    assert charged(tmp_path / "l") == []
+    for column, found in (("nobody", "no such column"), ("place", "the secret")):
+        wrong = ChargeRows(ledger=tmp_path / "m", subject=column)
+        with pytest.raises(InputError, match=f"column {column}: found {found}"):
+            apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, charge=wrong)
+    assert not (tmp_path / "o.csv").exists()
+
+
+def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):
+    def interrupted(self, batch):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.TableWriter, "write", interrupted)
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    with pytest.raises(StoppedError):
+        apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    assert (len(charged(tmp_path / "l")), (tmp_path / "o.csv").exists()) == (1, False)
+
+
+def test_a_changed_ledger_ends_with_1_and_nothing_is_written(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
+    options = ["--id", "place", "--ledger", tmp_path / "l", "--subject", "who"]
+    assert said("apply", town, rows, "--out", tmp_path / "o.csv", *options)[0] == 0
+    raw = (tmp_path / "l").read_bytes()
+    (tmp_path / "l").write_bytes(raw.replace(b"anna", b"anne"))
+    for command in (["apply", town, rows, "--out", tmp_path / "o2.csv", *options], ["budget", tmp_path / "l"]):
+        code, out, err = said(*command)
+        assert (code, out) == (1, "")
+        assert "entry 3 (subject anne): changed" in err
+    assert not (tmp_path / "o2.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        (["--sticky"], "found --sticky, wanted --ledger FILE"),
+        (["--subject", "who"], "found --subject, wanted --ledger FILE"),
+        (["--ledger", "l"], "found --ledger, wanted --subject COLUMN"),
+        (["--ledger", "l", "--subject", "who", "--seed", "1"], "--seed: found one beside --ledger, wanted none"),
+    ],
+)
+def test_options_that_cannot_be_meant_so_are_bad_usage(town, tmp_path, more, found, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    code, out, err = said("apply", town, rows, "--out", tmp_path / "o.csv", "--id", "place", *more)
+    assert (code, out, found in err) == (2, "", True), err
+    assert sorted(os.listdir(tmp_path)) == ["t.csv"]
+
+
+def test_budget_ends_with_2_on_bad_input(tmp_path):
+    table(tmp_path / "t.csv", ["anna,p0"])
+    for arguments in (
+        ["none"],
+        ["t.csv"],
+        ["l", "--set", "x"],
+        ["l", "--set", "1", "--window", "0"],
+        ["l", "--head", "x"],
+    ):
+        code, out, err = said("budget", tmp_path / arguments[0], *arguments[1:])
+        assert (code, out) == (2, ""), arguments
+        assert "wanted" in err
+    assert not (tmp_path / "l").exists()
+
+
+# --- reports that are kept ------------------------------------------------------------------------------
+
+
+def sticky(town, rows, out, ledger, **more):
+    return apply(town, rows, out, BY_ID, charge=ChargeRows(ledger=ledger, subject="who", sticky=True), **more)
+
+
+def test_a_place_is_reported_the_same_ever_after_and_charged_once(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0", "anna,p5", "anna,p0", "bert,p0", "anna,p0"] * 20)
+    found = set()
+    for day in range(3):
+        done = sticky(town, rows, tmp_path / f"o{day}.csv", tmp_path / "l")
+        out = pl.read_csv(tmp_path / f"o{day}.csv")
+        assert out["sticky"].all()
+        again = out.with_columns(pl.read_csv(rows)["place"])
+        found |= set(again.select("who", "place", "report").rows())
+    assert len(found) == 3
+    assert sorted(name for name, _ in charged(tmp_path / "l")) == ["anna", "anna", "bert"]
+    assert "not protected is which of its visits were to the same place" in done.sequence
+
+
+def test_nothing_is_shared_between_places_or_subjects(town, tmp_path):
+    """Fresh draws each: reports of many subjects at one place vary as the row does."""
+    rows = table(tmp_path / "t.csv", [f"s{n},p5" for n in range(400)])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    assert pl.read_csv(tmp_path / "o.csv")["report"].n_unique() > 6
+
+
+def test_a_refused_place_is_refused_again_and_known_ones_are_not(town, tmp_path):
+    said("budget", tmp_path / "l", "--set", "1")
+    rows = table(tmp_path / "t.csv", ["anna,p0", "anna,p1", "anna,p2", "anna,p0", "anna,p2"])
+    done = sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    assert done.refused == {"budget spent": 2}
+    assert pl.read_csv(tmp_path / "o.csv")["report"].is_null().to_list() == [False, False, True, False, True]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), min_size=1, max_size=10), st.permutations(range(4))
+)
+@settings(max_examples=12, deadline=None)
+def test_charges_of_kept_reports_are_a_function_of_the_pattern_alone(town, visits, other):
+    """Which visits share a place decides, not which place it is: one of them may even be none."""
+    folder = town.parent / "patterns"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    left = []
+    for side, names in (("one", ["p0", "p1", "p2", "nowhere"]), ("two", [f"p{n + 4}" for n in other])):
+        rows = table(folder / f"{side}.csv", [f"{who},{names[place]}" for who, place in visits])
+        said("budget", folder / side, "--set", "1")
+        try:
+            sticky(town, rows, folder / f"{side}-out.csv", folder / side)
+        except UsageError:  # no row could be reported
+            assert not (folder / f"{side}-out.csv").exists()
+        left.append([(who, cost.epsilon) for who, cost in charged(folder / side)])
+    assert left[0] == left[1]
+
+
+def test_positions_have_fixed_cells_where_the_release_holds_everywhere(everywhere, tmp_path):
+    rows = ["anna,1.01,1.02", "anna,0.98,0.99", "anna,1.02,1.01", "anna,2.9,0.1", "anna,1.0,1.0"]
+    charge = ChargeRows(ledger=tmp_path / "l", subject="who", sticky=True)
+    for day in range(2):
+        source = table(tmp_path / "t.csv", rows, "who,x,y")
+        apply(everywhere, source, tmp_path / f"o{day}.csv", BY_PLACE, charge=charge)
+    days = [pl.read_csv(tmp_path / f"o{day}.csv")["report"].to_list() for day in range(2)]
+    assert days[0] == days[1]
+    assert len({days[0][n] for n in (0, 1, 2, 4)}) == 1
+    assert len(charged(tmp_path / "l")) == 2
+
+
+def test_kept_reports_are_their_owners_alone_and_name_nobody(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p11"])
+    stores = []
+    for name in ("l", "m"):
+        sticky(town, rows, tmp_path / f"{name}.csv", tmp_path / name)
+        folder = tmp_path / f"{name}.sticky"
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+        raw = (folder / "reports").read_bytes()
+        assert not any(text in raw for text in (b"anna", b"bert", b"p0", b"p11"))
+        connection = sqlite3.connect(folder / "reports")
+        stores.append({place for (place,) in connection.execute("SELECT place FROM reports")})
+        connection.close()
+    assert stores[0].isdisjoint(stores[1])  # a key of its own each
+    (tmp_path / "l.sticky").chmod(0o755)
+    with pytest.raises(UsageError, match="found mode 0755, wanted 0700"):
+        sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+
+
+def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    with Sticky.beside(tmp_path / "l") as kept:
+        before = kept._connection.execute("SELECT place FROM reports").fetchall()
+    code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
+    assert (code, "1 kept reports of anna removed" in err) == (0, True)
+    raw = (tmp_path / "l.sticky" / "reports").read_bytes()
+    assert sum(place in raw for (place,) in before) == 1
+    sticky(town, rows, tmp_path / "o2.csv", tmp_path / "l")
+    assert sorted(name for name, _ in charged(tmp_path / "l")) == ["anna", "anna", "bert"]
+    assert said("budget", tmp_path / "none", "--forget", "anna")[0] == 2
+
+
+def test_a_run_that_ends_between_charge_and_report_charges_again(town, tmp_path, monkeypatch):
+    """A crash costs budget, never privacy: the report that was never kept is never published."""
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+
+    def ends(self, frame):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Protector, "_drawn", ends)
+        with pytest.raises(StoppedError):
+            sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    assert len(charged(tmp_path / "l")) == 1
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    assert len(charged(tmp_path / "l")) == 2
+
+
+def test_a_changed_store_of_reports_ends_with_1(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    path = tmp_path / "l.sticky" / "reports"
+    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 4096)
+    with pytest.raises(DoesNotHoldError, match="changed"):
+        sticky(town, rows, tmp_path / "o2.csv", tmp_path / "l")
+
+
+def test_estimates_of_repeated_reports_ask_whose_they_are(town, tmp_path):
+    rows = table(tmp_path / "t.csv", [f"s{n % 30},p{n % 30 % 3}" for n in range(90)])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    code, _, err = said("estimate", town, tmp_path / "o.csv", "--out", tmp_path / "e.csv")
+    assert (code, "column sticky: found reports that repeat" in err) == (2, True)
+    code, out, _ = said("estimate", town, tmp_path / "o.csv", "--out", tmp_path / "e.csv", "--subject", "who", "--json")
+    assert (code, json.loads(out)["n"]) == (0, 30)
+
+
+# --- in memory, and noise ---------------------------------------------------------------------------------
+
+
+def test_tables_in_memory_are_charged_too(town, tmp_path):
+    release = po.open(town)
+    frame = pl.DataFrame({"who": ["anna", "anna", "bert"], "place": ["p0", "p0", "p1"]})
+    with po.Ledger(tmp_path / "l") as ledger:
+        ledger.set_limit("0.5")
+        with pytest.warns(po.PrivoptWarning, match="1 of 3 rows without a report: 1 budget spent"):
+            made = release.apply(frame, id="place", ledger=ledger, subject="who")
+        assert made["report"].is_null().to_list() == [False, True, False]
+        with pytest.warns(po.PrivoptWarning, match="which of its visits were to the same place"):
+            release.apply(
+                {"who": ["carl"] * 5, "place": ["p3"] * 5}, id="place", ledger=ledger, subject="who", sticky=True
+            )
+        assert ledger.account("carl").reports == 1
+    with pytest.raises(UsageError, match="wanted both"):
+        release.apply(frame, id="place", subject="who")
+    with pytest.raises(UsageError, match="seed: found one beside a ledger"):
+        release.apply(frame, id="place", subject="who", ledger=tmp_path / "l", seed=1)
+    with pytest.raises(UsageError, match="found an array, wanted a table"):
+        release.apply(frame["place"].to_numpy(), subject="who", ledger=tmp_path / "l")
+
+
+@pytest.fixture
+def census(tmp_path):
+    (tmp_path / "counts.csv").write_text("level_1,level_2,size,groups\nUS,A,1,5\nUS,A,2,3\nUS,B,1,7\n")
+    (tmp_path / "c.toml").write_text(CENSUS)
+    return tmp_path / "c.toml"
+
+
+def test_noise_is_charged_before_it_is_drawn(census, tmp_path):
+    """Several tables of one data set under one epsilon: the third does not fit."""
+    ledger = tmp_path / "l"
+    said("budget", ledger, "--set", "1")
+    codes = []
+    for turn in range(3):
+        codes.append(said("solve", "hierarchical-dp", census, "--out", tmp_path / f"o{turn}", "--ledger", ledger)[0])
+    assert codes == [0, 0, 2]
+    assert not (tmp_path / "o2").exists()
+    assert [(name, cost.unit, cost.epsilon) for name, cost in charged(ledger)] == [
+        ("counts.csv", "per individual", Fraction(2, 5))
+    ] * 2
+    assert charged(ledger)[0][1].mechanism == sha256(tmp_path / "o0" / "problem" / "c.toml")
+    with Ledger(ledger) as book:
+        assert book.to_opendp("counts.csv").map(1) == pytest.approx(0.8)
+
+
+def test_what_draws_no_noise_or_gives_no_privacy_is_not_charged(census, town, tmp_path):
+    for arguments, found in (
+        (["hierarchical-dp", census, "--seed", "1"], "found a seed"),
+        (["exponential", town.parent / "p.toml"], "found metric-dp, whose reports are drawn later"),
+        (
+            ["hierarchical-dp", census, "--method", "cumulative-chain-as-published", "--allow-unsafe"],
+            "found none, without epsilon",
+        ),
+    ):
+        code, _, err = said("solve", *arguments, "--out", tmp_path / "o", "--ledger", tmp_path / "l")
+        assert (code, found in err) == (2, True), err
+    assert not (tmp_path / "l").exists()
+    assert said("solve", "hierarchical-dp", census, "--out", tmp_path / "o", "--subject", "x")[0] == 2
+
+
+def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=tmp_path / "l", subject="who"))
+    with Ledger(tmp_path / "l") as ledger:
+        with pytest.raises(UsageError, match="found charges of metric-dp, per km"):
+            ledger.to_opendp("anna")
+        with pytest.raises(UsageError, match="found no charge of the subject"):
+            ledger.to_opendp("bert")
+
+
+def test_charges_add_up_in_other_accountants(tmp_path):
+    events = pytest.importorskip("dp_accounting")
+    pld = pytest.importorskip("dp_accounting.pld")
+    with Ledger(tmp_path / "l") as ledger:
+        for epsilon in ("0.1", "0.1", "0.25"):
+            ledger.charge("anna", po.Cost(epsilon=epsilon, unit="per client", notion="local-dp"))
+        accountant = pld.PLDAccountant(neighboring_relation=events.NeighboringRelation.REPLACE_ONE)
+        accountant.compose(ledger.to_dp_accounting("anna"))
+    assert 0.45 <= accountant.get_epsilon(0.0) <= 0.451
+
+
+def test_export_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.charge("anna", po.Cost(epsilon="0.1", unit="per client", notion="local-dp"))
+        with pytest.raises(UsageError, match="install dp-accounting"):
+            ledger.to_dp_accounting("anna")

@@ -1,0 +1,150 @@
+"""Kills, races and changed bytes: no report without its charge, no limit passed together, nothing changed unseen."""
+
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from privopt.errors import DoesNotHoldError, InputError
+from privopt.run.ledger.entries import Cost
+from privopt.run.ledger.ledger import Ledger
+
+KILLING = Path(__file__).with_name("killing.py")
+COST = Cost(epsilon="0.5", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
+
+
+def said_by(*arguments):
+    done = subprocess.run([sys.executable, KILLING, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_every_report_has_its_charge_however_often_writers_are_killed(tmp_path, times):
+    reports, charges = said_by("kill", tmp_path / "l", tmp_path / "reports", times)
+    assert reports > times / 4
+    assert charges >= reports
+
+
+@pytest.mark.parametrize("each", [10, pytest.param(80, marks=pytest.mark.slow)])
+def test_writers_at_once_never_pass_a_limit_together(tmp_path, each):
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.set_limit("10")
+    assert said_by("race", tmp_path / "l", 4, each) == [100]
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.check()
+        assert (ledger.account("anna").spent, ledger.account("anna").left) == (10, 0)
+
+
+def test_writers_that_make_a_ledger_at_once_make_one(tmp_path):
+    for turn in range(5):
+        assert said_by("race", tmp_path / f"l{turn}", 6, 2) == [36]
+        with Ledger(tmp_path / f"l{turn}") as ledger:
+            ledger.check()
+            assert ledger.account("anna").reports == 36
+
+
+def filled(path):
+    with Ledger(path) as ledger:
+        ledger.set_limit(8, hours=24)
+        for name in ("anna", "bert", "carl"):
+            ledger.charge_each([name] * 4, COST)
+    return everything(path)
+
+
+def everything(path):
+    with Ledger(path, make=False) as ledger:
+        ledger.check()
+        return ledger.accounts(), ledger.charges(), ledger.limit, ledger.unit, ledger.head
+
+
+def test_a_changed_byte_is_found_or_changes_nothing(tmp_path):
+    good, raw = filled(tmp_path / "l"), (tmp_path / "l").read_bytes()
+    chance, changed = random.Random(4), tmp_path / "c"
+    used = [place for place, byte in enumerate(raw) if byte]
+    found = 0
+    for place in chance.sample(used, 250):
+        spoiled = bytearray(raw)
+        spoiled[place] ^= 1 << chance.randrange(8)
+        changed.write_bytes(spoiled)
+        for rest in ("-wal", "-shm"):
+            Path(f"{changed}{rest}").unlink(missing_ok=True)
+        try:
+            assert everything(changed) == good
+        except DoesNotHoldError:
+            found += 1
+    assert found > 200
+
+
+@pytest.mark.parametrize("text", ["anna", "bert", "0.5", "morning", "per km", "ab" * 32])
+def test_a_changed_text_names_the_entry(tmp_path, text):
+    filled(tmp_path / "l")
+    raw = (tmp_path / "l").read_bytes()
+    (tmp_path / "l").write_bytes(raw.replace(text.encode(), text[:-1].encode() + b"7"))
+    with pytest.raises(DoesNotHoldError, match=rf"l: entry {'8' if text == 'bert' else '4'} .*: changed"):
+        everything(tmp_path / "l")
+
+
+CHANGES = {
+    "UPDATE entries SET total = '0' WHERE number = 6": r"entry 6 \(subject anna\): changed: its hash",
+    "UPDATE entries SET time = time - 1 WHERE number = 9": r"entry 9 \(subject bert\): changed: its hash",
+    "UPDATE entries SET hash = zeroblob(32) WHERE number = 7": r"entry 7 \(subject anna\): changed: its hash",
+    "DELETE FROM entries WHERE number = 8": r"entry 8 \(subject bert\): changed: found number 9, wanted 8",
+    "UPDATE terms SET amount = '80' WHERE kind = 'limit'": "entry 2: changed: its hash",
+    "DELETE FROM subjects WHERE name = 'carl'": "entry 12: changed: its subject",
+    "INSERT INTO subjects (name) VALUES ('dora')": "subjects, or terms, that no entry has",
+    "DROP INDEX by_subject": "the first page is not that",
+    "DELETE FROM entries": "entry 1: changed: it is missing",
+    "UPDATE entries SET count = 'x' WHERE number = 5": r"entry 5 \(subject anna\): changed",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_row_is_named(tmp_path, change):
+    filled(tmp_path / "l")
+    connection = sqlite3.connect(tmp_path / "l")
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    with pytest.raises(DoesNotHoldError, match=CHANGES[change]):
+        everything(tmp_path / "l")
+
+
+def test_a_charge_relies_on_no_entry_that_was_changed(tmp_path):
+    filled(tmp_path / "l")
+    connection = sqlite3.connect(tmp_path / "l")
+    connection.execute("UPDATE entries SET total = '0' WHERE number = 11")  # bert's last
+    connection.commit()
+    connection.close()
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.charge("anna", COST)
+        with pytest.raises(DoesNotHoldError, match="entry 11: changed"):
+            ledger.charge("bert", COST)
+        with pytest.raises(DoesNotHoldError, match="entry 11: changed"):
+            ledger.account("bert")
+
+
+def test_a_ledger_whose_first_bytes_were_changed_is_no_other_file(tmp_path):
+    filled(tmp_path / "l")
+    raw = bytearray((tmp_path / "l").read_bytes())
+    raw[0] ^= 1
+    (tmp_path / "l").write_bytes(raw)
+    with pytest.raises(DoesNotHoldError, match="the first page"):
+        Ledger(tmp_path / "l")
+    shutil.copy("/dev/null", tmp_path / "empty")
+    with pytest.raises(InputError, match="wanted a ledger"):
+        Ledger(tmp_path / "empty")
+
+
+def test_charges_of_many_subjects_take_linear_time_and_little_room(tmp_path):
+    with Ledger(tmp_path / "l") as ledger:
+        for _ in range(4):
+            assert all(ledger.charge_each([f"s{n % 100}" for n in range(5_000)], COST))
+        ledger.check()
+        assert ledger.account("s3").spent == Fraction(100)
+    assert (tmp_path / "l").stat().st_size < 20_000 * 130
