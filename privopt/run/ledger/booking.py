@@ -158,7 +158,7 @@ class Booking:
 
     @property
     def first(self) -> Terms | None:
-        """The first charge's terms, whose unit and notion are the ledger's; None without one."""
+        """The first charge's terms, whose unit is the ledger's; None without one."""
         row = self.connection.execute("SELECT id FROM terms WHERE kind = 'charge' ORDER BY id LIMIT 1").fetchone()
         return None if row is None else self.terms_of(row[0])
 

@@ -93,7 +93,7 @@ class _Walk:
 
     def _add(self, entry: Entry, subject: int, terms: Terms) -> None:
         self.first = self.first or terms
-        if (terms.unit, terms.notion) != (self.first.unit, self.first.notion):
+        if terms.unit != self.first.unit:
             raise self.wrong(entry, "its unit is not the first charge's")
         if entry.terms not in self.amounts:
             self.amounts[entry.terms] = Fraction(terms.amount)

@@ -85,7 +85,7 @@ class Cost:
     Attributes:
         epsilon: exactly; text is read as a decimal or a quotient.
         unit: of epsilon, as the notion has it: a ledger has one.
-        notion: name of the notion of privacy: a ledger has one.
+        notion: name of the notion of privacy; empty where it has none.
         mechanism: SHA-256 of what is drawn from: of a folder's SHA256SUMS, or of a problem file.
         purpose: what it was charged for, in words.
 

@@ -136,7 +136,7 @@ class Ledger:
 
         Raises:
             BudgetSpentError: it would pass the limit; nothing was charged: draw nothing.
-            InputError: another unit, notion or key than the ledger's.
+            InputError: another unit or key than the ledger's.
         """
         if not self.charge_each([subject], cost)[0]:
             raise self._refused(subject, cost)
@@ -159,7 +159,7 @@ class Ledger:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
 
         Raises:
-            InputError: another unit, notion or key than the ledger's; nothing was charged.
+            InputError: another unit or key than the ledger's; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
@@ -175,7 +175,7 @@ class Ledger:
         Raises:
             UsageError: nobody, or a subject twice.
             BudgetSpentError: one of them has not enough left; nobody was charged.
-            InputError: another unit, notion or key than the ledger's.
+            InputError: another unit or key than the ledger's.
         """
         again = next((name for name, times in Counter(subjects).items() if times > 1), None)
         if again is not None or not subjects:
@@ -189,11 +189,9 @@ class Ledger:
     @contextmanager
     def _charging(self, cost: Cost) -> Iterator[tuple[Booking, Terms, Limit | None]]:
         with self._booking() as book:
-            first = book.first
-            for what in ("unit", "notion"):
-                found, known = getattr(cost, what), getattr(first or cost, what)
-                if found != known:
-                    raise InputError([Fault(str(self.path), what, found or "none", f"{known or 'none'}, as charged")])
+            known = cost.unit if book.first is None else book.first.unit
+            if cost.unit != known:
+                raise InputError([Fault(str(self.path), "unit", cost.unit or "none", f"{known or 'none'}, as charged")])
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
             self._check_names(book)
