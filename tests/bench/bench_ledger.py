@@ -1,6 +1,6 @@
 """What a ledger costs: 10^6 charges of 10^4 subjects, questions about one, a check of all, kills, whole tables.
 
-Run as ``python tests/bench/bench_ledger.py [--charges 1000000] [--subjects 10000] [--kills 200] [--rows 1000000]``. Each
+Run as ``python tests/bench/bench_ledger.py [--charges 1000000] [--subjects 10000] [--kills 200] [--rows N]``. Each
 figure is of one run in a process of its own, wall clock and processor seconds, beside the load average.
 """
 
