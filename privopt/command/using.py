@@ -283,9 +283,17 @@ def estimate(
     metavar="FILE",
     help="Also the g-vulnerability: table guess,id,gain, or .npy (guesses, records).",
 )
+@click.option(
+    "--over-time",
+    type=click.IntRange(1, 1_000_000),
+    is_flag=False,
+    flag_value=1000,
+    metavar="[N]",
+    help="Also attacks on up to N reports of one place (1000 where N is left out) and on traces.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @guarded
-def audit(folder: Path, leakage: bool, gains: Path | None, as_json: bool) -> None:
+def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None, as_json: bool) -> None:
     """What an attacker gets from a release."""
     from privopt.command.terminal import progress_display
     from privopt.run.audit import audit as run
@@ -296,7 +304,7 @@ def audit(folder: Path, leakage: bool, gains: Path | None, as_json: bool) -> Non
     with progress_display(quiet=False) as progress:
         if progress is not None:
             progress("attacking the release", 0, None, None)
-        found = run(folder)
+        found = run(folder, over_time=over_time)
         if leakage or gains is not None:
             from privopt.tables.leakage import leakage as leaked
 

@@ -179,6 +179,10 @@ class Mechanism(ABC, Generic[P, R]):
         """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""
         return {}
 
+    def over_time(self, problem: P, release: R, result: Result, reports: int) -> Mapping[str, Any] | None:
+        """What an attacker gets of up to so many reports of one place, and of traces; None where that says nothing."""
+        return None
+
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
         """Body of the report, from public data alone; the frame around it is the same for all mechanisms."""
         return ()

@@ -209,6 +209,29 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 
 @themed
+def over_time(counts: Sequence[int], lines: Sequence[tuple[str, str, Sequence[float]]], unit: str) -> Figure:
+    """Median distance by which an attacker is off, by number of reports of one place.
+
+    Args:
+        counts: numbers of reports.
+        lines: attack, kind of report, and the median for each number of reports.
+        unit: of distance.
+    """
+    figure, axes = axes_of(7.6, 3.4)
+    styles = dict(zip(dict.fromkeys(attack for attack, _, _ in lines), ("--", "-"), strict=False))
+    colours = dict(zip(dict.fromkeys(kind for _, kind, _ in lines), (BAD, MARK, INK), strict=False))
+    for attack, kind, errors in lines:
+        style = styles.get(attack, "-")
+        axes.plot(counts, errors, style, marker="o", color=colours.get(kind, SOFT), label=f"{kind}: {attack}")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("reports of one place")
+    axes.set_ylabel(f"off by ({unit}), median")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+@themed
 def beside(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
     """Losses of mechanisms as bars, the first one's own, with the proved bound as a line."""
     figure, axes = axes_of(7.6, 0.9 + 0.42 * len(rows))

@@ -331,6 +331,14 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
         return audit_matrix(release, problem.data, self.utility(problem, result.method))
 
+    def over_time(
+        self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
+    ) -> Mapping[str, Any] | None:
+        """The mean of reports, the likeliest record, and a hidden Markov model of traces."""
+        from privopt.metric.traces.over_time import over_time
+
+        return over_time(release, problem.data, most=reports)
+
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """A map to explore, losses, worst pairs, baselines, convergence."""
         from privopt.metric.pages import meaning_section, metric_sections

@@ -13,8 +13,12 @@ __all__ = ["audit", "table"]
 KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
 
 
-def audit(folder: Path) -> dict[str, Any]:
+def audit(folder: Path, *, over_time: int | None = None) -> dict[str, Any]:
     """Measure a DIR; a key is None where it does not apply to its mechanism.
+
+    Args:
+        folder: DIR.
+        over_time: reports of one place, at most, for attacks on many; left out: the key ``over_time`` is, too.
 
     Raises:
         DoesNotHoldError: DIR does not hold.
@@ -24,7 +28,10 @@ def audit(folder: Path) -> dict[str, Any]:
     epsilon = opened.result.guarantee.epsilon
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
-    return {**blank, **opened.mechanism.audit(opened.problem, opened.release, opened.result)}
+    found = {**blank, **opened.mechanism.audit(opened.problem, opened.release, opened.result)}
+    if over_time is not None:
+        found["over_time"] = opened.mechanism.over_time(opened.problem, opened.release, opened.result, over_time)
+    return found
 
 
 _WORDS: Final = {
@@ -35,6 +42,7 @@ _WORDS: Final = {
     "entropy_bits": "entropy of the output (bits)",
     "statistical": "attack on samples",
     "leakage": "what it leaks",
+    "over_time": "attacks on many reports",
 }
 
 
@@ -45,6 +53,9 @@ def table(found: Mapping[str, Any]) -> str:
     for name, value in found.items():
         if value is None:
             continue
+        if isinstance(value, Mapping) and any(map(_deep, value.values())):
+            lines += [f"{titles[name]:<30}{line}" for line in _branches(value)]
+            continue
         if isinstance(value, Mapping):
             text = _pairs(value)
         else:
@@ -54,6 +65,21 @@ def table(found: Mapping[str, Any]) -> str:
     if absent:
         lines.append(f"{'not for this mechanism':<30}{absent}")
     return "\n".join(lines) + "\n"
+
+
+def _deep(value: object) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(inner, Mapping) for inner in value.values())
+
+
+def _branches(value: Mapping[str, Any]) -> list[str]:
+    """A line for what lies flat, and one for each mapping inside."""
+    flat = {name: inner for name, inner in value.items() if not isinstance(inner, Mapping) and inner is not None}
+    lines = [_pairs(flat)] if flat else []
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            head = name.replace("_", " ")
+            lines += [f"{head}: {line}" for line in (_branches(inner) if _deep(inner) else [_pairs(inner)])]
+    return lines
 
 
 def _shown(value: object) -> str:

@@ -322,14 +322,17 @@ class Released:
         """
         return estimating.radius(self.opened, report, places, confidence, prior)
 
-    def audit(self, *, leakage: bool = False, gains: Path | None = None) -> Mapping[str, Any]:
+    def audit(
+        self, *, leakage: bool = False, gains: Path | None = None, over_time: int | None = None
+    ) -> Mapping[str, Any]:
         """What an attacker gets from it: see ``privopt audit --json``.
 
         Args:
             leakage: whether to add what it leaks: min-entropy leakage, capacities, error over distance.
             gains: a file of gains, for the g-vulnerability.
+            over_time: reports of one place, at most, for attacks on many reports.
         """
-        found = auditing.audit(self.opened.folder)
+        found = auditing.audit(self.opened.folder, over_time=over_time)
         return {**found, "leakage": leaked(self.opened.folder, gains)} if leakage or gains is not None else found
 
     def save(self, folder: Path | str, *, force: bool = False) -> Path:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from attrs import define, field, frozen
 
-from privopt.arrays import Bools, Ints, Unsigned
+from privopt.arrays import Bools, Floats, Ints, Unsigned
 from privopt.exact.laplace import falls, geometric
 from privopt.execution.compiled import jit
 
@@ -27,6 +27,7 @@ __all__ = ["Charge", "Limit", "State", "Walked", "Walker"]
 #: ``charge(subjects, epsilon)``: whether each may spend so much, which is then charged before anything is drawn.
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 
+UNLIKELY: Final = 1e-9
 _WORDS = 1 << 16
 _NOBODY = -1
 _NONE = np.uint64(0)
@@ -156,6 +157,18 @@ class Walker:
             left = words[used:]
         spent = state.spent[subjects] & (outputs < 0) & (rows >= 0)
         return Walked(outputs=outputs, kept=kept, spent=spent)
+
+    def nodes(self, count: int) -> tuple[Floats, Ints]:
+        """The threshold's noise in a few values, for attacks: (R,) probabilities and (R,) values, in steps."""
+        rate = float(self.prediction.threshold)
+        middles = (np.arange(count) + 0.5) / count
+        return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
+
+    def renewals(self, last: int, noise: Ints) -> Floats:
+        """(N, R) probability that a test ends in renewal, by record and by the threshold's noise (R,); for attacks."""
+        over = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
+        renewed = np.exp(-float(self.prediction.test) * np.maximum(over, 0))
+        return np.asarray(np.clip(renewed, UNLIKELY, 1.0 - UNLIKELY))  # a few values of noise cannot rule anything out
 
 
 @jit()

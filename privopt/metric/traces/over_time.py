@@ -1,0 +1,187 @@
+"""What an attacker gets of many reports of one place: their mean, and the likeliest record (mathematics.md T5).
+
+Attacks are run against fresh reports, against one that is repeated (sticky), and against reports along a trace where
+the release draws these. They are simulated from public data alone with a fixed seed: the same release, the same
+figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt.exact.sample import draw_each, seeded
+from privopt.metric.space.formulas import haversine
+from privopt.metric.traces.hidden import Mobility, attack_traces
+from privopt.metric.traces.walk import Limit, State, Walker
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+    from privopt.metric.matrix import MatrixRelease
+    from privopt.metric.space.places import Space
+
+__all__ = ["MOST", "Seen", "likeliest", "lines_of", "mean_guess", "over_time"]
+
+MOST: Final = 1000
+"""Reports of one place, where nothing else is asked for."""
+
+PLACES: Final = 200
+"""Places that are attacked, drawn by the prior."""
+
+NODES: Final = 24
+"""Values of a threshold's noise that its distribution is taken together in, by the attacker."""
+
+_SEED: Final = 17
+_IMPOSSIBLE: Final = -1e9
+
+
+@frozen(kw_only=True, eq=False)
+class Seen:
+    """Reports of P places, n each, as the attacker sees them.
+
+    Attributes:
+        outputs: (P, n) numbers of outputs, -1 for none.
+        kept: (P, n) whether the last one was kept.
+    """
+
+    outputs: Ints
+    kept: Bools
+
+
+def over_time(
+    release: MatrixRelease, data: MetricData, *, most: int = MOST, traces: bool = True
+) -> dict[str, Any] | None:
+    """Distances by which attackers are off, in the unit of distance, by number of reports and by kind of report.
+
+    Args:
+        release: with a row for every record.
+        data: the problem's.
+        most: reports of one place, at most; powers of ten below it are tried too.
+        traces: whether traces are attacked too, by a hidden Markov model.
+
+    Returns:
+        None where the release has not a row for every record.
+    """
+    if len(release.records) != data.shape[0]:
+        return None
+    chance = np.random.default_rng([_SEED, 1])  # another stream than that of reports
+    places = chance.choice(data.shape[0], size=PLACES, p=data.prior / data.prior.sum())
+    counts = sorted({10**power for power in range(10) if 10**power < most} | {most})
+    kinds = {"fresh": _fresh, "sticky": _sticky, **({} if release.walker is None else {"predicted": _predicted})}
+    seen = {name: draw(release, places, most) for name, draw in kinds.items()}
+    found: dict[str, Any] = {"unit": data.unit, "places": PLACES, "reports": counts, "mean": None}
+    if data.outputs.coordinates is not None and data.records.coordinates is not None:
+        found["mean"] = {
+            name: _spread(_mean_errors(data, places, each.outputs[:, :n]) for n in counts)
+            for name, each in seen.items()
+        }
+    found["likelihood"] = {
+        name: _spread(data.distance.between(places, likeliest(release, each, n)) for n in counts)
+        for name, each in seen.items()
+    }
+    found["traces"] = attack_traces(release, data, Mobility.over(data.distance), _SEED) if traces else None
+    return found
+
+
+def _spread(errors: Iterable[Floats]) -> dict[str, list[float]]:
+    """Median and 95th percentile of errors, one of each for every number of reports."""
+    found = [np.quantile(each, [0.5, 0.95]).tolist() for each in errors]
+    return {"median": [low for low, _ in found], "p95": [high for _, high in found]}
+
+
+# --- reports -------------------------------------------------------------------------------------------
+
+
+def _fresh(release: MatrixRelease, places: Ints, count: int) -> Seen:
+    drawn = draw_each(release.weights, np.repeat(places, count), source=seeded(_SEED))
+    return Seen(outputs=drawn.reshape(-1, count), kept=np.zeros((len(places), count), dtype=np.bool_))
+
+
+def _sticky(release: MatrixRelease, places: Ints, count: int) -> Seen:
+    one = _fresh(release, places, 1).outputs
+    kept = np.ones((len(places), count), dtype=np.bool_)
+    kept[:, 0] = False
+    return Seen(outputs=np.repeat(one, count, axis=1), kept=kept)
+
+
+def _predicted(release: MatrixRelease, places: Ints, count: int) -> Seen:
+    walker = release.walker
+    assert walker is not None  # asked before
+    subjects = np.repeat(np.arange(len(places)), count)
+    found = walker.walk(
+        np.repeat(places, count), subjects, State(), charge=Limit(walker.terms.total), source=seeded(_SEED)
+    )
+    return Seen(outputs=found.outputs.reshape(-1, count), kept=found.kept.reshape(-1, count))
+
+
+# --- attacks -------------------------------------------------------------------------------------------
+
+
+def mean_guess(outputs: Ints, space: Space) -> Floats:
+    """(P, axes) mean of the places of reports (P, n); on the globe that of directions.
+
+    Args:
+        outputs: numbers of outputs, -1 for none.
+        space: of the outputs, with coordinates.
+    """
+    assert space.coordinates is not None  # whoever asks has looked
+    there = (outputs >= 0)[..., None]
+    if space.kind != "geographic":
+        at = space.coordinates[np.maximum(outputs, 0)]
+        return np.asarray((at * there).sum(axis=1) / there.sum(axis=1))
+    lat, lon = np.radians(space.coordinates).T
+    points = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    x, y, z = (points[np.maximum(outputs, 0)] * there).sum(axis=1).T
+    return np.asarray(np.degrees(np.column_stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)])))
+
+
+def _mean_errors(data: MetricData, places: Ints, outputs: Ints) -> Floats:
+    assert data.records.coordinates is not None  # over_time has looked
+    guess, true = mean_guess(outputs, data.outputs), data.records.coordinates[places]
+    if data.records.kind == "geographic":
+        return np.asarray(haversine(guess, true))
+    return np.asarray(np.linalg.norm(guess - true, axis=1), dtype=np.float64)
+
+
+def likeliest(release: MatrixRelease, seen: Seen, count: int) -> Ints:
+    """(P,) record whose law gives the first reports the greatest probability; the first among equals."""
+    z = release.probabilities
+    logs = np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
+    outputs, kept = seen.outputs[:, :count], seen.kept[:, :count]
+    fresh = ~kept & (outputs >= 0)
+    counts = np.zeros((len(outputs), z.shape[1]))
+    np.add.at(counts, (np.nonzero(fresh)[0], outputs[fresh]), 1.0)
+    scores = counts @ logs.T
+    if release.walker is not None and kept.any() and (~kept[:, 1:]).any():
+        scores += np.array([_tests(release.walker, *each) for each in zip(outputs, kept, strict=True)])
+    return np.asarray(scores.argmax(axis=1))
+
+
+def _tests(walker: Walker, outputs: Ints, kept: Bools) -> Floats:
+    """(N,) log probability of what was kept and what was not at one place, by record; the threshold's noise summed."""
+    weights, noise = walker.nodes(NODES)
+    total = np.zeros(len(walker.weights))
+    starts = np.flatnonzero(~kept & (outputs >= 0))
+    ends = np.append(starts[1:], len(outputs))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        keeps, ended = int(kept[start:end].sum()), end < len(outputs) and outputs[end] >= 0
+        if keeps or ended:
+            renew = walker.renewals(int(outputs[start]), noise)
+            with np.errstate(divide="ignore"):
+                law = (weights * (1.0 - renew) ** keeps * (renew if ended else 1.0)).sum(axis=1)
+                total += np.maximum(np.log(law), _IMPOSSIBLE)
+    return total
+
+
+def lines_of(found: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
+    """(attack, reports, median errors by number of reports) of each line of the figure."""
+    attacks = {"mean": "mean of reports", "likelihood": "likeliest record"}
+    return [
+        (attack, kind, values["median"])
+        for name, attack in attacks.items()
+        for kind, values in (found[name] or {}).items()
+    ]

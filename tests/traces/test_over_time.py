@@ -1,0 +1,164 @@
+"""Attacks on many reports: fresh ones find the place, a repeated one tells no more than one; posteriors are exact."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import privopt
+from privopt.command.cli import cli
+from privopt.metric.space.places import Space
+from privopt.metric.traces.hidden import ANYWHERE, Mobility, Step, posteriors
+from privopt.metric.traces.over_time import mean_guess, over_time
+
+PROBLEM = """
+[records]
+grid = {{ rows = {side}, cols = {side}, cell_km = {cell} }}
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = {epsilon}
+[utility]
+kind = "distance"
+"""
+
+
+def solved(tmp_path, mechanism, more="", **values):
+    problem = tmp_path / "problem.toml"
+    problem.write_text(PROBLEM.format(**values) + more)
+    return privopt.solve(mechanism, problem)
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory):
+    """Planar Laplace at epsilon 2 per km over cells of 200 m."""
+    return solved(tmp_path_factory.mktemp("city"), "planar-laplace", side=21, cell=0.2, epsilon=2.0)
+
+
+def test_a_thousand_fresh_reports_find_the_place_and_sticky_ones_do_not(city):
+    found = over_time(city.opened.release, city.opened.problem.data)
+    assert found["reports"] == [1, 10, 100, 1000]
+    likely = found["likelihood"]
+    assert likely["fresh"]["median"][-1] < 0.05
+    assert likely["fresh"]["median"][0] > 0.4
+    for attack in (found["mean"], likely):
+        assert attack["fresh"]["median"][1] < attack["fresh"]["median"][0]
+        for errors in attack["sticky"].values():
+            assert errors == pytest.approx([errors[0]] * 4)
+        assert attack["sticky"]["median"][0] == pytest.approx(attack["fresh"]["median"][0], rel=0.35)
+    assert found["traces"]["fresh"]["median"] < found["traces"]["sticky"]["median"]
+
+
+def test_kept_reports_tell_less_than_fresh_ones(tmp_path):
+    release = solved(tmp_path, "predictive", side=7, cell=0.5, epsilon=1.0).opened
+    found = over_time(release.release, release.problem.data)
+    for attack in (found["mean"], found["likelihood"]):
+        assert attack["predicted"]["p95"][-1] > attack["fresh"]["p95"][-1]
+    assert found["likelihood"]["predicted"]["median"][2] > found["likelihood"]["fresh"]["median"][2]
+    assert found["traces"]["predicted"]["median"] >= found["traces"]["fresh"]["median"]
+
+
+def test_the_command_adds_one_key_where_it_is_asked_for(tmp_path):
+    release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
+    folder = release.save(tmp_path / "release")
+    plain, more = (
+        json.loads(CliRunner().invoke(cli, ["audit", str(folder), "--json", *asked], catch_exceptions=False).stdout)
+        for asked in ([], ["--over-time", "20"])
+    )
+    assert set(more) - set(plain) == {"over_time"}
+    assert more["over_time"]["reports"] == [1, 10, 20]
+    shown = CliRunner().invoke(cli, ["audit", str(folder), "--over-time"], catch_exceptions=False).stdout
+    assert "likelihood: sticky: median" in shown
+
+
+def test_the_report_shows_it(tmp_path):
+    release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
+    folder = release.save(tmp_path / "release")
+    done = CliRunner().invoke(cli, ["report", str(folder), "--figures", str(tmp_path / "figures")])
+    assert done.exit_code == 0, done.output
+    assert list((tmp_path / "figures").glob("over-time.*"))
+    assert "What many reports tell" in (folder / "report.html").read_text()
+
+
+def test_what_it_finds_is_always_the_same(tmp_path):
+    release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
+    assert release.audit(over_time=10)["over_time"] == release.audit(over_time=10)["over_time"]
+
+
+def test_means_on_the_globe_know_of_the_antimeridian():
+    space = Space(ids=["a", "b"], coordinates=np.array([[0.0, 179.0], [0.0, -179.0]]), kind="geographic")
+    assert np.abs(mean_guess(np.array([[0, 1]]), space)[0, 1]) == pytest.approx(180.0)
+
+
+# --- forward and backward --------------------------------------------------------------------------------
+
+
+class Line:
+    """Distances of records in a row."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def rows(self, some):
+        return np.abs(np.asarray(some)[:, None] - np.arange(self.count)[None]).astype(float)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10**6))
+def test_posteriors_are_those_of_all_paths_summed(records, levels, length, seed):
+    """By brute force over every path of records and hidden levels."""
+    chance = np.random.default_rng(seed)
+    mobility = Mobility.over(Line(records), nearest=2)
+    prior, weights = chance.dirichlet(np.ones(records)), chance.dirichlet(np.ones(levels))
+    steps = [
+        Step(
+            stayed=chance.random((1, records, levels)) + 0.01,
+            moved=chance.random((1, records, levels)) + 0.01,
+            renewed=chance.random(1) < 0.5,
+        )
+        for _ in range(length)
+    ]
+    found = posteriors(mobility, prior, weights, steps)[:, 0]
+    near = mobility.moves.toarray()
+    moves = (1.0 - ANYWHERE) * near + ANYWHERE / records
+    wanted = np.zeros((length, records))
+    for path in itertools.product(range(records), repeat=length):
+        total = 0.0
+        for hidden in itertools.product(range(levels), repeat=length):
+            chances = prior[path[0]] * weights[hidden[0]] * steps[0].moved[0, path[0], hidden[0]]
+            for at in range(1, length):
+                if steps[at - 1].renewed[0]:
+                    chances *= weights[hidden[at]]
+                elif hidden[at] != hidden[at - 1]:
+                    chances = 0.0
+                    break
+                here = (0, path[at], hidden[at])
+                stay = mobility.stays * steps[at].stayed[here] if path[at] == path[at - 1] else 0.0
+                chances *= stay + (1 - mobility.stays) * moves[path[at - 1], path[at]] * steps[at].moved[here]
+            total += chances
+        for at, record in enumerate(path):
+            wanted[at, record] += total
+    wanted /= wanted.sum(axis=1, keepdims=True)
+    assert np.allclose(found, wanted, atol=1e-12)
+
+
+def test_long_traces_with_tiny_probabilities_stay_numbers():
+    steps = [
+        Step(stayed=each, moved=each, renewed=np.array([False]))
+        for each in np.random.default_rng(1).random((3000, 1, 5, 1)) ** 200 + 1e-300
+    ]
+    found = posteriors(Mobility.over(Line(5)), np.full(5, 0.2), np.ones(1), steps)
+    assert np.isfinite(found).all()
+    assert np.allclose(found.sum(axis=2), 1.0)
+
+
+def test_walks_stay_or_go_to_a_neighbour():
+    mobility = Mobility.over(Line(10), nearest=2)
+    walks = mobility.traces(np.zeros(50, dtype=np.int64), 200, np.random.default_rng(0))
+    moved = walks[:, 1:] != walks[:, :-1]
+    assert (np.abs(np.diff(walks, axis=1)) <= 2).all()
+    assert 0.02 < moved.mean() < 0.09
