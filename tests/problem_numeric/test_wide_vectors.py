@@ -27,11 +27,14 @@ def test_no_distance_is_above_the_exact_one(dim, seed, scale, away):
     points[1] = points[0]
     points[2] = np.nextafter(points[0], np.inf)
     table = square(points)
-    assert (table == table.T).all() and (np.diag(table) == 0).all() and table[0, 1] == 0
+    assert (table == table.T).all()
+    assert (np.diag(table) == 0).all()
+    assert table[0, 1] == 0
     i, j = rng.integers(70, size=(2, 5))
     one = np.empty(5)
     root_of_squares(points, points, np.zeros((0, dim)), np.zeros((0, dim)), i, j, one)
-    assert (one == table[i, j]).all() and (one == euclidean(points[i], points[j])).all()  # bit by bit, however asked
+    assert (one == table[i, j]).all()
+    assert (one == euclidean(points[i], points[j])).all()
     i, j = np.append(i, [0, 2]), np.append(j, [2, 3])
     above = no_less(table[i, j])
     for a, b, low, high in zip(i, j, table[i, j], above, strict=True):
