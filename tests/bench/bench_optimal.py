@@ -8,6 +8,7 @@ process (imports and, for ours, compiled code that is read from its cache).
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import time
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from instances import Problem, grid, rome
+from instances import Problem, grid, rome, scattered
 from rivals import SOLVERS, Answer
 
-OTHERS = ("CBC dual", "HiGHS simplex", "HiGHS ipm", "Clarabel", "scipy linprog", "libqif")
+IPMS = ("Clarabel", "HiGHS IPX", "HiGHS HiPO", "HiGHS PDLP")
+OTHERS = ("CBC dual", "HiGHS simplex", *IPMS, "scipy linprog", "libqif")
 OWN = ("privopt auto", "privopt column-generation", "privopt interior-point")
 QUICK: list[tuple[str, Callable[[], Problem | None], tuple[str, ...]]] = [
     ("49 cells, 8nb, e = .7", lambda: grid(7, "8nb", 0.7), OWN + OTHERS),
@@ -29,7 +31,7 @@ QUICK: list[tuple[str, Callable[[], Problem | None], tuple[str, ...]]] = [
 FULL = [
     *QUICK,
     ("100 cells, 8nb, e = .2", lambda: grid(10, "8nb", 0.2), OWN + OTHERS),
-    ("100 cells, all pairs, e = .7", lambda: grid(10, "all", 0.7), (*OWN, "Clarabel", "HiGHS ipm")),
+    ("100 cells, all pairs, e = .7", lambda: grid(10, "all", 0.7), (*OWN, *IPMS)),
     ("196 cells, 8nb, e = .7", lambda: grid(14, "8nb", 0.7), (*OWN, "Clarabel")),
     ("196 cells, all pairs, e = .7", lambda: grid(14, "all", 0.7), OWN),
     ("400 cells, 8nb, e = .7", lambda: grid(20, "8nb", 0.7), OWN),
@@ -38,9 +40,12 @@ FULL = [
     ("1600 cells, 8nb, e = .7", lambda: grid(40, "8nb", 0.7), ("privopt auto",)),
     ("1600 cells, 8nb, e = 1.5", lambda: grid(40, "8nb", 1.5), ("privopt auto",)),
     ("1600 cells, 8nb, e = 5", lambda: grid(40, "8nb", 5.0), ("privopt auto",)),
+    ("60 scattered points, all pairs, e = .5", lambda: scattered(60, 0.5), ("privopt auto", *OTHERS)),
+    ("200 scattered points, all pairs, e = .5", lambda: scattered(200, 0.5), ("privopt auto", *IPMS)),
+    ("60 Rome cells, all pairs, 1 per km", lambda: rome(60, 1.0), ("privopt auto", *OTHERS)),
     ("400 Rome cells, 10 per km", lambda: rome(400, 10.0), ("privopt auto",)),
     ("400 Rome cells, 2 per km", lambda: rome(400, 2.0), ("privopt auto",)),
-    ("400 Rome cells, 1 per km", lambda: rome(400, 1.0), ("privopt auto",)),
+    ("400 Rome cells, 1 per km", lambda: rome(400, 1.0), ("privopt auto", "Clarabel", "HiGHS IPX", "HiGHS PDLP")),
     ("10,000 cells, 8nb, e = 2", lambda: grid(100, "8nb", 2.0), ("privopt auto",)),
 ]
 
@@ -116,20 +121,24 @@ def line(instance: str, name: str, answer: Answer) -> str:
 
 def slopes(limit: float) -> list[str]:
     """Exponent of the time against the number of records, from the last two sizes of each method."""
-    lines = ["| method | pairs, e | sizes | cpu seconds | slope |", "| --- | --- | --- | --- | --- |"]
-    cases = [
-        ("star", "8nb", 2.0, (20, 30, 40)),
-        ("column-generation", "8nb", 0.7, (14, 20, 30)),
-        ("column-generation", "all", 0.7, (8, 10, 14)),
-        ("interior-point", "8nb", 0.2, (10, 14, 20)),
-        ("interior-point", "all", 0.7, (8, 10, 14)),
+    lines = ["| method | instances, e | sizes | cpu seconds | slope |", "| --- | --- | --- | --- | --- |"]
+    cases: list[tuple[str, str, Callable[[int], Problem | None], tuple[int, ...]]] = [
+        ("star", "grids, 8nb, 2", lambda n: grid(math.isqrt(n), "8nb", 2.0), (400, 900, 1600)),
+        ("column-generation", "grids, 8nb, .7", lambda n: grid(math.isqrt(n), "8nb", 0.7), (196, 400, 900)),
+        ("column-generation", "grids, all pairs, .7", lambda n: grid(math.isqrt(n), "all", 0.7), (64, 100, 196)),
+        ("interior-point", "grids, 8nb, .2", lambda n: grid(math.isqrt(n), "8nb", 0.2), (196, 400, 900)),
+        ("interior-point", "grids, all pairs, .7", lambda n: grid(math.isqrt(n), "all", 0.7), (64, 100, 196)),
+        ("auto", "scattered points, all pairs, .5", lambda n: scattered(n, 0.5), (50, 100, 200)),
+        ("auto", "Rome cells, 1 per km", lambda n: rome(n, 1.0), (100, 200, 400)),
     ]
-    for method, pairs, epsilon, sides in cases:
-        times = [median(method, grid(side, pairs, epsilon), limit).get("seconds", (0, np.nan))[1] for side in sides]
-        slope = np.log(times[-1] / times[-2]) / np.log((sides[-1] / sides[-2]) ** 2)
+    for method, told, make, sizes in cases:
+        problems = [make(size) for size in sizes]
+        if any(problem is None for problem in problems):
+            continue
+        times = [median(method, problem, limit).get("seconds", (0, np.nan))[1] for problem in problems if problem]
+        slope = np.log(times[-1] / times[-2]) / np.log(sizes[-1] / sizes[-2])
         shown = ", ".join(f"{t:.2f}" for t in times)
-        sizes = ", ".join(str(side**2) for side in sides)
-        lines.append(f"| {method} | {pairs}, {epsilon:g} | {sizes} | {shown} | {slope:.1f} |")
+        lines.append(f"| {method} | {told} | {', '.join(map(str, sizes))} | {shown} | {slope:.1f} |")
         print(lines[-1], flush=True)
     return lines
 

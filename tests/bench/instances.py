@@ -65,3 +65,17 @@ def rome(cells: int, epsilon: float) -> Problem | None:
         "epsilon": epsilon,
         "coordinates": points,
     }
+
+
+def scattered(count: int, spacing: float) -> Problem:
+    """Random points of a square of side 1, all pairs; epsilon times the root of area / count is ``spacing``."""
+    points = np.random.default_rng(0).random((count, 2))
+    i, j = np.triu_indices(count, 1)
+    far = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    return {
+        "cost": far / count,
+        "pairs": np.stack([i, j], axis=1),
+        "distances": far[i, j],
+        "epsilon": spacing * count**0.5,
+        "coordinates": points,
+    }

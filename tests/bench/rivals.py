@@ -86,7 +86,8 @@ def highs(kind: str) -> Callable[[Problem, float], Answer]:
             ("run_crossover", "off"),
             ("time_limit", limit),
         ):
-            solver.setOptionValue(option, value)
+            if solver.setOptionValue(option, value) != highspy.HighsStatus.kOk:
+                return {"note": f"not in this build of HiGHS {solver.version()}"}
         began = clock()
         solver.passModel(model)
         solver.run()
@@ -189,9 +190,11 @@ SOLVERS: dict[str, Callable[[Problem, float], Answer]] = {
     "privopt interior-point": ours("interior-point"),
     "CBC dual": cbc,
     "HiGHS simplex": highs("simplex"),
-    "HiGHS ipm": highs("ipm"),
+    "HiGHS IPX": highs("ipx"),
+    "HiGHS HiPO": highs("hipo"),
+    "HiGHS PDLP": highs("pdlp"),
     "Clarabel": clarabel,
     "scipy linprog": scipy_linprog,
     "libqif": libqif,
-    **{method: ours(method) for method in ("star", "column-generation", "interior-point")},
+    **{method: ours(method) for method in ("auto", "star", "column-generation", "interior-point")},
 }
