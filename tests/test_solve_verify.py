@@ -362,3 +362,22 @@ def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
         assert any(line.startswith("certificate: worst") for line in complaints) == (stretch > 1)
         above = any("distances" in line for line in complaints)
         assert above == (stretch > 1)  # below the true ones they are within the tolerance
+
+
+def test_a_release_that_cannot_be_certified_in_time_leaves_nothing(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("privopt.run.solve.GRACE", 0.0)
+    with pytest.raises(StoppedError, match="nothing written"):
+        solve("exponential", toy, tmp_path / "out", Options(time_limit=1e-9))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_certified_release_is_written_where_its_bound_takes_too_long(toy, tmp_path, monkeypatch):
+    def late(*_, **__):
+        raise StoppedError("late")
+
+    monkeypatch.setattr("privopt.metric.mechanism.prove", late)
+    done = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=60.0))
+    assert done.stopped
+    assert done.result.objective.lower_bound is None
+    assert "no time to prove a bound" in done.result.solver["path"]
+    assert verify(tmp_path / "out").holds

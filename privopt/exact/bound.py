@@ -29,6 +29,7 @@ from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
 from privopt.exact.graph import neighbours
 from privopt.execution.compiled import jit
+from privopt.execution.limits import check_end
 
 __all__ = ["Block", "Few", "Kept", "Multipliers", "lower_bound", "sum_down"]
 
@@ -223,6 +224,7 @@ class Kept:
         found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
         many = 0
         for k, given, f in _by_rows(multipliers, 2 * entry + backward, outputs):
+            check_end()
             there = reached[given] & (f > 0.0) & (f < np.inf)
             count = _sift(given[there], f[there], source, allowed, rows, values)
             found[k] = rows[:count].copy(), values[:count].copy()

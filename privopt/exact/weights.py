@@ -37,6 +37,7 @@ from privopt.exact.certify import Measured, certify, certify_in_doubles, check_p
 from privopt.exact.graph import components, edge_matrix, ranked, shortest_rows
 from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
+from privopt.execution.limits import check_end
 
 __all__ = ["Repaired", "mend", "repair", "rounded"]
 
@@ -172,7 +173,9 @@ def mend(
 
 def rounded(z: Floats) -> Unsigned:
     """Rows of a matrix (N, K), none of them all 0, over their sums, in integers that sum to 2**63."""
+    check_end()
     weights: Unsigned = np.rint(z / z.sum(axis=1, keepdims=True) * float(TOTAL)).astype(np.uint64)
+    check_end()
     missing = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
     for row, units in zip(weights, missing.view(np.int64).tolist(), strict=True):
         _give(row, units)

@@ -1,21 +1,52 @@
-"""How many threads work may take: what ``--jobs`` says, wherever in the process the work runs."""
+"""How many threads work may take, and until when: what ``--jobs`` and ``--time-limit`` say, wherever the work runs."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final, TypeVar
 
+from privopt.errors import StoppedError
 from privopt.execution.base import spans
 
-__all__ = ["VARIABLES", "allowed_threads", "in_threads", "limited_to"]
+__all__ = ["VARIABLES", "allowed_threads", "check_end", "ending_at", "in_threads", "limited_to"]
 
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What libraries of linear algebra read as they are loaded."""
+
+
+_END: ContextVar[float | None] = ContextVar("_END", default=None)
+
+
+@contextmanager
+def ending_at(end: float | None) -> Iterator[None]:
+    """A block whose long loops stop once ``time.monotonic()`` reaches ``end``, or an earlier end around them."""
+    around = _END.get()
+    token = _END.set(end if around is None or (end is not None and end < around) else around)
+    try:
+        yield
+    finally:
+        _END.reset(token)
+
+
+def check_end() -> None:
+    """What long loops call now and then.
+
+    Raises:
+        StoppedError: the end of :func:`ending_at` has come.
+    """
+    end = _END.get()
+    if end is not None and time.monotonic() >= end:
+        raise StoppedError(
+            "the time limit, and what it leaves to end in, came before a release was certified and written; nothing "
+            "written"
+        )
 
 
 def allowed_threads() -> int:
@@ -56,9 +87,22 @@ def in_threads(function: Callable[[int, int], T], count: int, *, least: int = 64
         function: of the two ends; spans do not depend on each other.
         count: of all; 0 calls nothing.
         least: fewer than this are one span, in the caller's own thread.
+
+    Raises:
+        StoppedError: the end of :func:`ending_at` has come.
     """
     workers = allowed_threads()
+    check_end()
     if count < least or workers == 1:
         return [function(0, count)] if count else []
     with ThreadPoolExecutor(workers) as pool:  # four a thread: spans may differ in length of work
-        return list(pool.map(lambda span: function(*span), spans(count, count, 4 * workers)))
+        futures = [pool.submit(function, *span) for span in spans(count, count, 4 * workers)]
+        try:
+            found = []
+            for future in futures:
+                found.append(future.result())
+                check_end()
+        finally:
+            for future in futures:
+                future.cancel()
+    return found

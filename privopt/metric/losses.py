@@ -16,6 +16,7 @@ from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
 from privopt.exact.sample import TOTAL
+from privopt.execution.limits import check_end
 from privopt.interfaces import UtilityLoss
 from privopt.metric.cost import distance_loss, travel_cost
 from privopt.metric.kinds import LossKind, Spaces
@@ -61,10 +62,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
     def expected(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
         """Loss of a matrix whose rows (N, K), over their sums, are probabilities."""
-        rows = [
-            float(np.sum(row.astype(np.float64) * weighted)) / float(total)
-            for row, weighted, total in zip(values, self.weighted, sums, strict=True)
-        ]
+        rows = []
+        for row, weighted, total in zip(values, self.weighted, sums, strict=True):
+            check_end()
+            rows.append(float(np.sum(row.astype(np.float64) * weighted)) / float(total))
         return math.fsum(rows)
 
 

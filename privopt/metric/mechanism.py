@@ -12,10 +12,11 @@ Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``au
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import numpy as np
 from attrs import field, frozen
@@ -23,16 +24,16 @@ from numpy.typing import NDArray
 
 from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
 from privopt.exact.bound import Multipliers
+from privopt.execution.limits import ending_at
 from privopt.execution.memory import GB, PROGRAM, resident
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.everywhere.region import unlike
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
-from privopt.metric.privacy import MatrixConstraint, MetricDP
+from privopt.metric.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt.metric.problem import D, MetricInstance, MetricProblem
 from privopt.metric.proof import PROOF, Proof, multipliers_of, prove
 from privopt.metric.remap import remapped, worse_outputs
-from privopt.metric.space.pairs import not_implied
 from privopt.metric.worth import Worth, worth_of
 
 if TYPE_CHECKING:
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
     from privopt.run.report.page import Section
 
 __all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
-
-SAME_WITHIN: Final = 1e-9
-"""Relative difference allowed between a stored distance and the same distance computed again."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -201,6 +199,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
             raise InputError([Fault(data.file, "privacy.kind", named, wanted)])
         self._room_for(problem, context)
+        context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
         with context.timed("solve"):
@@ -211,29 +210,45 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if data.remap:
             before, release = release, remapped(release, loss, data)
             details["remap"] = {"loss_before": loss.evaluate(before), "loss_after": loss.evaluate(release)}
-        bound, proof = None, None
+        bound, proof, stopped = None, None, found.stopped
         if found.multipliers is not None and isinstance(constraint, MetricDP):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
-            context.report("bound")
-            with context.timed("verify"):
-                proof, bound = prove(
-                    found.multipliers,
-                    data,
-                    loss.weighted,
-                    loss.evaluate(release),
-                    over=found.over,
-                    gap=context.gap,
-                    room=context.room,
-                )
+            try:
+                proof, bound = self._bound(found, data, loss, release, context)
+            except StoppedError:  # the release is certified: it is worth more than its bound
+                solver, stopped = {**solver, "path": f"{solver.get('path', '')} (no time to prove a bound)"}, True
         return Outcome(
             release=release,
             lower_bound=bound,
             proof=proof,
             solver=solver,
             details=details,
-            stopped=found.stopped,
+            stopped=stopped,
         )
+
+    def _bound(
+        self, found: Matrix, data: MetricData, loss: ExpectedLoss, release: MatrixRelease, context: SolveContext
+    ) -> tuple[Proof, float]:
+        """What the multipliers prove, within half of the time that is left before all must be written.
+
+        Raises:
+            StoppedError: that was not enough.
+        """
+        assert found.multipliers is not None  # the caller asks where there are some
+        context.report("bound")
+        now = time.monotonic()
+        half = None if context.end is None else now + (context.end - now) / 2.0
+        with context.timed("verify"), ending_at(half):
+            return prove(
+                found.multipliers,
+                data,
+                loss.weighted,
+                loss.evaluate(release),
+                over=found.over,
+                gap=context.gap,
+                room=context.room,
+            )
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """About how many bytes a method takes beside what the process holds, with all that follows it.
@@ -301,7 +316,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if release.region is not None or data.region is not None:
             return lines + unlike(release.region, data.region, release.pairs)
         along = self.privacy(problem, result.method).along_paths
-        return lines or _pairs_cover(release, data, along_paths=along)
+        return lines or not_covered(release, data, along_paths=along)
 
     def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
         """What the multipliers in proof.npz prove, where the notion is metric DP and the loss the expected one."""
@@ -377,33 +392,3 @@ def _repair_details(release: MatrixRelease) -> dict[str, Any]:
             "merged_records": repaired.merged,
         }
     }
-
-
-def _pairs_cover(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """The stored pairs must be at their true distances, none above, and be, or imply (along paths), all required ones.
-
-    Where the two distances of a pair differ, the smaller counts, as it does in the certificate.
-    """
-    pairs, distances = release.pairs, release.distances
-    implying = data.standing if along_paths else data.required
-    again = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
-    near = np.abs(again - distances) <= SAME_WITHIN * np.maximum(again, distances)
-    off = np.flatnonzero(~(near & (distances <= data.metric.no_less(again))))
-    lines = [
-        f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
-        for row in off[:5].tolist()
-    ]
-    if lines:
-        return lines
-    if again is implying[1] and (not along_paths or (distances <= again).all()):
-        return []
-    least = np.minimum(distances, again)
-    if along_paths:
-        missing = not_implied(pairs, least, data.pairs, data.distances)
-    else:
-        n = len(release.records)
-        missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
-    return [
-        f"mechanism.npz: pairs: the required pair {data.pairs[row].tolist()} is not there and not implied"
-        for row in missing[:5].tolist()
-    ]

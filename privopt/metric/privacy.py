@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 from attrs import field, frozen
@@ -24,12 +24,16 @@ from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint,
 from privopt.interfaces.notions import factor
 from privopt.metric.kinds import MetricNotion
 from privopt.metric.matrix import MatrixRelease
+from privopt.metric.space.pairs import not_implied
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.metric.data import MetricData
 
-__all__ = ["MatrixConstraint", "MetricDP", "MetricPrivacy", "both_ways"]
+__all__ = ["SAME_WITHIN", "MatrixConstraint", "MetricDP", "MetricPrivacy", "both_ways", "not_covered"]
+
+SAME_WITHIN: Final = 1e-9
+"""Relative difference allowed between a stored distance and the same distance computed again."""
 
 _SCOPES = {
     "all-pairs": "every two records, in proportion to their distance",
@@ -267,3 +271,33 @@ def _promise(guarantee: Guarantee) -> str:
     if within is not None:
         likely += f" (records up to {within:g}{unit} apart are compared)"
     return f"{start}at {two:g}{unit} a release is at most twice {likely}{end}"
+
+
+def not_covered(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
+    """The stored pairs must be at their true distances, none above, and be, or imply (along paths), all required ones.
+
+    Where the two distances of a pair differ, the smaller counts, as it does in the certificate.
+    """
+    pairs, distances = release.pairs, release.distances
+    implying = data.standing if along_paths else data.required
+    again = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
+    near = np.abs(again - distances) <= SAME_WITHIN * np.maximum(again, distances)
+    off = np.flatnonzero(~(near & (distances <= data.metric.no_less(again))))
+    lines = [
+        f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
+        for row in off[:5].tolist()
+    ]
+    if lines:
+        return lines
+    if again is implying[1] and (not along_paths or (distances <= again).all()):
+        return []
+    least = np.minimum(distances, again)
+    if along_paths:
+        missing = not_implied(pairs, least, data.pairs, data.distances)
+    else:
+        n = len(release.records)
+        missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
+    return [
+        f"mechanism.npz: pairs: the required pair {data.pairs[row].tolist()} is not there and not implied"
+        for row in missing[:5].tolist()
+    ]

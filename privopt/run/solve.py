@@ -22,7 +22,7 @@ from privopt.declare.schema import share
 from privopt.errors import CertificationError, InputError, PrivoptError, RoundTripError, StoppedError, UsageError
 from privopt.exact.certify import remembering
 from privopt.execution import from_url
-from privopt.execution.limits import limited_to
+from privopt.execution.limits import ending_at, limited_to
 from privopt.execution.memory import GB, available, resident
 from privopt.interfaces import (
     Bounds,
@@ -50,8 +50,8 @@ from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Options", "Solved", "solve"]
 
-OVER, GRACE = 1.1, 4.0
-"""A limit of so many seconds ends the command by so many times that and so many seconds: what is found is written."""
+OVER, GRACE = 1.1, 3.0
+"""A limit of so many seconds ends the work by so many times that and so many seconds: two less than the command has."""
 
 
 @frozen(kw_only=True)
@@ -180,36 +180,45 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             resume=options.resume,
             copies=copies.work,
         )
-        with context.timed("build"):
-            given = read_problem(mechanism, source)
-            published = with_csv_tables(source, given)  # what is solved is what will be read in DIR
-            declared = given if published is source else read_problem(mechanism, published)
-            copy = ProblemCopy.of(published, declared)
+        with ending_at(context.end):
+            declared, problem, copy = _loaded(mechanism, source, context)
+            privacy = mechanism.privacy(problem, method.name)
+            registered.expect("privacy", privacy, PrivacyConstraint)
+            if options.charged is not None:
+                options.charged.charge(
+                    privacy.guarantee,
+                    declared,
+                    seeded=options.seed is not None,
+                    mechanism=copy.sha256,
+                    purpose=f"solve {name} --method {method.name}, {source.name}",
+                    progress=options.progress,
+                )
             try:
-                problem = mechanism.load(declared, source.name)
-            except InputError:
-                mechanism.load(given, source.name)  # the same faults, in the files that are there
-                raise
-        if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
-            context.check()
-        privacy = mechanism.privacy(problem, method.name)
-        registered.expect("privacy", privacy, PrivacyConstraint)
-        if options.charged is not None:
-            options.charged.charge(
-                privacy.guarantee,
-                declared,
-                seeded=options.seed is not None,
-                mechanism=copy.sha256,
-                purpose=f"solve {name} --method {method.name}, {source.name}",
-                progress=options.progress,
-            )
-        try:
-            outcome = mechanism.solve(problem, context)
-        except KeyboardInterrupt:
-            raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
-        registered.expect("solve", outcome, Outcome)
-        result = _conclude(registered, method, mechanism, problem, outcome, context, options, copy)
+                outcome = mechanism.solve(problem, context)
+            except KeyboardInterrupt:
+                raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
+            registered.expect("solve", outcome, Outcome)
+            result = _conclude(registered, method, mechanism, problem, outcome, context, options, copy)
         return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start, copies)
+
+
+def _loaded(
+    mechanism: Mechanism[Any, Any], source: File, context: SolveContext
+) -> tuple[AttrsInstance, Any, ProblemCopy]:
+    """The problem as it will be read in DIR, declared and loaded, and its copy."""
+    with context.timed("build"):
+        given = read_problem(mechanism, source)
+        published = with_csv_tables(source, given)  # what is solved is what will be read in DIR
+        declared = given if published is source else read_problem(mechanism, published)
+        copy = ProblemCopy.of(published, declared)
+        try:
+            problem = mechanism.load(declared, source.name)
+        except InputError:
+            mechanism.load(given, source.name)  # the same faults, in the files that are there
+            raise
+    if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
+        context.check()
+    return declared, problem, copy
 
 
 def _conclude(
@@ -327,7 +336,10 @@ def _write(
         copies.place()
 
     private_folder = mechanism.private_folder
-    with new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work:
+    with (
+        ending_at(context.end),
+        new_folder(out, force=options.force, private=private_folder, check=check, warn=warnings.append) as work,
+    ):
         outcome.release.write(work)
         if outcome.proof is not None and result.objective.lower_bound is not None:
             outcome.proof.write(work)
@@ -354,6 +366,8 @@ def _check_written(work: Path, context: SolveContext) -> None:
     """Open the folder as it was written, and verify it as anybody will."""
     try:
         found = verify(work, executor=context.executor)
+    except StoppedError:
+        raise
     except PrivoptError as error:
         reason = str(error).replace(f"{work}/", "")
         raise RoundTripError(f"what was written cannot be read back, so it was removed: {reason}") from error

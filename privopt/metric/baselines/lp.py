@@ -108,6 +108,7 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     from privopt.metric.optimal.instance import Instance
 
     reserve = Reserve(data, context)
+    context.report("star")
     try:
         found = solve(
             Instance.of(data),
