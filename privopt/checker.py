@@ -484,17 +484,17 @@ class Photos:
     claims = ("privacy", "objective", "words")
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        photos = problem.table("photos", "scores probabilities folder classifier true_location keep keep_at_least")
+        keys = "scores probabilities folder classifier also subfolders copies_keep true_location keep keep_at_least"
+        photos = problem.table("photos", keys)
         asked = problem.table("privacy", "top_k deletion_budget margin")
         self.folder, self.result, self.asked, self.k = folder, result, asked, asked.get("top_k", 0)
-        problem.used.add(f"problem/{photos.get('classifier')}")
+        problem.used |= {f"problem/{name}" for name in (photos.get("classifier"), *photos.get("also", []))}
         self.budget: int = asked.get("deletion_budget", 0)
         head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
         names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
         file = photos.get("scores", photos.get("probabilities"))
         if str(file).lower().endswith(".csv"):
-            cells = problem.columns(file)
-            first = next(iter(cells))
+            first = next(iter(cells := problem.columns(file)))
             names = cells.pop(first) if first.lower() in ("photo", "file", "name", "id") else names
             scores: list[Sequence[float]] = [list(map(float, row)) for row in zip(*cells.values())]
         else:
@@ -509,6 +509,7 @@ class Photos:
         self.kept, self.all = {i for i, row in enumerate(rows) if row[1] == "0"}, set(range(len(rows)))
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
         self.least, self.theta = max(len(self.keep), photos.get("keep_at_least", 1)), float(asked.get("margin", 0))
+        self.whom = "margin" if self.theta else "these-classifiers" if photos.get("also") else "this-classifier"
         given = (photos.keys() & {"scores", "probabilities", "folder"}, asked.keys() & {"top_k", "deletion_budget"})
         told = [self.budget, self.k - ("top_k" in asked), photos.get("keep_at_least", 0), self.theta, true]
         sound = list(map(len, given)) == [1, 1] and min(told) >= 0 and photos.get("true_location", true) == true
@@ -565,13 +566,12 @@ class Photos:
         need(not cases and version[0] == 1, "proof.npz: cases that are left open")
 
     def words(self) -> str:
-        promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "margin": self.theta}
-        promise = self.asked | promise | {"scope": "margin" if self.theta else "this-classifier"}
+        promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "scope": self.whom}
         others, beaten = len(self.gain), len(self.gain) - self.level
         worst, allowed = (beaten, others - self.k) if self.k else (self.deleted, self.budget)
         measured = {"worst": float(worst), "allowed": float(allowed), "checked": others, "protected_k": self.level}
         unit, measured["rank_after"] = "photos" if self.k else "locations", self.level + 1
-        return compare(self.result, self.value, unit, promise, measured)
+        return compare(self.result, self.value, unit, self.asked | promise | {"margin": self.theta}, measured)
 
 
 def check(folder: Path, say: Callable[[str], object] = print) -> int:

@@ -243,6 +243,8 @@ def files_of(problem: AttrsInstance) -> list[File]:
         value = getattr(problem, attribute.name)
         if isinstance(value, File):
             found.append(value)
+        elif isinstance(value, tuple):
+            found.extend(item for item in value if isinstance(item, File))
         elif attrs.has(type(value)) and KEY in attribute.metadata:
             found.extend(files_of(value))
     return found

@@ -25,7 +25,13 @@ def _floats(values: Any) -> Floats:
 
 
 class Cells(ABC):
-    """Locations by column of the scores."""
+    """Locations by column of the scores.
+
+    Attributes:
+        names: of the places, in order; empty where they have none.
+    """
+
+    names: tuple[str, ...]
 
     @abstractmethod
     def __len__(self) -> int:
@@ -37,7 +43,11 @@ class Cells(ABC):
 
     @abstractmethod
     def rows(self) -> list[list[str]]:
-        """Header and rows of the table that :func:`read_cells` reads."""
+        """Header and rows of the table that :func:`read_cells` reads, without names."""
+
+    @abstractmethod
+    def centres(self) -> Floats:
+        """(M, 2) latitude and longitude of a point in each cell, degrees."""
 
     def write(self, path: Path) -> None:
         """Write them as CSV."""
@@ -55,6 +65,7 @@ class Centres(Cells):
     """
 
     points: Floats = field(converter=_floats)
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """See :class:`Cells`."""
@@ -69,6 +80,10 @@ class Centres(Cells):
         """See :class:`Cells`."""
         return [["lat", "lon"], *([repr(float(a)), repr(float(b))] for a, b in self.points)]
 
+    def centres(self) -> Floats:
+        """See :class:`Cells`."""
+        return self.points
+
 
 @frozen(kw_only=True, eq=False)
 class Boxes(Cells):
@@ -79,6 +94,7 @@ class Boxes(Cells):
     """
 
     edges: Floats = field(converter=_floats)
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """See :class:`Cells`."""
@@ -96,6 +112,11 @@ class Boxes(Cells):
         """See :class:`Cells`."""
         return [["south", "west", "north", "east"], *([repr(float(e)) for e in box] for box in self.edges)]
 
+    def centres(self) -> Floats:
+        """See :class:`Cells`."""
+        south, west, north, east = self.edges.T
+        return np.column_stack([(south + north) / 2.0, (west + east) / 2.0])
+
 
 @frozen(kw_only=True, eq=False)
 class S2Cells(Cells):
@@ -106,6 +127,7 @@ class S2Cells(Cells):
     """
 
     ids: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """See :class:`Cells`."""
@@ -121,6 +143,10 @@ class S2Cells(Cells):
         """See :class:`Cells`."""
         return [["s2"], *([s2cell.cell_id_to_token(identifier)] for identifier in self.ids)]
 
+    def centres(self) -> Floats:
+        """See :class:`Cells`."""
+        return np.array([s2cell.cell_id_to_lat_lon(identifier) for identifier in self.ids])
+
 
 def _unit(points: Floats) -> Floats:
     lat, lon = np.radians(points).T
@@ -128,7 +154,8 @@ def _unit(points: Floats) -> Floats:
 
 
 def read_cells(path: Path) -> Cells:
-    """Read the cells of a classifier: a CSV with columns ``s2``, or ``lat,lon``, or ``south,west,north,east``.
+    """Read the cells of a classifier: a CSV with columns ``s2``, or ``lat,lon``, or ``south,west,north,east``;
+    a last column ``name`` holds the places' names.
 
     Raises:
         InputError: every fault found.
@@ -141,13 +168,18 @@ def read_cells(path: Path) -> Cells:
     except (UnicodeDecodeError, csv.Error):
         raise InputError([Fault(path.name, "", "no table in UTF-8", "a table of cells")]) from None
     header = [name.strip().lower() for name in rows[0]] if rows else []
+    names: tuple[str, ...] = ()
+    if header[-1:] == ["name"]:
+        header.pop()
+        names = tuple(row[-1].strip() for row in rows[1:] if len(row) == len(header) + 1)
+        rows = [rows[0], *(row[:-1] if len(row) == len(header) + 1 else [*row, ""] for row in rows[1:])]
     if header == ["s2"]:
-        return S2Cells(ids=tuple(_parsed(path, rows[1:], 1, _s2_row)))
+        return S2Cells(ids=tuple(_parsed(path, rows[1:], 1, _s2_row)), names=names)
     if header == ["lat", "lon"]:
-        return Centres(points=_parsed(path, rows[1:], 2, _numbers))
+        return Centres(points=_parsed(path, rows[1:], 2, _numbers), names=names)
     if header == ["south", "west", "north", "east"]:
-        return Boxes(edges=_parsed(path, rows[1:], 4, _numbers))
-    wanted = "columns s2, or lat,lon, or south,west,north,east"
+        return Boxes(edges=_parsed(path, rows[1:], 4, _numbers), names=names)
+    wanted = "columns s2, or lat,lon, or south,west,north,east, and a last one name where places have names"
     raise InputError([Fault(path.name, "header", ",".join(header) or "nothing", wanted)])
 
 

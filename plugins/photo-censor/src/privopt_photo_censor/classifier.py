@@ -2,12 +2,17 @@
 
 model = "places.onnx"
 cells = "cells.csv"            # s2 | lat,lon | south,west,north,east; a row for each output, in order
-output = "logits"              # logits | log-probabilities | probabilities
+output = "logits"              # logits | log-probabilities | probabilities | embedding
+# places = "places.npy"        # with embedding: (M, D), a row for each cell; scores are cosines / temperature
+# temperature = 0.07
 [input]
 width = 224
 height = 224
 layout = "NCHW"                # or NHWC
 resize = "crop"                # shorter side to size and centre crop; or stretch
+# shorter_side = 256           # with crop: the shorter side becomes this long first, then the centre is cut out
+# interpolation = "bilinear"   # bilinear | bicubic | nearest | lanczos
+# channels = "RGB"             # or BGR
 mean = [0.485, 0.456, 0.406]   # of values in 0 to 1
 std = [0.229, 0.224, 0.225]
 """
@@ -25,6 +30,7 @@ from PIL import Image, ImageOps
 from privopt.arrays import Floats
 from privopt.declare import File, key, load_problem
 from privopt.declare.schema import positive
+from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError, UsageError
 from privopt_photo_censor.cells import Cells, read_cells
 
@@ -49,6 +55,9 @@ class Input:
     height: int = key(help="rows", unit="pixels", check=positive)
     layout: Literal["NCHW", "NHWC"] = key("NCHW", help="order of the axes")
     resize: Literal["crop", "stretch"] = key("crop", help="how a photo gets its size")
+    shorter_side: int | None = key(None, help="with crop: length of the shorter side before it", unit="pixels")
+    interpolation: Literal["bilinear", "bicubic", "nearest", "lanczos"] = key("bilinear", help="how pixels are made")
+    channels: Literal["RGB", "BGR"] = key("RGB", help="order of the colours, of mean and std too")
     mean: tuple[float, ...] = key((0.0, 0.0, 0.0), help="subtracted from values in 0 to 1", check=_three)
     std: tuple[float, ...] = key((1.0, 1.0, 1.0), help="divided by", check=_three_positive)
 
@@ -59,7 +68,11 @@ class Settings:
 
     model: File = key(help="ONNX file")
     cells: File = key(help="CSV of the locations, in the order of the model's outputs")
-    output: Literal["logits", "log-probabilities", "probabilities"] = key("logits", help="what the model returns")
+    output: Literal["logits", "log-probabilities", "probabilities", "embedding"] = key(
+        "logits", help="what the model returns"
+    )
+    places: File | None = key(None, help="with embedding: (locations, dimensions), .npy, a row for each cell")
+    temperature: float = key(0.07, help="with embedding: what cosines are divided by", check=positive)
     input: Input = key(help="what the model takes")
 
 
@@ -77,23 +90,33 @@ class Classifier:
         settings: from the TOML.
         cells: locations, in the order of its outputs.
         session: onnxruntime's.
+        places: (M, D) unit vectors of the locations, of a model that embeds; else None.
     """
 
     settings: Settings
     cells: Cells
     session: Any
+    places: Floats | None = None
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """One photo as the model takes it, float32, without the batch axis."""
         taken = self.settings.input
         size = (taken.width, taken.height)
         upright = ImageOps.exif_transpose(photo).convert("RGB")
-        if taken.resize == "crop":
-            sized = ImageOps.fit(upright, size, Image.Resampling.BILINEAR)
+        how = Image.Resampling[taken.interpolation.upper()]
+        if taken.resize == "stretch":
+            sized = upright.resize(size, how)
+        elif taken.shorter_side is None:
+            sized = ImageOps.fit(upright, size, how)
         else:
-            sized = upright.resize(size, Image.Resampling.BILINEAR)
+            grown = taken.shorter_side / min(upright.size)
+            whole = upright.resize((round(upright.width * grown), round(upright.height * grown)), how)
+            left, top = (whole.width - taken.width) // 2, (whole.height - taken.height) // 2
+            sized = whole.crop((left, top, left + taken.width, top + taken.height))
         mean, std = (np.array(each, dtype=np.float32) for each in (taken.mean, taken.std))
         pixels: NDArray[np.float32] = np.asarray(sized, dtype=np.float32)
+        if taken.channels == "BGR":
+            pixels = pixels[:, :, ::-1]
         values: NDArray[np.float32] = (pixels / np.float32(255.0) - mean) / std
         return values.transpose(2, 0, 1) if taken.layout == "NCHW" else values
 
@@ -109,10 +132,12 @@ class Classifier:
             batch = np.stack(tensors[first : first + BATCH])
             parts.append(np.asarray(self._run(batch, name), dtype=np.float64))
         raw = np.concatenate(parts)
+        if self.places is not None:
+            raw = self._cosines(raw, name) / self.settings.temperature
         if raw.shape != (len(tensors), len(self.cells)):
             found = f"an output of shape {raw.shape}"
             raise InputError([Fault(name, "", found, f"({len(tensors)}, {len(self.cells)}): photos, cells")])
-        if self.settings.output == "logits":
+        if self.settings.output in ("logits", "embedding"):
             raw = log_softmax(raw)
         elif self.settings.output == "probabilities":
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -120,6 +145,17 @@ class Classifier:
         if np.isnan(raw).any() or (raw == np.inf).any():
             raise InputError([Fault(name, "", "outputs that are no " + self.settings.output, "numbers")])
         return raw
+
+    def _cosines(self, raw: Floats, name: str) -> Floats:
+        """(N, M) cosines between the photos' embeddings and the places'."""
+        assert self.places is not None
+        if raw.ndim != 2 or raw.shape[1] != self.places.shape[1]:
+            found, wanted = f"an embedding of shape {raw.shape}", f"(photos, {self.places.shape[1]}), as places has"
+            raise InputError([Fault(name, "", found, wanted)])
+        sizes = np.linalg.norm(raw, axis=1, keepdims=True)
+        if not (np.isfinite(sizes) & (sizes > 0.0)).all():
+            raise InputError([Fault(name, "", "an embedding of length 0, or of no numbers", "a direction")])
+        return np.asarray(raw / sizes @ self.places.T)
 
     def _run(self, batch: Any, name: str) -> Any:
         """Run the model, photo by photo where it takes one at a time."""
@@ -148,6 +184,7 @@ def load_classifier(path: Path) -> Classifier:
         ) from None
     settings = load_problem(Settings, path)
     cells = read_cells(settings.cells.here)
+    places = _embedded(settings, path.name, len(cells))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
@@ -158,4 +195,32 @@ def load_classifier(path: Path) -> Classifier:
     if len(session.get_inputs()) != 1:
         found = f"{len(session.get_inputs())} inputs"
         raise InputError([Fault(settings.model.name, "", found, "a model of one input")])
-    return Classifier(settings=settings, cells=cells, session=session)
+    return Classifier(settings=settings, cells=cells, session=session, places=places)
+
+
+def _embedded(settings: Settings, file: str, cells: int) -> Floats | None:
+    """The table of places of a model that embeds, rows of length 1.
+
+    Raises:
+        InputError: it lacks one, or has one and does not embed; or a row has length 0.
+    """
+    taken = settings.input
+    faults = []
+    if (settings.output == "embedding") != (settings.places is not None):
+        found = "nothing" if settings.places is None else f"a table of places with output = {settings.output!r}"
+        faults.append(Fault(file, "places", found, 'a table of places with output = "embedding", and only then'))
+    if taken.shorter_side is not None and (
+        taken.resize != "crop" or taken.shorter_side < max(taken.width, taken.height)
+    ):
+        wanted = 'at least width and height, with resize = "crop"'
+        faults.append(Fault(file, "input.shorter_side", str(taken.shorter_side), wanted))
+    if faults:
+        raise InputError(faults)
+    if settings.places is None:
+        return None
+    table = read_array(settings.places, (cells, None), what="places (locations, dimensions)")
+    sizes = np.linalg.norm(table, axis=1, keepdims=True)
+    if (sizes == 0.0).any():
+        row = int(np.argmin(sizes))
+        raise InputError([Fault(settings.places.name, f"row {row} (from 0)", "zeros alone", "a direction")])
+    return np.asarray(table / sizes)

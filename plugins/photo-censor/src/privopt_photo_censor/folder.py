@@ -19,7 +19,8 @@ from PIL import ExifTags, Image, ImageOps
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
-from privopt_photo_censor.scores import Listing
+from privopt_photo_censor.joint import jointly
+from privopt_photo_censor.scores import Listing, Places
 
 __all__ = [
     "HEIF",
@@ -58,6 +59,7 @@ class ScoredFolder:
         listing: what was not scored, and whose metadata tell a position.
         thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
         digests: SHA-256 of the files, as they were scored.
+        places: the classifier's cells, in words and on a map.
     """
 
     names: tuple[str, ...]
@@ -68,13 +70,14 @@ class ScoredFolder:
     listing: Listing
     thumbnails: tuple[bytes, ...]
     digests: tuple[str, ...]
+    places: Places
 
 
 @frozen(kw_only=True, eq=False)
 class _Photo:
     """All that is taken from one photo, in one reading of its file."""
 
-    tensor: Any
+    tensors: tuple[Any, ...]
     point: tuple[float, float] | None
     positioned: bool
     more: str
@@ -198,14 +201,14 @@ def opened(contents: bytes) -> Iterator[Image.Image]:
             yield photo
 
 
-def _read(name: str, path: Path, classifier: Classifier, edge: int) -> _Photo:
+def _read(name: str, path: Path, models: Sequence[Classifier], edge: int) -> _Photo:
     try:
         contents = path.read_bytes()
         with opened(contents) as photo:
             more = _more(photo)
             upright = ImageOps.exif_transpose(photo).convert("RGB")
             return _Photo(
-                tensor=classifier.tensor(upright),
+                tensors=tuple(model.tensor(upright) for model in models),
                 point=gps(photo),
                 positioned=carries_position(photo),
                 more=more,
@@ -232,6 +235,7 @@ def score_folder(
     classifier: Path,
     true_location: int | None = None,
     *,
+    also: Sequence[Path] = (),
     subfolders: bool = False,
 ) -> ScoredFolder:
     """Score the photos of a folder.
@@ -240,6 +244,8 @@ def score_folder(
         folder: photos of one album.
         classifier: TOML beside an ONNX model (:mod:`privopt_photo_censor.classifier`).
         true_location: where the photos were taken; None: in the cell that most photos with GPS lie in.
+        also: TOMLs of further classifiers, of the same cells: scores are those that protect against each
+            (:func:`privopt_photo_censor.joint.jointly`).
         subfolders: whether the photos of its folders belong to the album.
 
     Raises:
@@ -247,14 +253,18 @@ def score_folder(
             lies in several cells with none holding more than half of them.
         UsageError: onnxruntime is not installed.
     """
-    model = load_classifier(classifier)
+    models = [load_classifier(path) for path in (classifier, *also)]
+    model = models[0]
+    for path, other in zip(also, models[1:], strict=True):
+        if other.cells.rows() != model.cells.rows():
+            raise InputError([Fault(path.name, "cells", "other cells", f"those of {classifier.name}, in order")])
     files, left_out = entries(folder, subfolders=subfolders)
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: dict[str, _Photo] = {}
     faults: list[Fault] = []
     for name, path in files:
         try:
-            photos[name] = _read(name, path, model, edge)
+            photos[name] = _read(name, path, models, edge)
         except InputError as error:
             if path.suffix.lower() in MODERN:
                 left_out.append(name)
@@ -265,19 +275,24 @@ def score_folder(
     if not photos:
         raise InputError([Fault(folder.name, "", "no photos that can be read", "photos")])
     cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos.values()]
+    true = _place(cells, folder) if true_location is None else true_location
+    tables = [each.scores([photo.tensors[n] for photo in photos.values()]) for n, each in enumerate(models)]
+    if len(tables) > 1 and true is not None and true < len(model.cells):
+        tables = [jointly(tables, true)]
     left_out.sort(key=lambda name: (name.lower(), name))
     return ScoredFolder(
         names=tuple(photos),
-        scores=model.scores([photo.tensor for photo in photos.values()]),
+        scores=tables[0],
         points=tuple(photo.point for photo in photos.values()),
         cells=tuple(cells),
-        true_location=_place(cells, folder) if true_location is None else true_location,
+        true_location=true,
         listing=Listing(
             left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in photos.items() if photo.more)),
             positioned=tuple(name for name, photo in photos.items() if photo.positioned),
         ),
         thumbnails=tuple(photo.thumbnail for photo in photos.values()),
         digests=tuple(photo.digest for photo in photos.values()),
+        places=Places(names=model.cells.names, points=model.cells.centres()),
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Bools
 from privopt.errors import CertificationError, Fault, InputError
@@ -20,13 +21,14 @@ from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.proof import Tree, claim, proved_tree
 from privopt_photo_censor.rank import protected_k, rank
-from privopt_photo_censor.release import Deletions, carriers, read_scores
+from privopt_photo_censor.release import Deletions, carriers, read_places, read_scores
 from privopt_photo_censor.scores import Album, Copy, Task, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from privopt.run.report import Section
+    from privopt.run.report.geo import Layer
 
 __all__ = ["PhotoCensor"]
 
@@ -60,11 +62,18 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.photos.folder is None:
             return super().reopen(declared, file, folder)
         problem = PhotoInstance.scored(declared, file, *read_scores(folder))
+        places = read_places(folder, problem.data.album.locations)
+        problem = evolve(problem, data=evolve(problem.data, places=places))
         return problem, Deletions.read(folder, problem)
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Deletions]:
         """The top-k guarantee, by the same exact rank for every method."""
-        return TopK(album=problem.data.album, task=problem.declared.task, listing=problem.data.listing)
+        return TopK(
+            album=problem.data.album,
+            task=problem.declared.task,
+            listing=problem.data.listing,
+            classifiers=1 + len(problem.declared.photos.also),
+        )
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
         """Photos deleted, or under a budget the protected k."""
@@ -90,6 +99,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             true=album.true if from_folder else -1,
             listing=problem.data.listing,
             thumbnails=problem.data.thumbnails,
+            places=problem.data.places,
             copies=_copied(problem, plan.kept, context),
         )
         with context.timed("verify"):
@@ -194,6 +204,12 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         from privopt_photo_censor.report import figures
 
         return figures(problem, release, result)
+
+    def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
+        """The places that are known, with the classifier's belief before and after."""
+        from privopt_photo_censor.report import map_layer
+
+        return map_layer(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
         """The classifier's posterior from the photos kept (paper, (1)): its entropy, and how often its guess errs."""

@@ -27,6 +27,7 @@ class TopK(PrivacyConstraint[Deletions]):
     album: Album
     task: Task
     listing: Listing | None = None
+    classifiers: int = 1
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -57,7 +58,12 @@ class TopK(PrivacyConstraint[Deletions]):
     def guarantee(self) -> Guarantee:
         """Kind ``"top-k"``; of a folder it names what lies in it and was not scored."""
         theta = self.album.margin
-        against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
+        against = "this one" if theta else "this classifier"
+        if self.classifiers > 1:
+            against = f"each of these {self.classifiers} classifiers, whichever looks at which photo"
+        if theta:
+            against = f"a classifier within {theta:g} of {against} in every score difference"
+        alone = "this-classifier" if self.classifiers == 1 else "these-classifiers"
         if self.task.top_k is not None:
             promise = f"The true location is not among the {self.task.top_k} most likely ones"
             extra: dict[str, Any] = {"top_k": self.task.top_k}
@@ -66,7 +72,7 @@ class TopK(PrivacyConstraint[Deletions]):
             extra = {"deletion_budget": self.task.budget}
         return Guarantee(
             kind="top-k",
-            scope="margin" if theta else "this-classifier",
+            scope="margin" if theta else alone,
             statement=f"{promise}, for {against}; ties count as protected. {self._reach}",
             extra=extra | {"margin": theta},
         )

@@ -14,7 +14,7 @@ from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, problem_html
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
-from privopt_photo_censor.scores import Album, Listing, Task
+from privopt_photo_censor.scores import Album, Listing, Places, Task
 
 __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
@@ -31,6 +31,7 @@ class Photos:
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
     folder: Folder | None = key(None, help="folder of JPEG, PNG or other photos, scored by the classifier")
     classifier: File | None = key(None, help="TOML beside an ONNX model: input size, normalisation, cell centres")
+    also: tuple[File, ...] = key((), help="TOMLs of further classifiers of the same cells: the promise holds for each")
     subfolders: bool = key(False, help="whether photos in the folder's own folders belong to the album")
     copies_keep: tuple[Literal["position", "time"], ...] = key(
         (), help="what clean copies (--copy-to) keep of their files' metadata"
@@ -77,6 +78,7 @@ class Scored:
         listing: what the folder holds beside the pictures scored; None without a folder.
         thumbnails: small JPEGs of the photos of a folder; none where they were not read.
         digests: SHA-256 of the photos' files as scored; none where they were not read.
+        places: names and positions of the places, as far as they are known.
     """
 
     names: tuple[str, ...]
@@ -84,6 +86,7 @@ class Scored:
     listing: Listing | None = None
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
     digests: tuple[str, ...] = field(default=(), repr=False)
+    places: Places = field(factory=Places, repr=False)
 
 
 @frozen(kw_only=True, eq=False)
@@ -116,10 +119,11 @@ class PhotoInstance:
         source = photos.scores or photos.probabilities
         assert source is not None  # _choices sees to it
         assert photos.true_location is not None
-        scores, names = _read(source)
+        scores, names, places = _read(source)
         if photos.probabilities is not None:
             scores = _logarithms(source, scores)
-        return cls.scored(declared, file, scores, names, photos.true_location)
+        made = cls.scored(declared, file, scores, names, photos.true_location)
+        return evolve(made, data=evolve(made.data, places=Places(names=places)))
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared, {"photos": self.data.album.photos, "locations": self.data.album.locations})
@@ -134,13 +138,18 @@ class PhotoInstance:
         assert photos.folder.path is not None
         assert photos.classifier is not None
         found = score_folder(
-            photos.folder.path, photos.classifier.here, photos.true_location, subfolders=photos.subfolders
+            photos.folder.path,
+            photos.classifier.here,
+            photos.true_location,
+            also=[file.here for file in photos.also],
+            subfolders=photos.subfolders,
         )
         if found.true_location is None:
             nothing = "nothing, and no photo with GPS"
             raise InputError([Fault(file, "photos.true_location", nothing, "column of the true location, from 0")])
         made = cls.scored(declared, file, found.scores, found.names, found.true_location, found.listing)
-        return evolve(made, data=evolve(made.data, thumbnails=found.thumbnails, digests=found.digests))
+        data = evolve(made.data, thumbnails=found.thumbnails, digests=found.digests, places=found.places)
+        return evolve(made, data=data)
 
     @classmethod
     def scored(
@@ -185,6 +194,8 @@ def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
         faults.append(Fault(file, "privacy", found, "one of top_k, deletion_budget"))
     if declared.photos.folder is None and declared.photos.true_location is None:
         faults.append(Fault(file, "photos.true_location", "nothing", "column of the true location, from 0"))
+    if declared.photos.also and declared.photos.folder is None:
+        faults.append(Fault(file, "photos.also", "no folder", "further classifiers with photos.folder"))
     if (declared.photos.folder is None) != (declared.photos.classifier is None):
         found = "folder alone" if declared.photos.classifier is None else "classifier alone"
         faults.append(Fault(file, "photos", found, "folder and classifier together"))
@@ -221,10 +232,11 @@ def _bounds(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[s
     return list(dict.fromkeys(faults))
 
 
-def _read(file: File) -> tuple[Floats, list[str]]:
-    """Scores or probabilities of an .npy or .csv file, and the photos' names (rows where there are none)."""
+def _read(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
+    """Scores or probabilities of an .npy or .csv file, the photos' names (rows where there are none), the places'."""
+    places: tuple[str, ...] = ()
     if file.name.lower().endswith(".csv"):
-        values, names = _read_csv(file)
+        values, names, places = _read_csv(file)
     else:
         values = read_array(file, (None, None), what="scores (photos, locations)", infinite=np.isneginf)
         names = [str(row) for row in range(len(values))]
@@ -233,17 +245,17 @@ def _read(file: File) -> tuple[Floats, list[str]]:
         found = f"{values.shape[0]} photos and {values.shape[1]} locations"
         faults.append(Fault(file.name, "", found, "one photo and two locations or more"))
     with np.errstate(invalid="ignore"):
-        places = np.argwhere((np.abs(values) > LARGEST) & np.isfinite(values))
+        large = np.argwhere((np.abs(values) > LARGEST) & np.isfinite(values))
     faults += [
         Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"numbers below {LARGEST:g}")
-        for r, c in places[:MOST_FAULTS].tolist()
+        for r, c in large[:MOST_FAULTS].tolist()
     ]
     if faults:
         raise InputError(faults)
-    return values, names
+    return values, names, places
 
 
-def _read_csv(file: File) -> tuple[Floats, list[str]]:
+def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     """A table with a header: a column a location; a first column called photo or file holds names."""
     try:
         text = file.contents.decode("utf-8-sig")
@@ -280,7 +292,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str]]:
     ]
     if faults:
         raise InputError(faults[:MOST_FAULTS])
-    return values, names
+    return values, names, tuple(header[named:])
 
 
 def _number(cell: str) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -17,12 +17,14 @@ from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
 from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.scores import Copy, Listing
+from privopt_photo_censor.scores import Copy, Listing, Places
 
-__all__ = ["Deletions", "carriers", "read_scores"]
+__all__ = ["Deletions", "carriers", "read_places", "read_scores"]
 
 TABLE: Final = "deletions.csv"
 HEADER: Final = ("photo", "deleted")
+PLACES: Final = "places.csv"
+PLACES_HEADER: Final = ("place", "name", "lat", "lon")
 COPIES: Final = "copies.csv"
 COPIES_HEADER: Final = ("photo", "copy", "sha256")
 SCORES: Final = "scores.npz"
@@ -44,6 +46,7 @@ class Deletions(Release):
         true: column of the true location, with `scores`.
         listing: what the folder holds beside the pictures scored, with `scores`.
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
+        places: names and positions of the places, with `scores`.
         copies: clean copies that were made of the photos kept; None where none were.
     """
 
@@ -53,6 +56,7 @@ class Deletions(Release):
     true: int = -1
     listing: Listing | None = None
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
+    places: Places = field(factory=Places, repr=False)
     copies: tuple[Copy, ...] | None = None
 
     def write(self, folder: Path) -> None:
@@ -62,6 +66,7 @@ class Deletions(Release):
             _write_table(folder / COPIES, COPIES_HEADER, ((c.photo, c.name, c.sha256) for c in self.copies))
         if self.scores is not None:
             listing = self.listing or Listing()
+            _write_table(folder / PLACES, PLACES_HEADER, _place_rows(self.places, self.scores.shape[1]))
             np.savez(
                 folder / SCORES,
                 scores=self.scores,
@@ -99,6 +104,7 @@ class Deletions(Release):
             scores=problem.data.album.scores,
             true=problem.data.album.true,
             listing=problem.data.listing,
+            places=problem.data.places,
             thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
             copies=_copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays]),
         )
@@ -152,6 +158,32 @@ def _table(path: Path) -> tuple[list[str], list[bool]]:
     if faults:
         raise InputError(faults[:20])
     return [row[0] for row in rows], [row[1] == "0" for row in rows]
+
+
+def _place_rows(places: Places, count: int) -> Iterator[Sequence[object]]:
+    points = [("", "")] * count if places.points is None else [(repr(a), repr(b)) for a, b in places.points.tolist()]
+    for column, (lat, lon) in enumerate(points):
+        yield column, places.names[column] if places.names else "", lat, lon
+
+
+def read_places(folder: Path, count: int) -> Places:
+    """The places of an album that was scored from a folder, as its DIR lists them.
+
+    Raises:
+        InputError: there is no such table, or it is of another form.
+    """
+    path = folder / PLACES
+    rows = _rows(path, PLACES_HEADER)
+    if [row[0] for row in rows] != [str(column) for column in range(count)]:
+        raise InputError([Fault(str(path), "column place", "other places", f"0 to {count - 1}, in order")])
+    names = tuple(row[1] for row in rows)
+    try:
+        points = np.array([[float(row[2]), float(row[3])] for row in rows]) if rows and rows[0][2] else None
+    except ValueError:
+        points = np.full((1, 2), np.nan)
+    if points is not None and not (np.abs(points) <= 180.0).all():
+        raise InputError([Fault(str(path), "columns lat, lon", "what are no degrees", "degrees")])
+    return Places(names=names if any(names) else (), points=points)
 
 
 def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:

@@ -13,10 +13,11 @@ from privopt.errors import PrivoptError
 from privopt.interfaces import Result
 from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, pair_section, table_section, themed
-from privopt.run.report.theme import BAD, INK, MARK, axes_of
+from privopt.run.report.geo import Feature, Layer
+from privopt.run.report.theme import BAD, INK, LINE, MARK, WARM, axes_of
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.release import carriers
-from privopt_photo_censor.scores import Album, some
+from privopt_photo_censor.scores import Album, Places, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from privopt_photo_censor.problem import PhotoInstance
     from privopt_photo_censor.release import Deletions
 
-__all__ = ["belief", "figures", "guess_figure", "photo_figure", "sections"]
+__all__ = ["belief", "figures", "guess_figure", "map_layer", "photo_figure", "sections"]
 
 PLACES: Final = 10
 """Places that figures and table show, the likeliest."""
 PICTURES: Final = 3_000_000
 """Bytes of thumbnails that a page holds."""
 TILES: Final = 1_000
+NOWHERE: Final = Places()
 GREEDY: Final = 20_000
 """Photos times locations up to which greedy is run for comparison."""
 
@@ -50,16 +52,23 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %" if share >= 1e-5 else "under 0.001 %"
 
 
+def telling(album: Album) -> Floats:
+    """(N,) how telling each photo is by itself: P(true place | photo), of scores that need no sum of 1."""
+    top = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
+    weights = np.exp(album.scores - top)
+    return np.asarray(weights[:, album.true] / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
+
+
 @themed
-def guess_figure(album: Album, kept: Bools, title: str) -> Figure:
+def guess_figure(album: Album, kept: Bools, title: str, places: Places = NOWHERE) -> Figure:
     """The classifier's likeliest places from the photos kept; the true one in another colour, at its rank."""
     chances, place = belief(album, kept), rank(album, kept)
     order = np.argsort(-chances, kind="stable")[:PLACES].tolist()
-    labels = [f"place {j}" for j in order]
+    labels = [places.label(j) for j in order]
     if album.true in order:
-        labels[order.index(album.true)] = f"place {album.true} (true)"
+        labels[order.index(album.true)] = f"{places.label(album.true)} (true)"
     else:
-        order, labels = [*order, album.true], [*labels, f"{place}: place {album.true} (true)"]
+        order, labels = [*order, album.true], [*labels, f"{place}: {places.label(album.true)} (true)"]
     figure, axes = axes_of(5.6, 0.9 + 0.27 * len(order))
     colours = [BAD if j == album.true else MARK for j in order]
     drawn = axes.barh(range(len(order)), chances[order], color=colours, height=0.7)
@@ -76,7 +85,7 @@ def guess_figure(album: Album, kept: Bools, title: str) -> Figure:
 @themed
 def photo_figure(album: Album, kept: Bools) -> Figure:
     """How telling each photo is by itself: P(true place | photo), kept and deleted."""
-    chances = np.exp(album.scores[:, album.true])
+    chances = telling(album)
     order = np.argsort(-chances, kind="stable")
     figure, axes = axes_of(7.6, 3.0)
     rows = np.arange(album.photos)
@@ -88,14 +97,56 @@ def photo_figure(album: Album, kept: Bools) -> Figure:
     return figure
 
 
+@themed
+def map_figure(album: Album, kept: Bools, places: Places) -> Figure:
+    """The places at their positions, before and after: circles grow with the belief, the true one in another colour."""
+    assert places.points is not None
+    figure, axes = axes_of(7.6, 4.2)
+    lat, lon = places.points.T
+    axes.scatter(lon, lat, s=6, color=LINE, linewidths=0, label="places")
+    everything = np.ones(album.photos, dtype=np.bool_)
+    for mask, colour, name in ((everything, WARM, "from all photos"), (kept, MARK, "from the photos kept")):
+        size = 10.0 + 500.0 * belief(album, mask)
+        axes.scatter(lon, lat, s=np.where(size > 11.0, size, 0.0), facecolors="none", edgecolors=colour, label=name)
+    axes.scatter(lon[album.true], lat[album.true], marker="x", color=BAD, label="the true place")
+    axes.set_xlabel("longitude (degrees)")
+    axes.set_ylabel("latitude (degrees)")
+    axes.legend(markerscale=0.6, fontsize="small")
+    return figure
+
+
+def map_layer(problem: PhotoInstance, release: Deletions) -> Layer | None:
+    """The places as points, with what the classifier believes before and after; None where they have no positions."""
+    places, album = problem.data.places, problem.data.album
+    if places.points is None:
+        return None
+    before, after = belief(album, np.ones(album.photos, dtype=np.bool_)).tolist(), belief(album, release.kept).tolist()
+    features = [
+        Feature(
+            path=((lon, lat),),
+            properties={
+                "place": j,
+                "name": places.names[j] if places.names else None,
+                "belief_before": before[j],
+                "belief_after": after[j],
+                "true": j == album.true,
+            },
+        )
+        for j, (lat, lon) in enumerate(places.points.tolist())
+    ]
+    return Layer(kind="geographic", features=features)
+
+
 def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
     """The report's figures by file name."""
     album = problem.data.album
     made = {
-        "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos"),
-        "after": guess_figure(album, release.kept, "Photos kept"),
+        "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.data.places),
+        "after": guess_figure(album, release.kept, "Photos kept", problem.data.places),
         "photos": photo_figure(album, release.kept),
     }
+    if problem.data.places.points is not None:
+        made["map"] = map_figure(album, release.kept, problem.data.places)
     rows = _beside(problem, result)
     if len(rows) > 1:
         unit = str(result.objective.unit)
@@ -136,13 +187,16 @@ def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list
     ]
     lead = "What the classifier believes from all photos together, and from those that remain."
     made.append(pair_section("The true place before and after", pictures, lead))
+    if "map" in drawn:
+        lead = "Where the classifier looks: circles grow with its belief. The report's --geo writes the same as a map."
+        made.append(figure_section("The places on a map", drawn["map"], lead))
     lead = "The most telling photos are not always those to go: it is the sum over all photos kept that counts."
     made.append(figure_section("How telling each photo is", drawn["photos"], lead))
     if "beside" in drawn:
         fewer = problem.declared.task.top_k is not None
         lead = "Shorter is better." if fewer else "Longer is better."
         made.append(figure_section("Beside the bound and greedy deletion", drawn["beside"], lead))
-    made.append(_places(album, release))
+    made.append(_places(album, release, problem.data.places))
     return made
 
 
@@ -172,12 +226,13 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
     )
 
 
-def _places(album: Album, release: Deletions) -> Section:
+def _places(album: Album, release: Deletions, places: Places) -> Section:
     before, after = belief(album, np.ones(album.photos, dtype=np.bool_)), belief(album, release.kept)
     columns = [np.argsort(-chances, kind="stable")[:PLACES] for chances in (before, after)]
 
     def name(j: int) -> str:
-        return f"{j} (true)" if j == album.true else str(j)
+        label = places.label(j) if places.names else str(j)
+        return f"{label} (true)" if j == album.true else label
 
     rows = [
         (n + 1, name(a), _percent(before[a]), name(b), _percent(after[b]))
@@ -188,7 +243,7 @@ def _places(album: Album, release: Deletions) -> Section:
 
 
 def _album(album: Album, release: Deletions) -> str:
-    chances = np.exp(album.scores[:, album.true])
+    chances = telling(album)
     room = PICTURES
     positioned = set(release.listing.positioned) if release.listing is not None else set()
     items = []

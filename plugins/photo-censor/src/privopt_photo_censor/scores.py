@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, read_only
 
-__all__ = ["Album", "Copy", "Listing", "Reduced", "Task", "some"]
+__all__ = ["Album", "Copy", "Listing", "Places", "Reduced", "Task", "some"]
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
@@ -62,6 +62,28 @@ class Listing:
 
     left_out: tuple[str, ...] = ()
     positioned: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True, eq=False)
+class Places:
+    """The locations, as a reader knows them.
+
+    Attributes:
+        names: by column of the scores; empty where they have none.
+        points: (M, 2) latitude and longitude of each, degrees; None where they are not known.
+    """
+
+    names: tuple[str, ...] = ()
+    points: Floats | None = None
+
+    def label(self, column: int) -> str:
+        """A place in words: its name, and its column.
+
+        >>> Places(names=("Rome", "")).label(0), Places(names=("Rome", "")).label(1)
+        ('Rome (place 0)', 'place 1')
+        """
+        name = self.names[column] if column < len(self.names) else ""
+        return f"{name} (place {column})" if name else f"place {column}"
 
 
 @frozen(kw_only=True)
