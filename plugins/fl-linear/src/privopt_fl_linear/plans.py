@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
 from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect
@@ -89,7 +90,7 @@ def base_of(
     return optimal_assignment(site.metric, site.cost, site.rank, among), opened
 
 
-def opened_at(counts: Any, problem: FLInstance, context: SolveContext) -> Opened:
+def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
     """The facilities to open for counts that are known, with a proved bound."""
     site, n = problem.data.site, problem.data.site.size
     if n * n > MOST_ENTRIES or not context.fits(3 * 8.0 * n * n):
@@ -112,7 +113,7 @@ def opened_at(counts: Any, problem: FLInstance, context: SolveContext) -> Opened
 
 
 def serve_problem(
-    problem: FLInstance, noisy: Any, context: SolveContext, told: Mapping[str, Any] | None = None
+    problem: FLInstance, noisy: Ints | Floats, context: SolveContext, told: Mapping[str, Any] | None = None
 ) -> tuple[Plan, bool, dict[str, Any]]:
     """Run the server's side.
 
