@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from privopt.testing.judging import Verdict, judge
     from privopt.testing.kinds import check_kind, kind_conformance
     from privopt.testing.kit import conformance
     from privopt.testing.metric import MetricCase, metric_problems, metric_profile
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from privopt.testing.under_trial import Subject, subject, subjects
 
 _HOMES = {
+    "judging": ("Verdict", "judge"),
     "kinds": ("check_kind", "kind_conformance"),
     "kit": ("conformance",),
     "metric": ("MetricCase", "metric_problems", "metric_profile"),
@@ -41,9 +43,11 @@ __all__ = [
     "Query",
     "Subject",
     "Variant",
+    "Verdict",
     "check_kind",
     "conformance",
     "csv_bytes",
+    "judge",
     "kind_conformance",
     "metric_problems",
     "metric_profile",

@@ -1,0 +1,103 @@
+"""Bounds that hold with a stated confidence: of probabilities, odds, Renyi divergences; and what they would see."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from privopt.arrays import Floats
+
+__all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "seen_from"]
+
+POWER: Final = 0.9
+"""How often what is said to be seen is seen, at least."""
+LARGEST: Final = 100.0
+"""Factors of a claim beyond which nothing is said."""
+
+
+def clopper_pearson(hits: npt.ArrayLike, draws: npt.ArrayLike, error: float) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of probabilities, each of which fails with probability ``error`` at most.
+
+    >>> low, high = clopper_pearson(0, 100, 0.05)
+    >>> float(low), round(float(high), 4)
+    (0.0, 0.0295)
+
+    Source: Clopper, Pearson, Biometrika 26, 1934.
+    """
+    from scipy.stats import beta
+
+    k, n = np.asarray(hits, dtype=np.float64), np.asarray(draws, dtype=np.float64)
+    low = np.where(k > 0, beta.ppf(error, np.maximum(k, 0.5), n - k + 1), 0.0)
+    high = np.where(k < n, beta.ppf(1.0 - error, k + 1, np.maximum(n - k, 0.5)), 1.0)
+    return low, high
+
+
+def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
+    """Bound from below of log((P(E) - delta) / Q(E)); -inf where there is none.
+
+    Args:
+        hits: draws from P in E.
+        against: draws from Q in E.
+        draws: from each.
+        error: probability with which it fails, at most.
+        delta: of the claim.
+    """
+    low, _ = clopper_pearson(hits, draws, error / 2)
+    _, high = clopper_pearson(against, draws, error / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(low > delta, np.log(np.maximum(low - delta, 0.0)) - np.log(high), -np.inf))
+
+
+def divergence_lower(
+    hits: npt.NDArray[np.int64], against: npt.NDArray[np.int64], draws: int, error: float, order: float
+) -> float:
+    """Bound from below of the Renyi divergence of P from Q, from counts in cells that cover all outputs.
+
+    Merging outputs into cells only lowers it (data processing), and p^a q^(1-a) rises with p and falls with q, so each
+    cell counts with the lower bound of p and the upper bound of q, all of which hold at once.
+
+    Args:
+        hits, against: (B,) draws from P, from Q.
+        draws: from each.
+        error: probability with which it fails, at most.
+        order: above 1.
+    """
+    share = error / (2 * len(hits))
+    low, _ = clopper_pearson(hits, draws, share)
+    _, high = clopper_pearson(against, draws, share)
+    total = float((low**order * high ** (1.0 - order)).sum())
+    return math.log(total) / (order - 1.0) if total > 0 else -math.inf
+
+
+def seen_from(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:
+    """The least factor of a claim that so many draws see at an event, nine times in ten; None where they see none.
+
+    Args:
+        limit: log odds that the claim allows, above 0.
+        likely: probability of the event under the likelier input.
+        draws: from each input.
+        error: of the test.
+        delta: of the claim.
+    """
+    from scipy.stats import binom
+
+    if likely <= delta:
+        return None
+    missed = (1.0 - POWER) / 2
+    hits = int(binom.ppf(missed, draws, likely))
+
+    def seen(factor: float) -> bool:
+        rare = (likely - delta) * math.exp(-factor * limit)
+        against = int(binom.ppf(1.0 - missed, draws, rare))
+        return bool(log_odds_lower(hits, against, draws, error, delta) > limit)
+
+    if not seen(LARGEST):
+        return None
+    low, high = 1.0, LARGEST
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if seen(middle) else (middle, high)
+    return high

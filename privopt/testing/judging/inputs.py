@@ -1,0 +1,119 @@
+"""Pairs of inputs to try: from lists, Hypothesis strategies or functions, the same ones for the same seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, islice
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from attrs import define, field
+
+from privopt.errors import UsageError
+
+__all__ = ["Inputs", "Pairs"]
+
+Inputs: TypeAlias = object
+"""A sequence of inputs, a Hypothesis strategy of them, or a function of a NumPy generator that makes one."""
+MOST: Final = 2_000
+"""Pairs that are listed at most; more are sampled."""
+NEIGHBOURS: Final = 50
+"""Neighbours of one input that are looked at, at most."""
+
+
+def _strategy(given: object) -> bool:
+    from hypothesis.strategies import SearchStrategy
+
+    return isinstance(given, SearchStrategy)
+
+
+def _examples(strategy: Any, count: int, seed: int) -> list[Any]:
+    """What a strategy draws, the same for the same seed."""
+    from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import seed as seeded
+
+    found: list[Any] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(example: object) -> None:
+        found.append(example)
+
+    collect()
+    return found
+
+
+def _some(given: Inputs, count: int, chance: np.random.Generator, what: str) -> list[Any]:
+    if _strategy(given):
+        return _examples(given, count, int(chance.integers(2**31)))
+    if callable(given):
+        return [given(chance) for _ in range(count)]
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return list(given)
+    raise UsageError(f"{what}: found {given!r}, wanted a list, a Hypothesis strategy or a function of a generator")
+
+
+@define(eq=False)
+class Pairs:
+    """A supply of pairs (a, b, odds): inputs, and by how much the log odds may change per unit of the claim.
+
+    Attributes:
+        inputs: see :data:`Inputs`.
+        neighbours: function of an input -> the inputs that the claim makes alike with it, or a strategy of these; None:
+            any two inputs.
+        odds: of two inputs, above 0.
+        chance: chooses.
+    """
+
+    inputs: Inputs
+    neighbours: Callable[[Any], Any] | None
+    odds: Callable[[Any, Any], float]
+    chance: np.random.Generator
+    _listed: list[tuple[Any, Any, float]] = field(factory=list, init=False)
+
+    @property
+    def endless(self) -> bool:
+        """Whether more inputs can be made."""
+        return _strategy(self.inputs) or callable(self.inputs)
+
+    def take(self, count: int) -> list[tuple[Any, Any, float]]:
+        """Up to so many pairs that were not taken before."""
+        while len(self._listed) < count:
+            before = len(self._listed)
+            found = list(islice(self._made(count), MOST))
+            self._listed += [found[place] for place in self.chance.permutation(len(found)).tolist()]
+            if not self.endless:
+                self.inputs = []
+            if len(self._listed) == before:
+                break
+        taken, self._listed = self._listed[:count], self._listed[count:]
+        return taken
+
+    def _made(self, count: int) -> Iterator[tuple[Any, Any, float]]:
+        inputs = _some(self.inputs, 2 * count, self.chance, "inputs")
+        if self.neighbours is None:
+            every = list(islice(combinations(range(len(inputs)), 2), 50 * MOST))
+            order = self.chance.permutation(len(every)).tolist() if len(every) > MOST else range(len(every))
+            pairs: Iterable[tuple[Any, Any]] = ((inputs[every[p][0]], inputs[every[p][1]]) for p in order)
+        else:
+            pairs = self._near(inputs)
+        for a, b in pairs:
+            limit = self.odds(a, b)
+            if not limit >= 0 or not math.isfinite(limit):
+                raise UsageError(f"the claim allows odds of {limit!r} between {a!r} and {b!r}; wanted a finite number")
+            yield a, b, limit
+
+    def _near(self, inputs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        assert self.neighbours is not None
+        for number, a in enumerate(inputs):
+            near = self.neighbours(a)
+            found = _examples(near, 5, number) if _strategy(near) else list(islice(near, NEIGHBOURS))
+            yield from ((a, b) for b in found)

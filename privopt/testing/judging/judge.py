@@ -1,0 +1,368 @@
+"""The judge itself: rounds of search and test, each with fresh draws, for as long as they may last."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from attrs import define, field, frozen
+
+from privopt.errors import UsageError
+from privopt.registry import registry
+from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
+from privopt.testing.judging.inputs import Inputs, Pairs
+from privopt.testing.judging.outputs import Raised, Table
+from privopt.testing.judging.testers import Test, propose, rarest_seen
+from privopt.testing.judging.verdict import Verdict
+
+__all__ = ["judge"]
+
+FIRST: Final = 500
+"""Draws from each input of a pair in the first round; each round has four times those of the one before."""
+GROWTH: Final = 4
+FIRST_PAIRS: Final = 24
+TESTED: Final = 3
+"""Tests a round, of different views or pairs."""
+CHUNK: Final = 200
+"""Draws between two looks at the clock."""
+SHOWN: Final = 120
+LIKELY: Final = (0.5, 0.1, 0.01, 0.001)
+
+
+class _OutOfTimeError(Exception):
+    """The clock, inside a round."""
+
+
+@define(eq=False)
+class _Drawer:
+    """Calls the mechanism, counts, and looks at the clock."""
+
+    mechanism: Callable[..., Any]
+    many: Callable[..., Sequence[Any]] | None
+    chance: np.random.Generator
+    deadline: float
+    calls: int = 0
+    seconds: float = 0.0
+    _options: dict[str, Any] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            takes = "rng" in inspect.signature(self.many or self.mechanism).parameters
+        except (TypeError, ValueError):  # built in: it has none that can be read
+            takes = False
+        self._options = {"rng": self.chance} if takes else {}
+
+    @property
+    def pace(self) -> float:
+        """Seconds a draw."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+    def draw(self, given: object, count: int) -> list[Any]:
+        """So many outputs for one input; an error that the mechanism raises is one."""
+        found: list[Any] = []
+        while len(found) < count:
+            start = time.perf_counter()
+            if time.monotonic() > self.deadline:
+                raise _OutOfTimeError
+            size = min(CHUNK if self.many is None else max(CHUNK, count // 8), count - len(found))
+            found += self._some(given, size)
+            self.calls += size
+            self.seconds += time.perf_counter() - start
+        return found
+
+    def _some(self, given: object, count: int) -> list[Any]:
+        if self.many is not None:
+            made = list(self.many(given, count, **self._options))
+            if len(made) != count:
+                raise UsageError(f"many: found {len(made)} outputs, wanted {count}")
+            return made
+        found = []
+        for _ in range(count):
+            try:
+                found.append(self.mechanism(given, **self._options))
+            except Exception as error:  # what a mechanism raises depends on its input, and is seen
+                found.append(Raised(type(error).__name__))
+        return found
+
+
+@frozen(kw_only=True, eq=False)
+class _Claim:
+    notion: str
+    epsilon: float
+    delta: float
+    order: float | None
+    distance: Callable[[Any, Any], float] | None
+
+    def odds(self, a: object, b: object) -> float:
+        """By how much the notion lets log odds between two inputs change per epsilon."""
+        apart = 1.0 if self.distance is None else float(self.distance(a, b))
+        found = registry().kind("notion", self.notion).load().odds(apart)
+        if found is None:
+            raise UsageError(
+                f"notion: {self.notion!r} says nothing of odds between two inputs (PrivacyConstraint.odds)"
+            )
+        return float(found)
+
+
+@frozen(kw_only=True, eq=False)
+class _Candidate:
+    """A pair, and what its draws so far promise."""
+
+    a: Any
+    b: Any
+    odds: float
+    tests: tuple[Test, ...] = ()
+
+    @property
+    def score(self) -> float:
+        return self.tests[0].score if self.tests else -math.inf
+
+
+def judge(
+    mechanism: Callable[..., Any],
+    inputs: Inputs,
+    neighbours: Callable[[Any], Any] | None = None,
+    notion: str = "pure-dp",
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    order: float | None = None,
+    distance: Callable[[Any, Any], float] | None = None,
+    many: Callable[..., Sequence[Any]] | None = None,
+    confidence: float = 0.99,
+    draws: int = 400_000,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: Callable[[str], object] | None = None,
+) -> Verdict:
+    """Hold a function against what it claims, by its draws alone.
+
+    Rounds, each four times as long as the one before: pairs of inputs are searched with some draws, the most promising
+    events tested with fresh ones. Errors are shared out among all tests of all rounds, the last planned one has half.
+    It ends at a violation, or with the draws.
+
+    >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
+    ...     return truth if rng.random() < 0.75 else not truth
+    >>> judge(answer, [False, True], notion="local-dp", epsilon=0.5).violated
+    True
+    >>> judge(answer, [False, True], notion="local-dp", epsilon=1.0987).violated
+    False
+
+    Args:
+        mechanism: of one input, and of ``rng``, a NumPy generator, where it has a parameter of this name; draws must be
+            independent. What it raises is an output, too.
+        inputs: a list, a Hypothesis strategy, or a function of a generator.
+        neighbours: of an input, the inputs that the claim makes alike with it: a list, or a strategy; None: any two
+            inputs (local DP, metric DP).
+        notion: name of a registered notion that says what it allows (:meth:`PrivacyConstraint.odds`).
+        epsilon: claimed, above 0; per unit of distance where the notion goes by it.
+        delta: claimed, from 0.
+        order: above 1: then epsilon is claimed of the Renyi divergence of this order.
+        distance: of two inputs, for notions that go by it; 1 where left out.
+        many: ``(input, count)`` -> as many outputs, where a faster way exists than one by one.
+        confidence: of all that is said, together.
+        draws: calls of the mechanism, about; no more than these.
+        time_limit: seconds; None for none.
+        seed: of all that the judge chooses, and of ``rng``.
+        progress: called with what is being done, in words.
+
+    Returns:
+        The verdict; the same for the same seed where the mechanism draws from ``rng`` and no limit cuts it short.
+
+    Raises:
+        UsageError: arguments that cannot be meant so, no two inputs to compare.
+    """
+    claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, order=order, distance=distance)
+    _check(claim, confidence, draws, time_limit)
+    start = time.monotonic()
+    deadline = math.inf if time_limit is None else start + time_limit
+    chance = np.random.default_rng(seed)
+    drawer = _Drawer(mechanism=mechanism, many=many, chance=chance, deadline=deadline)
+    pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=claim.odds, chance=chance)
+    trial = _Trial(claim=claim, drawer=drawer, error=1.0 - confidence, report=progress or (lambda _: None))
+    trial.run(pairs, draws)
+    return trial.verdict(confidence, seed, time.monotonic() - start)
+
+
+def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | None) -> None:
+    wrong = [
+        f"{name}: found {found!r}, wanted {wanted}"
+        for name, found, right, wanted in (
+            ("epsilon", claim.epsilon, 0 < claim.epsilon < math.inf, "a number above 0"),
+            ("delta", claim.delta, 0 <= claim.delta < 1, "a number of at least 0 and below 1"),
+            ("order", claim.order, claim.order is None or 1 < claim.order < math.inf, "a number above 1"),
+            ("delta", claim.delta, claim.order is None or claim.delta == 0, "0 beside an order"),
+            ("confidence", confidence, 0.5 <= confidence < 1, "a number from 0.5, below 1"),
+            ("draws", draws, draws >= 8 * FIRST, f"at least {8 * FIRST:,}"),
+            ("time_limit", time_limit, time_limit is None or time_limit > 0, "seconds above 0"),
+        )
+        if not right
+    ]
+    if wrong:
+        raise UsageError("\n".join(wrong))
+    registry().kind("notion", claim.notion)
+
+
+@frozen
+class _Round:
+    """Pairs that are searched, draws from each of their inputs, and from each input of those that are tested.
+
+    Attributes:
+        pairs: searched.
+        search: draws from each of their inputs.
+        test: draws from each input of a pair that is tested.
+        tested: pairs, at most.
+    """
+
+    pairs: int
+    search: int
+    test: int
+    tested: int
+
+    @property
+    def calls(self) -> int:
+        """Of the mechanism, at most."""
+        return 2 * (self.pairs * self.search + self.tested * self.test)
+
+    def shorter(self, share: float) -> _Round:
+        """With a share of the draws."""
+        return _Round(self.pairs, max(50, int(share * self.search)), max(50, int(share * self.test)), self.tested)
+
+
+def _plan(draws: int) -> list[_Round]:
+    """Rounds of search over many pairs, for half of the draws at most; the other half looks at the best pair."""
+    rounds: list[_Round] = []
+    left, size = draws, FIRST
+    while True:
+        pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
+        pairs = min(pairs, max(1, draws // (16 * size)))
+        following = _Round(pairs, size, size, min(pairs, TESTED))
+        if left - following.calls < draws // 2:
+            break
+        rounds.append(following)
+        left -= following.calls
+        size *= GROWTH
+    return [*rounds, _Round(1, left // 10, 2 * left // 5, 1)]
+
+
+@define(eq=False)
+class _Trial:
+    """What is known as the rounds go by."""
+
+    claim: _Claim
+    drawer: _Drawer
+    error: float
+    report: Callable[[str], object]
+    best: tuple[float, _Candidate, Test, tuple[int, int], int] | None = None
+    tested: tuple[float, float, int, float] | None = None
+    pairs: int = 0
+    stopped: str = ""
+
+    def run(self, pairs: Pairs, draws: int) -> None:
+        """All rounds; ends at a violation."""
+        plan = _plan(draws)
+        kept: list[_Candidate] = []
+        for number, planned in enumerate(plan):
+            turn = self._fitting(planned)
+            old = kept[: (turn.pairs + 1) // 2]
+            fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in pairs.take(turn.pairs - len(old))]
+            if not kept and not fresh:
+                raise UsageError("inputs: found no two of them to compare, wanted a pair of neighbours at least")
+            self.pairs += len(fresh)
+            chosen = [*kept[: turn.pairs - len(fresh)], *fresh]
+            self.report(f"round {number + 1} of {len(plan)}: {len(chosen)} pairs, {turn.search:,} draws each")
+            try:
+                found = [self._search(each, turn.search) for each in chosen]
+                kept = sorted(found, key=lambda each: -each.score)
+                self._test(kept[: turn.tested], turn.test, self.error * 0.5 ** (len(plan) - number))
+            except _OutOfTimeError:
+                self.stopped = "the time limit came first"
+            if self.stopped or (self.best is not None and self.best[0] > self.claim.epsilon):
+                return
+
+    def _fitting(self, planned: _Round) -> _Round:
+        """As much of a round as the time that is left bears; then it is the last."""
+        left = self.drawer.deadline - time.monotonic()
+        needed = self.drawer.pace * planned.calls
+        if needed <= 0.8 * left:
+            return planned
+        self.stopped = "the time limit came first"
+        return planned.shorter(0.8 * max(0.0, left) / needed)
+
+    def _search(self, candidate: _Candidate, size: int) -> _Candidate:
+        one, two = self._draw(candidate, size)
+        odds = max(candidate.odds, 1e-12)
+        tests = propose(one, two, odds, self.claim.delta, self.claim.order)
+        return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTED]))
+
+    def _draw(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
+        first, second = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
+        if width is None:
+            both = Table.of([*first, *second])
+            width = both.numbers.shape[1]
+        return Table.of(first, width), Table.of(second, width)
+
+    def _test(self, kept: list[_Candidate], size: int, error: float) -> None:
+        """The most promising tests of a round, on fresh draws."""
+        ranked = sorted(((t.score, c, t) for c in kept for t in c.tests), key=lambda found: -found[0])[:TESTED]
+        drawn: dict[int, tuple[Table, Table]] = {}
+        for score, candidate, test in ranked:
+            if id(candidate) not in drawn:
+                drawn[id(candidate)] = self._draw(candidate, size, test.width)
+            one, two = drawn[id(candidate)] if test.forward else drawn[id(candidate)][::-1]
+            hits, against = test.counts(one), test.counts(two)
+            odds = max(candidate.odds, 1e-12)
+            share = error / len(ranked)
+            if self.claim.order is None:
+                shown = float(log_odds_lower(hits[0], against[0], size, share, self.claim.delta))
+            else:
+                shown = divergence_lower(hits, against, size, share, self.claim.order)
+            value = shown / odds
+            if self.best is None or value > self.best[0]:
+                self.best = value, candidate, test, (int(hits[0]), int(against[0])), size
+            if self.tested is None or size > self.tested[2]:
+                self.tested = odds, float(hits[0]) / size, size, share
+            self.report(f"epsilon at least {value:.4g} (searched: {score:.4g})")
+
+    def verdict(self, confidence: float, seed: int, seconds: float) -> Verdict:
+        """What came of it."""
+        claim, best = self.claim, self.best
+        shown = best is not None and best[0] > 0
+        limit, likely, size, error = self.tested or (1.0, 0.0, 1, self.error)
+        limit *= claim.epsilon
+        by_odds = claim.order is None and self.tested is not None
+        pair, event, counts = None, "", None
+        if best is not None and shown:
+            _, candidate, test, (hits, against), count = best
+            two = (candidate.a, candidate.b) if test.forward else (candidate.b, candidate.a)
+            pair, event = (_words(two[0]), _words(two[1])), test.words
+            counts = (hits, count), (against, count)
+        return Verdict(
+            notion=claim.notion,
+            claimed=claim.epsilon,
+            delta=claim.delta,
+            order=claim.order,
+            epsilon_lower=best[0] if best is not None and shown else 0.0,
+            confidence=confidence,
+            violated=best is not None and best[0] > claim.epsilon,
+            pair=pair,
+            event=event,
+            counts=counts,
+            power=seen_from(limit, likely, size, error, claim.delta) if by_odds else None,
+            by_event={f"{p:g}": seen_from(limit, p, size, error, claim.delta) for p in LIKELY} if by_odds else {},
+            rarest=rarest_seen(size, limit, error) if by_odds else 1.0,
+            draws=self.drawer.calls,
+            pairs=self.pairs,
+            seconds=seconds,
+            stopped=self.stopped,
+            seed=seed,
+        )
+
+
+def _words(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

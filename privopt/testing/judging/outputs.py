@@ -1,0 +1,254 @@
+"""Outputs of any kind as cells: views of them that are chosen and cut on some draws, and read off others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from privopt.arrays import Floats, Ints
+
+__all__ = ["ODD", "Raised", "Table", "View", "views_of"]
+
+CELLS: Final = 64
+"""Cells of a view, about."""
+KINDS: Final = 256
+"""Outputs that are told from one another where they are no numbers, the most frequent ones."""
+ODD: Final = 3
+"""Cells of outputs that are no numbers, infinite, or not a number, at the end of a view of numbers."""
+COLUMNS: Final = 24
+"""Columns of an output that are looked at one by one: those whose means differ most."""
+
+
+@frozen
+class Raised:
+    """An output of a mechanism that raised an error in place of giving one."""
+
+    name: str
+
+
+def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
+    """Sort the parts of an output into numbers and all else; of mappings, records and lists each part for itself."""
+    if isinstance(output, Mapping):
+        for name in output:
+            others.append(_name(name))
+            _apart(output[name], numbers, others)
+        return
+    found = None
+    if not isinstance(output, str | bytes | Raised) and output is not None:
+        try:
+            found = np.asarray(output, dtype=np.float64).ravel()
+        except (TypeError, ValueError, OverflowError):
+            found = None
+    if found is not None:
+        numbers.append(found)
+    elif isinstance(output, tuple | list):
+        for part in output:
+            _apart(part, numbers, others)
+    else:
+        others.append(_name(output))
+
+
+def _name(output: Any) -> Hashable:
+    if isinstance(output, np.ndarray):
+        return output.shape, output.tobytes()
+    try:
+        hash(output)
+    except TypeError:
+        return repr(output)
+    return type(output).__name__, output
+
+
+def _read(output: Any) -> tuple[Floats, Hashable]:
+    """The numbers of an output, flat, and the rest of it; where it is numbers alone, itself."""
+    numbers: list[Floats] = []
+    others: list[Hashable] = []
+    _apart(output, numbers, others)
+    flat = np.concatenate(numbers) if numbers else np.zeros(0)
+    if not others or not flat.size:
+        return flat, _name(output)
+    return flat, others[0] if len(others) == 1 else tuple(others)
+
+
+@frozen(eq=False)
+class Table:
+    """Outputs, read once.
+
+    Attributes:
+        names: what of each is no number; each itself, as something that can be compared, where it is numbers alone.
+        numbers: (n, d) the numbers of each, d as most have.
+        odd: (n,) which have not d of them, or not finite ones.
+    """
+
+    names: list[Hashable]
+    numbers: Floats
+    odd: Ints
+
+    @classmethod
+    def of(cls, outputs: Sequence[Any] | NDArray[Any], width: int | None = None) -> Table:
+        """Read outputs.
+
+        Args:
+            outputs: any.
+            width: how many numbers each is, as other outputs have told; found out where None.
+        """
+        read = [_read(output) for output in outputs]
+        sizes = [numbers.size for numbers, _ in read]
+        width = max(set(sizes), key=sizes.count) if width is None else width
+        table, odd = np.zeros((len(read), width)), np.zeros(len(read), dtype=np.int64)
+        for place, (row, _) in enumerate(read):
+            if row.size != width:
+                odd[place] = 1
+            elif not np.isfinite(row).all():
+                odd[place] = 2 + int(np.isnan(row).any())
+            else:
+                table[place] = row
+        return cls(names=[name for _, name in read], numbers=table, odd=odd)
+
+
+@frozen(kw_only=True, eq=False)
+class View:
+    """One way to look at outputs: each falls into one cell.
+
+    Attributes:
+        words: what is looked at.
+        cells: outputs -> (n,) numbers of cells.
+        count: of cells.
+        said: numbers of cells, ascending -> them in words.
+        ordered: whether cells follow one another, so that the first or the last of them are an event.
+    """
+
+    words: str
+    cells: Callable[[Table], Ints] = field(repr=False)
+    count: int
+    said: Callable[[list[int]], list[str]] = field(repr=False)
+    ordered: bool
+
+
+def views_of(one: Table, two: Table) -> list[View]:
+    """Views that may tell two samples apart, made from these alone.
+
+    Args:
+        one, two: draws from each of two inputs; what is made of them is tried on others.
+    """
+    made = [_kinds(one, two)]
+    if not one.numbers.shape[1]:
+        return made
+    means = [table.numbers.mean(axis=0) for table in (one, two)]
+    spread = np.concatenate([one.numbers, two.numbers]).std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    single = one.numbers.shape[1] == 1
+    for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:COLUMNS].tolist():
+        words = "the number" if single else f"number {column}"
+        for what, change in (("", _itself), ("what is above a whole of ", _above_whole), ("last bits of ", _zeros)):
+            made.append(_cut(one, two, lambda numbers, c=column, f=change: f(numbers[:, c]), f"{what}{words}"))  # type: ignore[misc]
+    if single:
+        return made
+    direction = (means[0] - means[1]) / spread**2
+    whole: list[tuple[str, Callable[[Floats], Floats]]] = [
+        ("the sum that tells means apart", lambda numbers: np.asarray(numbers @ direction)),
+        ("the sum", lambda numbers: np.asarray(numbers.sum(axis=1))),
+        ("the place of the greatest", lambda numbers: numbers.argmax(axis=1).astype(np.float64)),
+        ("greatest less least", lambda numbers: np.asarray(np.ptp(numbers, axis=1))),
+        ("a classifier's score", _classifier(one.numbers, two.numbers)),
+    ]
+    return made + [_cut(one, two, values, words) for words, values in whole]
+
+
+def _itself(values: Floats) -> Floats:
+    return values
+
+
+def _above_whole(values: Floats) -> Floats:
+    return np.asarray(values % 1.0)
+
+
+def _zeros(values: Floats) -> Floats:
+    """How many of the 53 bits of each number are 0 at its end."""
+    whole = np.ldexp(np.frexp(values)[0], 53).astype(np.int64)
+    return np.asarray(np.log2(np.maximum(whole & -whole, 1).astype(np.float64)))
+
+
+def _kinds(one: Table, two: Table) -> View:
+    """A cell each of the most frequent outputs, and one for all others."""
+    counts: dict[Hashable, int] = {}
+    for table in (one, two):
+        for name in table.names:
+            counts[name] = counts.get(name, 0) + 1
+    often = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:KINDS]
+    place = {name: number for number, name in enumerate(often)}
+    other = len(often)
+
+    def cells(table: Table) -> Ints:
+        return np.array([place.get(name, other) for name in table.names], dtype=np.int64)
+
+    def said(some: list[int]) -> list[str]:
+        return ["any other" if cell == other else _shown(often[cell]) for cell in some]
+
+    return View(words="the output", cells=cells, count=other + 1, said=said, ordered=False)
+
+
+def _shown(name: Hashable) -> str:
+    inner = name[1] if isinstance(name, tuple) and len(name) == 2 else name
+    text = f"bytes {inner[:8].hex()}" if isinstance(inner, bytes) else repr(inner)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str) -> View:
+    """Cells between quantiles of both samples; frequent values have one of their own, odd outputs three."""
+    both = np.concatenate([values(table.numbers)[table.odd == 0] for table in (one, two)])
+    both = both if both.size else np.zeros(1)
+    found, counts = np.unique(both, return_counts=True)
+    atoms = found[counts * CELLS >= both.size] if found.size > CELLS else found
+    edges = np.unique(np.quantile(both, np.linspace(0, 1, CELLS + 1)[1:-1], method="lower"))
+    edges = np.union1d(edges, np.concatenate([atoms, np.nextafter(atoms, math.inf)]))
+    last = len(edges) + 1
+    bounds = [-math.inf, *edges.tolist(), math.inf]
+
+    def cells(table: Table) -> Ints:
+        here = np.searchsorted(edges, values(table.numbers), side="right")
+        return np.where(table.odd > 0, last - 1 + table.odd, here).astype(np.int64)
+
+    def said(some: list[int]) -> list[str]:
+        """Cells side by side as one."""
+        lines: list[str] = []
+        start: int | None = None
+        before = 0
+        for cell in [*some, -1]:
+            if start is not None and (cell != before + 1 or cell >= last):
+                low, high = bounds[start], bounds[before + 1]
+                lines.append(f"{low:.6g}" if high == math.nextafter(low, math.inf) else f"[{low:.6g}, {high:.6g})")
+                start = None
+            if cell >= last:
+                lines.append(("another number of numbers", "infinite", "not a number")[cell - last])
+            elif start is None:
+                start = cell
+            before = cell
+        return lines
+
+    return View(words=words, cells=cells, count=last + ODD, said=said, ordered=True)
+
+
+def _classifier(one: Floats, two: Floats) -> Callable[[Floats], Floats]:
+    """Logistic regression on numbers and their squares: its score rises where sample one is likelier."""
+    both = np.concatenate([one, two])
+    middle, width = np.median(both, axis=0), np.subtract(*np.quantile(both, (0.75, 0.25), axis=0))
+    width = np.where(width > 0, width, 1.0)
+    order = np.argsort(-np.abs(one.mean(axis=0) - two.mean(axis=0)), kind="stable")[:CELLS]
+
+    def features(numbers: Floats) -> Floats:
+        x = np.clip((numbers[:, order] - middle[order]) / width[order], -10.0, 10.0)
+        return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)
+
+    x, label = features(both), np.repeat([1.0, 0.0], [len(one), len(two)])
+    w = np.zeros(x.shape[1])
+    for _ in range(8):
+        p = 1.0 / (1.0 + np.exp(-np.clip(x @ w, -30.0, 30.0)))
+        slope = x.T @ (label - p) - 0.1 * w
+        curve = (x * (p * (1.0 - p))[:, None]).T @ x + 0.1 * np.eye(len(w))
+        w = w + np.linalg.solve(curve, slope)
+    return lambda numbers: features(numbers) @ w

@@ -1,0 +1,92 @@
+"""What a judge found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+__all__ = ["Verdict"]
+
+
+@frozen(kw_only=True)
+class Verdict:
+    """What was claimed, what was shown, and what would have been seen.
+
+    Attributes:
+        notion: registered name of what is claimed.
+        claimed: its epsilon; of a Renyi claim, its epsilon at ``order``.
+        delta: of the claim.
+        order: of the Renyi divergence that is claimed; None for claims on odds.
+        epsilon_lower: no epsilon below it is kept (at this delta, of this order); 0 where nothing was shown.
+        confidence: with which that holds, over all that was tested.
+        violated: whether it is above what is claimed.
+        pair: inputs where it was shown, the likelier first, in words; None where nothing was.
+        event: of their outputs, in words.
+        counts: (hits, draws) from each of them.
+        power: the least factor of the claim that the draws would have shown at this event, nine times in ten; None
+            where even a hundredfold breach would not have been (few draws, a rare event, a Renyi claim).
+        by_event: the same for events by how likely they are.
+        rarest: an output at least so likely under one input, and impossible under the other, would have been seen.
+        draws: calls of the mechanism.
+        pairs: of inputs that were tried.
+        seconds: that it took.
+        stopped: why it ended before the draws that were asked for; empty where it did not.
+        seed: of the judge's own choices.
+    """
+
+    notion: str
+    claimed: float
+    delta: float = 0.0
+    order: float | None = None
+    epsilon_lower: float
+    confidence: float
+    violated: bool
+    pair: tuple[str, str] | None
+    event: str
+    counts: tuple[tuple[int, int], tuple[int, int]] | None
+    power: float | None
+    by_event: Mapping[str, float | None] = field(factory=dict)
+    rarest: float
+    draws: int
+    pairs: int
+    seconds: float
+    stopped: str = ""
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Its attributes."""
+        return asdict(self)
+
+    @property
+    def claim(self) -> str:
+        """What was claimed, in a few words."""
+        delta = f", delta {self.delta:g}" if self.delta else ""
+        order = f", Renyi divergence of order {self.order:g}" if self.order is not None else ""
+        return f"{self.notion}, epsilon {self.claimed:g}{delta}{order}"
+
+    def __str__(self) -> str:
+        sure = f"{100 * self.confidence:g} %"
+        if self.violated:
+            assert self.pair is not None  # where it was shown
+            lines = [f"does not hold: {self.claim}; epsilon is at least {self.epsilon_lower:.4g} (confidence {sure})"]
+            lines.append(f"shown by {self.pair[0]} against {self.pair[1]}: {self.event}{self._shares()}")
+        else:
+            lines = [f"nothing found against {self.claim}; epsilon is at least {self.epsilon_lower:.4g} ({sure})"]
+            if self.power is not None:
+                lines.append(
+                    f"would have seen {math.ceil(100 * self.power) / 100:g} epsilon or more at the event tested"
+                )
+            if self.order is None:
+                lines.append(
+                    f"would have seen an output of probability {self.rarest:.2g} that another input never gives"
+                )
+        lines.append(f"{self.draws:,} draws, {self.pairs} pairs of inputs, {self.seconds:.1f} s, seed {self.seed}")
+        return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
+
+    def _shares(self) -> str:
+        if self.counts is None:
+            return ""
+        return " (" + " against ".join(f"{hits:,} of {draws:,}" for hits, draws in self.counts) + ")"

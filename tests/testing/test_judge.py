@@ -1,0 +1,222 @@
+"""The judge: what it says holds, with the confidence that it states; what it would have seen, it sees."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from privopt.errors import UsageError
+from privopt.testing import judge
+from privopt.testing.judging import clopper_pearson
+from privopt.testing.judging.bounds import divergence_lower, log_odds_lower
+
+
+def answers(truth, count, rng, epsilon=1.0):
+    """Randomised response."""
+    return np.where(rng.random(count) < 1 / (1 + math.exp(-epsilon)), truth, 1 - truth)
+
+
+def laplace(x, count, rng, scale=1.0):
+    return x + rng.laplace(0, scale, count)
+
+
+def geometric(x, count, rng, epsilon=1.0):
+    p = 1 - math.exp(-epsilon)
+    return x + rng.geometric(p, count) - rng.geometric(p, count)
+
+
+def constant(x, count, rng):
+    return [3] * count
+
+
+def no_scores(x, count, rng):
+    """The exponential mechanism where all scores are 0: an output of eight, whatever the input."""
+    return rng.integers(0, 8, count)
+
+
+def normals(x, count, rng):
+    return rng.normal(size=(count, 4))
+
+
+CONFIDENCE = 0.9
+
+
+@pytest.mark.parametrize("runs", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("many", "epsilon"),
+    [(answers, 1.0), (laplace, 1.0), (geometric, 1.0), (constant, 1e-6), (no_scores, 1e-6), (normals, 1e-6)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, runs):
+    wrong = 0
+    for seed in range(runs):
+        found = judge(None, [0, 1], many=many, epsilon=epsilon, draws=4000, confidence=CONFIDENCE, seed=seed)
+        wrong += found.violated
+        assert found.violated is (found.epsilon_lower > epsilon)
+    assert wrong <= binom.ppf(0.999, runs, 1 - CONFIDENCE)
+
+
+def test_divergences_are_overstated_no_more_often_than_stated():
+    """Normal noise at distance 1 has divergence order / 2."""
+    found = [
+        judge(None, [0, 1], many=lambda x, n, rng: rng.normal(x, 1, n), epsilon=1.0, order=2.0, draws=20_000, seed=seed)
+        for seed in range(50)
+    ]
+    assert sum(each.violated for each in found) <= binom.ppf(0.999, 50, 0.01)
+    assert np.median([each.epsilon_lower for each in found]) > 0.3
+
+
+@pytest.mark.parametrize("many", [answers, laplace, geometric], ids=lambda each: each.__name__)
+def test_what_it_would_have_seen_it_sees(many):
+    """A breach as large as the power that it states, and a little more for what the search misses."""
+    right = judge(None, [0, 1], many=many, epsilon=1.0, draws=40_000)
+    assert not right.violated
+    assert 1 < right.power < 2
+    factor = right.power * 1.1
+    claims = [judge(None, [0, 1], many=many, epsilon=1.0 / factor, draws=40_000, seed=seed) for seed in range(20)]
+    assert sum(each.violated for each in claims) >= binom.ppf(0.001, 20, 0.9)
+
+
+def test_bounds_are_those_of_the_binomial():
+    low, high = clopper_pearson([0, 3, 50], 50, 0.01)
+    assert low[0] == 0
+    assert high[2] == 1
+    assert binom.sf(2, 50, low[1]) == pytest.approx(0.01)
+    assert binom.cdf(3, 50, high[1]) == pytest.approx(0.01)
+    assert log_odds_lower(0, 0, 50, 0.01) == -math.inf
+
+
+def test_a_divergence_from_counts_is_below_the_true_one():
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    for order in (1.5, 2.0, 8.0):
+        true = math.log((p**order * q ** (1 - order)).sum()) / (order - 1)
+        found = divergence_lower(*((share * 1_000_000).astype(np.int64) for share in (p, q)), 1_000_000, 0.01, order)
+        assert 0.95 * true < found <= true
+
+
+def test_the_same_seed_gives_the_same_verdict():
+    options = {"epsilon": 0.8, "draws": 20_000, "seed": 5}
+    one, two = (judge(lambda x, rng: x + rng.laplace(), st.integers(0, 9), lambda x: [x + 1], **options) for _ in "ab")
+    assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
+    assert str(one).splitlines()[0] == str(two).splitlines()[0]
+
+
+def test_inputs_are_searched():
+    """Only one input in eight gives itself away."""
+
+    def leaks(x, rng):
+        return x if x == 5 else rng.integers(0, 8)
+
+    found = judge(leaks, st.integers(0, 7), epsilon=1.0, notion="local-dp")
+    assert found.violated
+    assert "5" in found.pair
+    assert found.event.startswith("the ")
+
+
+def test_neighbours_may_be_a_strategy():
+    found = judge(lambda x, rng: x + rng.laplace(0, 0.3), [3], lambda x: st.just(x + 1), epsilon=1.0)
+    assert found.violated
+    assert set(found.pair) == {"3", "4"}
+
+
+def test_a_metric_notion_goes_by_distance():
+    def report(x, rng):
+        return round(x + rng.laplace(0, 1.0), 3)
+
+    options = {"notion": "metric-dp", "distance": lambda a, b: abs(a - b)}
+    assert not judge(report, [0.0, 0.5, 3.0], epsilon=1.0, draws=100_000, **options).violated
+    found = judge(report, [0.0, 0.5, 3.0], epsilon=0.8, draws=100_000, **options)
+    assert found.violated
+    assert 0.8 < found.epsilon_lower < 1.0
+
+
+def test_the_last_bits_of_doubles_give_inputs_away():
+    """Laplace noise in doubles, added to a double (Mironov, CCS 2012)."""
+    options = {"notion": "metric-dp", "distance": lambda a, b: abs(a - b), "epsilon": 1.0, "draws": 100_000}
+    found = judge(lambda x, rng: x + rng.laplace(), [0.0, 0.5, 3.0], **options)
+    assert found.violated
+    assert found.event.startswith("last bits of the number")
+
+
+def test_delta_is_allowed_for():
+    def gauss(x, count, rng):
+        return rng.normal(x, 3.7, count)  # (1, 1e-5)-DP by the analytic formula needs 3.73; at (1, .01) 2 would do
+
+    assert not judge(None, [0, 1], many=gauss, epsilon=1.0, delta=0.01, draws=40_000).violated
+
+    def leaky(x, count, rng):
+        return np.where(rng.random(count) < 0.02, x, 9)
+
+    assert judge(None, [0, 1], many=leaky, epsilon=1.0, draws=40_000).violated
+    assert not judge(None, [0, 1], many=leaky, epsilon=1.0, delta=0.02, draws=40_000).violated
+    assert judge(None, [0, 1], many=leaky, epsilon=1.0, delta=0.005, draws=40_000).violated
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda x, rng: {"total": x},
+        lambda x, rng: [rng.normal()] * (x + 1),
+        lambda x, rng: math.nan if x and rng.random() < 0.5 else rng.normal(),
+        lambda x, rng: math.inf if x else 1.0,
+        lambda x, rng: rng.normal(size=(3, 2)) + 3 * x,
+        lambda x, rng: f"report {x}",
+        lambda x, rng: None if x else 0.0,
+        lambda x, rng: 1 // x,
+        lambda x, rng: round(rng.normal(), 2) if x else rng.normal(),
+        lambda x, rng: (rng.normal(), "a" if x else "b"),
+    ],
+)
+def test_outputs_of_any_kind_are_looked_at(output):
+    assert judge(output, [0, 1], epsilon=1.0, draws=10_000).violated
+
+
+def test_orders_and_sums_are_looked_at():
+    def shuffled(x, rng):  # each number alone tells nothing
+        values = rng.permutation(8).astype(float)
+        return np.sort(values) if x and rng.random() < 0.5 else values
+
+    assert judge(shuffled, [0, 1], epsilon=1.0, draws=40_000).violated
+
+
+def test_a_limit_ends_it_with_what_is_known():
+    def slow(x, rng):
+        time.sleep(0.001)
+        return x + rng.laplace()
+
+    start = time.monotonic()
+    found = judge(slow, [0, 1], epsilon=1.0, time_limit=3.0, draws=10**6)
+    assert time.monotonic() - start < 6
+    assert found.stopped
+    assert 0 < found.draws < 10_000
+    assert "stopped: the time limit came first" in str(found)
+
+
+def test_progress_is_told():
+    lines = []
+    judge(None, [0, 1], many=answers, epsilon=1.0, draws=10_000, progress=lines.append)
+    assert any(line.startswith("round 1 of") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epsilon": 0}, "epsilon: found 0, wanted a number above 0"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta: found 1.0"),
+        ({"epsilon": 1.0, "order": 1.0}, "order: found 1.0"),
+        ({"epsilon": 1.0, "order": 2.0, "delta": 0.1}, "wanted 0 beside an order"),
+        ({"epsilon": 1.0, "confidence": 1.0}, "confidence: found 1.0"),
+        ({"epsilon": 1.0, "draws": 10}, "draws: found 10"),
+        ({"epsilon": 1.0, "notion": "pure-pd"}, "did you mean pure-dp"),
+        ({"epsilon": 1.0, "notion": "none"}, "says nothing of odds"),
+        ({"epsilon": 1.0, "inputs": [1]}, "found no two of them"),
+        ({"epsilon": 1.0, "inputs": 3}, "wanted a list"),
+        ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "wanted a finite number"),
+    ],
+)
+def test_what_cannot_be_meant_so_is_refused(options, words):
+    with pytest.raises(UsageError, match=words):
+        judge(lambda x: x, **{"inputs": [0, 1], **options})
