@@ -36,11 +36,6 @@ class _Additive(PrivacyConstraint[R_contra]):
     odds: ClassVar[bool] = True
 
     @classmethod
-    def odds(cls, distance: float) -> float | None:
-        """Epsilon, between any two neighbours."""
-        return 1.0
-
-    @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """The scale is checked; that the noise was drawn cannot be."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]

@@ -92,18 +92,6 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         return None
 
     @classmethod
-    def odds(cls, distance: float) -> float | None:
-        """By how much the log odds between two inputs may change per epsilon: what a judge from outside goes by.
-
-        Args:
-            distance: of the inputs, in the unit of the claim; 1 between neighbours.
-
-        Returns:
-            None where the notion says nothing of odds.
-        """
-        return None
-
-    @classmethod
     def promise(cls, result: Result) -> str:
         """What a release promises, in one sentence for everybody, from its result.json."""
         return str(result.guarantee.statement or "No statement.")

@@ -126,11 +126,6 @@ class MetricDP(MatrixConstraint):
         return MetricPrivacy
 
     @classmethod
-    def odds(cls, distance: float) -> float | None:
-        """Epsilon times the distance."""
-        return distance
-
-    @classmethod
     def promise(cls, result: Result) -> str:
         """At which distance two records are hardly told apart."""
         return _promise(result.guarantee)
