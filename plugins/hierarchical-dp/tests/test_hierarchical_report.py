@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release
-from privopt_hierarchical_dp.report import expected_errors, sections
-from privopt_hierarchical_dp.smoothing import like_leaves
+from privopt_hierarchical_dp.expected import expected_errors, like_leaves
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.report import sections
 from privopt_hierarchical_dp.tree import Tree
 
 
@@ -36,7 +40,7 @@ def _opened(folder):
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.15, 0.6])
-@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp", "top-down"])
 def test_errors_to_expect_are_those_that_occur(tmp_path, spread, method):
     """The default's were .6 to .9 of the real ones: it draws regions together, and so were the counts of its trials."""
     path = _counts(tmp_path, spread)
@@ -44,12 +48,12 @@ def test_errors_to_expect_are_those_that_occur(tmp_path, spread, method):
     for seed in range(8):
         solve("hierarchical-dp", path, tmp_path / f"{seed}", Options(method=method, seed=seed))
         problem, release, _ = _opened(tmp_path / f"{seed}")
-        truth = re.search(r'"l1_error_by_level": \[([^]]*)', (tmp_path / f"{seed}/private/truth.json").read_text())
-        real.append([float(error) for error in truth[1].split(",")])
-        expected.append(expected_errors(release, problem, method, 2).errors.mean(axis=0))
+        truth = json.loads((tmp_path / f"{seed}/private/truth.json").read_text())
+        real.append(truth["l1_error_by_level"])
+        expected.append(expected_errors(release, problem, method, 2, seed=100 * seed).errors.mean(axis=0))
     ratio = np.mean(expected, axis=0) / np.mean(real, axis=0)
     assert 0.85 < ratio[2] < 1.15
-    assert ((ratio[:2] > 0.75) & (ratio[:2] < 1.6)).all()
+    assert ((ratio[:2] > 0.7) & (ratio[:2] < 1.4)).all()  # of eight releases; 30 are in test_calibration.py
 
 
 def test_shares_of_epsilon_are_shares(tmp_path):
@@ -64,22 +68,19 @@ def test_shares_of_epsilon_are_shares(tmp_path):
     assert [round(float(row[4])) for row in levels] == [50, 33, 20]
 
 
-def test_supposed_counts_keep_the_totals_and_sizes_that_nobody_has():
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("empty", [False, True])
+def test_supposed_counts_are_counts(method, empty):
     tree = Tree.from_paths([("r", f"a{i}") for i in range(3)])
     counts = [np.array([[4, 0, 8]]), np.array([[1, 0, 2], [0, 0, 0], [3, 0, 6]])]
-    noisy = [level[:, :-1].cumsum(axis=1) for level in counts]
-    totals = [level.sum(axis=1) for level in counts]
-    found = like_leaves(
-        tree, noisy, counts, variances=[np.full(2, 4.0)] * 2, totals=totals, rng=np.random.default_rng(2)
+    if empty:
+        counts = [0 * level for level in counts]
+    known, totals = METHODS[method].totals == "always", [level.sum(axis=1) for level in counts]
+    noisy = counts if METHODS[method].query == "counts" else [level.cumsum(axis=1) for level in counts]
+    noisy = [level[:, :-1] for level in noisy] if known else noisy
+    release = HierarchyRelease(
+        tree=tree, counts=counts, noisy=noisy, totals=totals if known else totals[:1], scales=(Fraction(2), Fraction(2))
     )
-    assert found.sum(axis=1).tolist() == [3, 0, 9]
-    assert found[:, 1].tolist() == [0, 0, 0]
-    empty = like_leaves(
-        tree,
-        [0 * level for level in noisy],
-        [0 * level for level in counts],
-        variances=[np.full(2, 4.0)] * 2,
-        totals=[0 * total for total in totals],
-        rng=np.random.default_rng(2),
-    )
-    assert not empty.any()
+    found = like_leaves(release, method, np.random.default_rng(2))
+    assert found.min() >= 0
+    assert found.sum(axis=1).tolist() == ([0, 0, 0] if empty else [3, 0, 9])

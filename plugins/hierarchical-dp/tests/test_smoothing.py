@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt_hierarchical_dp.smoothing import heterogeneity, pool_upwards, smooth_down
+from privopt_hierarchical_dp.least_squares import Noise
+from privopt_hierarchical_dp.smoothing import heterogeneity, smooth_down
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -21,8 +22,7 @@ def test_smoothed_counts_are_valid_whatever_the_noise(seed, depth, sizes, scale)
     noisy = [
         np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, scale, (len(c), sizes - 1))).astype(int) for c in true
     ]
-    variances = [np.full(sizes - 1, 2 * scale**2)] * depth
-    counts, _ = smooth_down(tree, noisy, variances=variances, totals=totals)
+    counts, _ = smooth_down(tree, noisy, noise=[Noise(variance=2 * scale**2)] * depth, totals=totals)
     for level, again, total in zip(counts, add_up(tree, counts[-1]), totals, strict=True):
         assert level.min() >= 0
         np.testing.assert_array_equal(level, again)
@@ -33,19 +33,10 @@ def test_without_noise_the_counts_come_back():
     tree = Tree.from_paths([("r", "a"), ("r", "b"), ("r", "c")])
     true = add_up(tree, np.array([[50, 20, 0, 7], [9, 0, 3, 1], [100, 90, 80, 5]]))
     noisy = [np.cumsum(level, axis=1)[:, :-1] for level in true]
-    tiny = [np.full(3, 1e-6)] * 2
-    counts, _ = smooth_down(tree, noisy, variances=tiny, totals=[level.sum(axis=1) for level in true])
+    tiny = [Noise(variance=1e-6)] * 2
+    counts, _ = smooth_down(tree, noisy, noise=tiny, totals=[level.sum(axis=1) for level in true])
     for found, level in zip(counts, true, strict=True):
         np.testing.assert_array_equal(found, level)
-
-
-def test_pooling_is_the_weighted_mean_with_the_sum_of_the_children():
-    tree = Tree.from_paths([("r", "a"), ("r", "b")])
-    means, spreads = pool_upwards(tree, [np.array([[10]]), np.array([[2], [4]])], [np.array([4.0]), np.array([1.0])])
-    # own 10 with variance 4, children's sum 6 with variance 2
-    np.testing.assert_allclose(means[0], [[(10 / 4 + 6 / 2) / (1 / 4 + 1 / 2)]])
-    np.testing.assert_allclose(spreads[0], [[1 / (1 / 4 + 1 / 2)]])
-    np.testing.assert_allclose(spreads[1], [[1.0], [1.0]])
 
 
 def test_heterogeneity_finds_what_was_planted():
@@ -58,7 +49,8 @@ def test_heterogeneity_finds_what_was_planted():
         drift = expected[:, :2] * planted * rng.normal(size=(regions, 2))
         counts = rng.poisson(np.maximum(expected[:, :2] + drift, 0.0))
         noisy = np.cumsum(counts, axis=1) + rng.laplace(0, 30, (regions, 2))
-        square = heterogeneity(noisy, np.full((regions, 2), 1800.0), expected, totals)
+        seen = np.diff(np.concatenate([noisy, totals[:, None]], axis=1), axis=1, prepend=0)
+        square = heterogeneity(seen, np.broadcast_to([1800.0, 3600.0, 1800.0], seen.shape), expected)
         assert abs(np.sqrt(square[0]) - planted) < 0.02
 
 
@@ -72,6 +64,6 @@ def test_it_beats_the_joint_projection_on_regions_that_resemble_each_other():
     noisy = [np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, 40, (len(c), 5))).astype(int) for c in true]
     from privopt_hierarchical_dp.chain import fit_with_totals
 
-    smoothed, _ = smooth_down(tree, noisy, variances=[np.full(5, 3200.0)] * 2, totals=totals)
+    smoothed, _ = smooth_down(tree, noisy, noise=[Noise(variance=3200.0)] * 2, totals=totals)
     chain = fit_with_totals(tree, noisy, totals=totals, weights=[1.0] * 2, cumulative=True, exact_up_to=0).counts
     assert np.abs(smoothed[1] - leaves).sum() < 0.6 * np.abs(chain[1] - leaves).sum()

@@ -12,8 +12,8 @@ from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.fitting import Task, fit, noise_variance, objective_weights
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
+from privopt_hierarchical_dp.fitting import Task, fit, objective_weights
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, noise_of, sensitivity
 from privopt_hierarchical_dp.release import violations
 
 __all__ = ["Trial", "run_methods", "task_of"]
@@ -73,7 +73,7 @@ def task_of(
         total=int(tops[0][0]),
         totals=tops if totals else None,
         weights=objective_weights(None, data.tree.depth),
-        variances=tuple(noise_variance(budget, delta) for budget in budgets),
+        noise=tuple(noise_of(delta / budget) for budget in budgets),
         gap=1e-3,
     )
 

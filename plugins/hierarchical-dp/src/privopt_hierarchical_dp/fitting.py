@@ -19,13 +19,14 @@ from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
 from privopt_hierarchical_dp.chain import Fit, fit_with_totals
 from privopt_hierarchical_dp.isotonic import isotonic_integers
+from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.smoothing import smooth_down
 from privopt_hierarchical_dp.top_down import top_down
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["Task", "fit", "fit_at_once", "noise_variance", "objective_weights", "refuse_size"]
+__all__ = ["Task", "fit", "fit_at_once", "objective_weights", "refuse_size"]
 
 _ROOT_PULL = 1e6  # weight of G in the relaxed model, beside weights of at most 1
 
@@ -41,7 +42,7 @@ class Task:
         total: G, public.
         totals: for each level (R_l,) region totals where they are published exactly; None otherwise.
         weights: for each level its weight in the objective, a rational.
-        variances: for each level the variance of its noise.
+        noise: for each level that of its values.
         backend: of integer programs.
         time_limit: seconds left, for them.
         gap: relative gap to stop at.
@@ -54,7 +55,7 @@ class Task:
     total: int
     totals: list[Ints] | None
     weights: tuple[Fraction, ...]
-    variances: tuple[float, ...]
+    noise: tuple[Noise, ...]
     backend: str = "cbc"
     time_limit: float | None = None
     gap: float = 1e-4
@@ -65,14 +66,6 @@ class Task:
         """Weights with largest 1."""
         top = max(self.weights)
         return [float(weight / top) for weight in self.weights]
-
-
-def noise_variance(budget: Fraction, delta: int) -> float:
-    """Variance of double geometric noise of scale delta / budget; at least 1e-9, so that it can be divided by."""
-    from math import exp, expm1
-
-    x = float(budget / delta)
-    return max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
 
 
 def objective_weights(given: Sequence[Fraction] | None, depth: int) -> tuple[Fraction, ...]:
@@ -129,9 +122,7 @@ def _known(task: Task) -> list[Ints]:
 
 
 def _smoothed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    size = task.noisy[0].shape[1]
-    variances = [np.full(size, variance) for variance in task.variances]
-    counts, squares = smooth_down(task.tree, task.noisy, variances=variances, totals=_known(task), stopped=task.stopped)
+    counts, squares = smooth_down(task.tree, task.noisy, noise=task.noise, totals=_known(task), stopped=task.stopped)
     shown = {f"level_{level}": np.sqrt(square[:20]).round(4) for level, square in enumerate(squares, start=2)}
     return (
         Fit(counts=counts, lower_bound=None, iterations=0, solver="Kalman smoother, ADMM and error diffusion"),

@@ -16,12 +16,13 @@ from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.chain import Fit
-from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, noise_variance, objective_weights, refuse_size
+from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, objective_weights, refuse_size
+from privopt_hierarchical_dp.least_squares import intervals
 from privopt_hierarchical_dp.loss import PostProcessing
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, noise_of, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
-from privopt_hierarchical_dp.release import HierarchyRelease, violations
+from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, violations
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         release = HierarchyRelease(
             tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, truth=counts
         )
+        release = evolve(release, bounds=_bounds(problem.declared, method, release))
         bound = _bound(problem.declared, method, release, found, room=ROOM)
         details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
         left = context.remaining
@@ -128,7 +130,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         tree, settings = release.tree, problem.declared.settings
         budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, settings.budget)
         weights = objective_weights(settings.level_weights, tree.depth)
-        found = {
+        found: dict[str, Any] = {
             "levels": [{"regions": width} for width in tree.widths],
             "sizes": problem.declared.hierarchy.sizes,
             "level_budgets": [str(budget) for budget in budgets],
@@ -138,6 +140,9 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             "region_totals_exact": with_totals(problem.declared, method),
             "constraint_violations": violations(tree, release.counts),
         }
+        if release.bounds is not None:
+            widths = [float(np.mean(high - low)) for low, high in release.bounds]
+            found["intervals"] = {"confidence": settings.confidence, "mean_width_by_level": widths}
         if METHODS[method].query != "chain":
             return found
         real = spent_on_a_neighbour(method, tree, budgets, settings.max_quantity)
@@ -148,8 +153,10 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         """Non-negative, and children adding up, for the methods whose releases are always valid."""
         complaints = release.complaints()
         method = result.method
+        if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
+            complaints += _narrowed(release, _bounds(problem.declared, method, release))
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
-            return []
+            return [line for line in complaints if line.startswith(INTERVALS)]
         return complaints
 
     def proved(
@@ -212,7 +219,7 @@ def _task(
         total=int(totals[0][0]),
         totals=totals if with_totals(problem, method) else None,
         weights=objective_weights(settings.level_weights, tree.depth),
-        variances=tuple(noise_variance(budget, delta) for budget in budgets),
+        noise=tuple(noise_of(delta / budget) for budget in budgets),
         backend=backend,
         gap=max(gap, 1e-4),
     )
@@ -231,6 +238,38 @@ def _bound(
     bound = Fraction(found.lower_bound) * (1 - Fraction(1, 10**12))
     reached = found.proved and found.lower_bound > value * (1 - Fraction(1, 10**9))
     return float_down(value if reached else min(bound * (1 - room), value))
+
+
+def _bounds(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[tuple[Ints, Ints]] | None:
+    """Intervals for every count, from what is published; none for the published chain."""
+    if METHODS[method].query == "chain":
+        return None
+    return intervals(
+        release.tree,
+        release.noisy,
+        release.counts,
+        release.totals,
+        noise=[noise_of(scale) for scale in release.scales],
+        cumulative=METHODS[method].query == "cumulative",
+        confidence=problem.settings.confidence,
+    )
+
+
+def _narrowed(release: HierarchyRelease, again: Sequence[tuple[Ints, Ints]] | None) -> list[str]:
+    """Where intervals differ from those that the noisy values give, by more than machines round apart."""
+    if again is None:
+        return [f"{INTERVALS}: the method has no intervals"]
+    lines = []
+    for names, stated, found in zip(release.tree.names, release.bounds or [], again, strict=True):
+        for side, a, b in zip(("low", "high"), stated, found, strict=True):
+            off = np.argwhere(np.abs(a - b) > 1)
+            if len(off):
+                region, size = off[0].tolist()
+                lines.append(
+                    f"{INTERVALS}: region {names[region]!r}, size {size + 1}: {side} is {a[region, size]}; the noisy "
+                    f"values give {b[region, size]}"
+                )
+    return lines
 
 
 def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:
@@ -261,12 +300,12 @@ def _short(value: Fraction) -> str:
 
 def _truth(tree: Tree, true: Sequence[Ints], released: Sequence[Ints], empty: int) -> Mapping[str, Any]:
     """For private/truth.json: errors of the release by level, and what was left out."""
-    errors = [int(np.abs(a - b).sum()) for a, b in zip(released, true, strict=True)]
     totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
+    found = [errors_of(a, b) for a, b in zip(released, true, strict=True)]
     return {
         "groups": int(true[0].sum()),
-        "l1_error_by_level": errors,
-        "l1_error": sum(errors),
+        **{f"{name}_by_level": [level[name] for level in found] for name in found[0]},
+        "l1_error": sum(level["l1_error"] for level in found),
         "largest_error_of_a_region_total_by_level": totals,
         "groups_of_size_0_left_out": empty,
         "regions_by_level": list(tree.widths),

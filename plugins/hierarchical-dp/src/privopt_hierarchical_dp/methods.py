@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import exp, expm1
 from typing import Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from attrs import frozen
 from privopt import noise
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.as_published import chain_query
+from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "draw",
     "level_budgets",
     "measured",
+    "noise_of",
     "sensitivity",
     "true_sensitivity",
 ]
@@ -44,16 +47,18 @@ class Method:
             where ``region_totals`` decides, ``"never"``.
         valid: whether a release is always consistent, with the exact total at the root.
         shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
+        borrows: whether counts are smoothed along sizes and towards the parent's.
     """
 
     query: Query
     totals: Literal["always", "option", "never"] = "option"
     valid: bool = True
     shares: Literal["equal", "leaves"] = "equal"
+    borrows: bool = False
 
 
 METHODS: dict[str, Method] = {
-    "cumulative-smoothed": Method(query="cumulative", totals="always", shares="leaves"),
+    "cumulative-smoothed": Method(query="cumulative", totals="always", shares="leaves", borrows=True),
     "cumulative-chain": Method(query="cumulative", totals="always", shares="leaves"),
     "cumulative-dp": Method(query="cumulative"),
     "cumulative": Method(query="cumulative"),
@@ -124,6 +129,13 @@ def spent_on_a_neighbour(method: str, tree: Tree, budgets: Sequence[Fraction], m
         ),
         Fraction(0),
     )
+
+
+def noise_of(scale: Fraction) -> Noise:
+    """Moments of double geometric noise; variance at least 1e-9, so that it can be divided by."""
+    x = float(1 / scale)
+    variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
+    return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
 def draw(

@@ -66,6 +66,7 @@ class Settings:
     region_totals: bool | None = key(
         default=None, help="publish every region's number of groups exactly; left out: the method's own"
     )
+    confidence: float = key(default=0.95, help="of each interval in intervals.csv by itself", check=between(0, 1))
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
 
 

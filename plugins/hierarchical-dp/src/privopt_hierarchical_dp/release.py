@@ -20,10 +20,11 @@ from privopt_hierarchical_dp.tree import Tree
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import PublishedHierarchy
 
-__all__ = ["ARTEFACT", "NOISY", "HierarchyRelease", "read_table", "violations"]
+__all__ = ["ARTEFACT", "INTERVALS", "NOISY", "HierarchyRelease", "errors_of", "read_table", "violations"]
 
 ARTEFACT = "release.csv"
 NOISY = "noisy.npz"
+INTERVALS = "intervals.csv"
 ROWS_AT_ONCE = 1_000_000
 """Rows of a table that are laid out in memory before they are written."""
 
@@ -39,6 +40,8 @@ class HierarchyRelease(Release):
             cumulative counts (R_l, N) or (R_l, N - 1).
         totals: exact totals that are published: for each level (R_l,), or the root's alone.
         scales: of the noise on each level's values, exact, as it was drawn.
+        bounds: for each level low and high (R_l, N), between which a true count lies with the problem's confidence,
+            worked out from public values; None for methods without them.
         truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
     """
 
@@ -47,11 +50,15 @@ class HierarchyRelease(Release):
     noisy: list[Ints]
     totals: list[Ints]
     scales: tuple[Fraction, ...] = ()
+    bounds: list[tuple[Ints, Ints]] | None = field(default=None, repr=False)
     truth: list[Ints] | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
-        """Write release.csv, and noisy.npz, whose rows are the level's regions sorted by name."""
-        _write_table(folder / ARTEFACT, self.tree, self.counts)
+        """Write release.csv, intervals.csv, and noisy.npz, whose rows are the level's regions sorted by name."""
+        _write_table(folder / ARTEFACT, self.tree, {"groups": self.counts})
+        if self.bounds is not None:
+            low, high = (list(side) for side in zip(*self.bounds, strict=True))
+            _write_table(folder / INTERVALS, self.tree, {"low": low, "high": high})
         by_name = [self.tree.by_name(level) for level in range(self.tree.depth)]
         arrays: dict[str, Any] = {
             f"level_{level}": values[order]
@@ -78,17 +85,23 @@ class HierarchyRelease(Release):
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""
         if self.truth is not None:
-            _write_table(folder / "counts.csv", self.tree, self.truth)
+            _write_table(folder / "counts.csv", self.tree, {"groups": self.truth})
 
     @classmethod
     def read(cls, folder: Path, problem: PublishedHierarchy) -> HierarchyRelease:
-        """Read release.csv and noisy.npz back.
+        """Read release.csv, noisy.npz and, where there is one, intervals.csv back.
 
         Raises:
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
         sizes = problem.declared.hierarchy.sizes
-        tree, counts = read_table(folder / ARTEFACT, sizes)
+        tree, (counts,) = read_table(folder / ARTEFACT, sizes)
+        bounds = None
+        if (folder / INTERVALS).exists():
+            again, (low, high) = read_table(folder / INTERVALS, sizes, ("low", "high"))
+            if again.names != tree.names:
+                raise InputError([Fault(str(folder / INTERVALS), "region", "other regions", f"those of {ARTEFACT}")])
+            bounds = list(zip(low, high, strict=True))
         path = folder / NOISY
         wanted = f"arrays level_1 to level_{tree.depth} and totals_1 of integers, one row a region"
         headers = 2 * 1024
@@ -118,6 +131,7 @@ class HierarchyRelease(Release):
             noisy=[arrays[f"level_{level + 1}"].astype(np.int64)[back[level]] for level in range(tree.depth)],
             totals=[arrays[f"totals_{level + 1}"].astype(np.int64)[back[level]] for level in range(known)],
             scales=_scales(path, arrays.get("scales"), tree.depth),
+            bounds=bounds,
         )
 
     def shape_faults(self, method: str, totals: bool) -> list[str]:
@@ -174,6 +188,22 @@ def _scales(path: Path, stated: Any, depth: int) -> tuple[Fraction, ...]:
     raise InputError([Fault(str(path), "scales", "other values", f"{depth} rationals above 0 as text")])
 
 
+def errors_of(released: Ints, true: Ints) -> dict[str, int]:
+    """Errors of one level (R, N), each summed over its regions.
+
+    ``l1_error``: counts, in groups. ``earth_movers``: groups times sizes that they have to be moved. ``individuals``:
+    individuals that the counts imply, where size N counts N.
+    """
+    off = released - true
+    individuals = np.abs(off @ np.arange(1, off.shape[1] + 1))
+    moved = np.abs(np.cumsum(off, axis=1)[:, :-1])
+    return {
+        "l1_error": int(np.abs(off).sum()),
+        "earth_movers": int(moved.sum()),
+        "individuals": int(individuals.sum()),
+    }
+
+
 def violations(tree: Tree, counts: Sequence[Ints]) -> int:
     """Subtrees that violate consistency (the paper's #CV): (region, size) whose children do not add up to it."""
     return sum(
@@ -182,17 +212,17 @@ def violations(tree: Tree, counts: Sequence[Ints]) -> int:
     )
 
 
-def _write_table(path: Path, tree: Tree, counts: Sequence[Ints]) -> None:
-    """``region, parent, size, groups``: regions sorted by name, sizes ascending."""
+def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]]) -> None:
+    """``region, parent, size`` and columns of (R_l, N): regions sorted by name, sizes ascending."""
     import polars as pl
 
-    sizes = counts[0].shape[1]
+    sizes = next(iter(columns.values()))[0].shape[1]
     names = [name for level in tree.names for name in level]
     above: list[str | None] = [None] * len(names)
     for level in range(1, tree.depth):
         first = sum(tree.widths[:level])
         above[first : first + tree.widths[level]] = [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
-    values = np.concatenate(list(counts))
+    values = {name: np.concatenate(list(levels)) for name, levels in columns.items()}
     order = sorted(range(len(names)), key=names.__getitem__)
     step = max(1, ROWS_AT_ONCE // sizes)
     with path.open("wb") as stream:
@@ -204,21 +234,22 @@ def _write_table(path: Path, tree: Tree, counts: Sequence[Ints]) -> None:
                     pl.Series("region", [names[place] for place in block], dtype=pl.String).gather(rows),
                     pl.Series("parent", [above[place] for place in block], dtype=pl.String).gather(rows),
                     pl.Series("size", np.tile(np.arange(1, sizes + 1), len(block))),
-                    pl.Series("groups", values[block].ravel()),
+                    *(pl.Series(name, column[block].ravel()) for name, column in values.items()),
                 ]
             ).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
 
 
-def read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
-    """Regions, and counts of every level (R_l, sizes), from a table in the form of release.csv.
+def read_table(path: Path, sizes: int, columns: Sequence[str] = ("groups",)) -> tuple[Tree, list[list[Ints]]]:
+    """Regions, and for each column the numbers of every level (R_l, sizes), from a table in the form of release.csv.
 
     Raises:
         InputError: a file that cannot be read or is not of that form.
     """
     import polars as pl
 
-    wanted = "columns region, parent, size, groups"
-    schema = {"region": pl.String, "parent": pl.String, "size": pl.Int64, "groups": pl.Int64}
+    wanted = f"columns region, parent, size, {', '.join(columns)}"
+    schema: dict[str, Any] = {"region": pl.String, "parent": pl.String, "size": pl.Int64}
+    schema |= dict.fromkeys(columns, pl.Int64)
     try:
         table = pl.read_csv(path, schema_overrides=schema, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -228,7 +259,7 @@ def read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
         raise InputError([Fault(str(path), "header", ",".join(table.columns), wanted)])
     height = table.height
     size = table["size"].to_numpy()
-    if height == 0 or height % sizes or table["groups"].null_count() or table["size"].null_count():
+    if height == 0 or height % sizes or any(table[name].null_count() for name in ("size", *columns)):
         raise InputError([Fault(str(path), "", f"{height} rows", f"{sizes} rows with numbers for each region")])
     region = table["region"].gather(np.arange(0, height, sizes)).to_list()
     blocks = table["region"].to_numpy().reshape(-1, sizes)
@@ -236,9 +267,9 @@ def read_table(path: Path, sizes: int) -> tuple[Tree, list[Ints]]:
         raise InputError([Fault(str(path), "", "sizes out of order", f"sizes 1 to {sizes} for each region in turn")])
     parent = table["parent"].gather(np.arange(0, height, sizes)).fill_null("").to_list()
     tree, place = _tree_of(region, parent, path)
-    values = table["groups"].to_numpy().reshape(-1, sizes)
-    counts = [np.ascontiguousarray(values[[place[name] for name in names]]) for names in tree.names]
-    return tree, counts
+    rows = [[place[name] for name in names] for names in tree.names]
+    numbers = [table[name].to_numpy().reshape(-1, sizes) for name in columns]
+    return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
 
 
 def _tree_of(region: list[str], parent: list[str], path: Path) -> tuple[Tree, dict[str, int]]:

@@ -22,61 +22,36 @@ import numpy as np
 from privopt.arrays import Floats, Ints
 from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.isotonic import isotonic_floats
+from privopt_hierarchical_dp.least_squares import Noise, exactly, increments, pool_upwards
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["heterogeneity", "like_leaves", "pool_upwards", "smooth_down"]
+__all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
-_PRIOR_SQUARE = 0.02  # h^2 where the data say nothing: counties differ by about 14 %
+PRIOR_SQUARE = 0.02  # h^2 where the data say nothing: counties differ by about 14 %
 _SWEEPS = 40
 _NEAR = 0.1
 _ROOT_SQUARE = 0.03
 
 
-def pool_upwards(tree: Tree, noisy: Sequence[Ints], variances: Sequence[Floats]) -> tuple[list[Floats], list[Floats]]:
-    """Each region's estimate from its own noisy values and its descendants', by inverse variance.
-
-    Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, S) noisy values.
-        variances: for each level (S,) variances of the noise; infinite where a level has none.
-
-    Returns:
-        Estimates and their variances, for each level (R_l, S).
-    """
-    means = [np.asarray(noisy[-1], dtype=np.float64)]
-    spreads = [np.repeat(variances[-1][None, :], tree.widths[-1], axis=0)]
-    for start, own, variance in zip(reversed(tree.start), reversed(noisy[:-1]), reversed(variances[:-1]), strict=True):
-        total = np.add.reduceat(means[0], start[:-1], axis=0)
-        spread = np.add.reduceat(spreads[0], start[:-1], axis=0)
-        weight = spread / (spread + variance)  # of the region's own value
-        means.insert(0, total + weight * (own - total))
-        spreads.insert(0, weight * variance)
-    return means, spreads
-
-
-def heterogeneity(estimates: Floats, spreads: Floats, expected: Floats, totals: Ints) -> Floats:
+def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
     """h_s^2: by how much children differ from what their parent's shares would give them.
 
     The mean square of (count - mu) less what noise and chance explain, divided by mu^2, weighted
     by information; half a standard error's worth of the prior keeps sizes with little data calm.
 
     Args:
-        estimates: (R, S) estimated cumulative counts for sizes 1 to N - 1.
-        spreads: (R, S) their variances.
+        counts: (R, N) estimated counts.
+        noise: (R, N) variances of their errors.
         expected: (R, N) mu.
-        totals: (R,) G_r.
     """
-    edge = np.zeros((len(totals), 1))
-    counts = np.diff(np.concatenate([edge, estimates, totals[:, None]], axis=1), axis=1)
-    noise = np.concatenate([edge, spreads], axis=1) + np.concatenate([spreads, edge], axis=1)
     known = noise + expected
-    weight = expected**2 / np.maximum(known + _PRIOR_SQUARE * expected**2, 1e-30) ** 2
+    weight = expected**2 / np.maximum(known + PRIOR_SQUARE * expected**2, 1e-30) ** 2
     excess = np.sum(weight * ((counts - expected) ** 2 - known), axis=0)
     information = np.sum(weight * expected**2, axis=0)
     doubt = 0.5 * np.sqrt(np.sum(2.0 * (weight * known) ** 2, axis=0))
-    square = (excess + _PRIOR_SQUARE * doubt) / np.maximum(information + doubt, 1e-30)
+    square = (excess + PRIOR_SQUARE * doubt) / np.maximum(information + doubt, 1e-30)
     return np.asarray(np.maximum(square, 0.0))
 
 
@@ -196,7 +171,7 @@ def smooth_down(
     tree: Tree,
     noisy: Sequence[Ints],
     *,
-    variances: Sequence[Floats],
+    noise: Sequence[Noise],
     totals: Sequence[Ints],
     stopped: Callable[[], bool] = lambda: False,
 ) -> tuple[list[Ints], list[Floats]]:
@@ -205,27 +180,29 @@ def smooth_down(
     Args:
         tree: the hierarchy.
         noisy: for each level (R_l, N - 1) noisy cumulative counts of sizes 1 to N - 1.
-        variances: for each level (N - 1,) variances of their noise.
+        noise: for each level that of its values.
         totals: for each level (R_l,) exact numbers of groups.
         stopped: asked between ADMM sweeps; True makes them end early (the result stays consistent).
 
     Returns:
         Counts for each level (R_l, N), and h_s^2 for each level but the first.
     """
-    means, spreads = pool_upwards(tree, noisy, variances)
-    size = means[0].shape[1]
-    counts = [smooth_root(means[0], spreads[0], totals[0])]
+    pooled = pool_upwards(tree, noisy, noise)
+    size = pooled[0].mean.shape[1]
+    spreads = [np.repeat(level.variance, size, axis=1) for level in pooled]
+    counts = [smooth_root(pooled[0].mean, spreads[0], totals[0])]
     squares: list[Floats] = []
     for level, start in enumerate(tree.start):
         parent = tree.parents(level + 1)
         shares = counts[level] / np.maximum(1, totals[level])[:, None]
         expected = totals[level + 1][:, None] * shares[parent]
-        square = heterogeneity(means[level + 1], spreads[level + 1], expected, totals[level + 1])
+        seen = increments(pooled[level + 1], exactly(totals[level + 1]))
+        square = heterogeneity(seen.mean, seen.variance, expected)
         below = np.empty((tree.widths[level + 1], size + 1), np.int64)
         for region in range(tree.widths[level]):
             own = slice(int(start[region]), int(start[region + 1]))
             below[own] = _children(
-                means[level + 1][own],
+                pooled[level + 1].mean[own],
                 spreads[level + 1][own],
                 counts[level][region],
                 totals[level + 1][own],
@@ -244,39 +221,3 @@ def _children(
         return counts[None, :]
     course = _family(means, spreads, counts, totals, square, stopped)
     return deal(course, counts, totals)
-
-
-def like_leaves(
-    tree: Tree,
-    noisy: Sequence[Ints],
-    counts: Sequence[Ints],
-    *,
-    variances: Sequence[Floats],
-    totals: Sequence[Ints],
-    rng: np.random.Generator,
-) -> Ints:
-    """Counts (R_L, N) of leaf regions as the model draws them: what might have been true, for trials.
-
-    Released counts are estimates drawn towards the parents' shares, so they are more alike than true ones. Here
-    every region's shares are its parent's times gamma variates of variance h_s^2, as `heterogeneity` finds it in the
-    noisy values, and a leaf's groups fall by chance. Nothing here is secret.
-
-    Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, N - 1) noisy cumulative counts.
-        counts: for each level (R_l, N) released counts.
-        variances: for each level (N - 1,) variances of the noise.
-        totals: for each level (R_l,) exact numbers of groups.
-        rng: source of the draws.
-    """
-    means, spreads = pool_upwards(tree, noisy, variances)
-    shares = counts[0] / totals[0][:, None] if totals[0][0] else np.full(counts[0].shape, 1.0 / counts[0].shape[1])
-    for level in range(1, tree.depth):
-        parent = tree.parents(level)
-        released = counts[level - 1] / np.maximum(1, totals[level - 1])[:, None]
-        expected = totals[level][:, None] * released[parent]
-        square = np.maximum(heterogeneity(means[level], spreads[level], expected, totals[level]), 1e-9)
-        drawn = shares[parent] * rng.gamma(1.0 / square, square, size=expected.shape)
-        whole = drawn.sum(axis=1, keepdims=True)
-        shares = np.where(whole > 0.0, drawn / np.where(whole > 0.0, whole, 1.0), shares[parent])
-    return np.array([rng.multinomial(n, share / share.sum()) for n, share in zip(totals[-1], shares, strict=True)])

@@ -1,0 +1,237 @@
+"""Generalised least squares over the tree: unbiased estimates from the noisy values alone, and intervals for counts.
+
+As for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information estimation for
+hierarchical data", 2024): each region's own value, what its descendants say and what the rest of the tree says are
+independent, so one pass up and one down weigh them by inverse variance. No constraint but adding up is used, so nothing
+is biased, and the error's variance and fourth cumulant are known exactly. Intervals take the quantile of a difference
+of two gamma variates with that kurtosis: Laplace's own for one measurement, the normal one where many are pooled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt_hierarchical_dp.tree import Tree
+
+__all__ = [
+    "Estimate",
+    "Noise",
+    "exactly",
+    "increments",
+    "intervals",
+    "least_squares",
+    "pool_upwards",
+    "quantile",
+]
+
+
+@frozen(kw_only=True)
+class Noise:
+    """What is known of the noise on one value.
+
+    Attributes:
+        variance: above 0.
+        fourth: its fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian).
+    """
+
+    variance: float
+    fourth: float = 0.0
+
+
+@frozen(kw_only=True, eq=False)
+class Estimate:
+    """Unbiased estimates of one level.
+
+    Attributes:
+        mean: (R, S).
+        variance: (R, 1) of their errors, the same for each of the S values.
+        fourth: (R, 1) fourth cumulants of the errors.
+    """
+
+    mean: Floats
+    variance: Floats
+    fourth: Floats
+
+    def mixed(self, other: Estimate) -> Estimate:
+        """With an independent estimate of the same, by inverse variance; one of variance 0 alone counts."""
+        own = other.variance / np.maximum(self.variance + other.variance, 1e-300)
+        return Estimate(
+            mean=own * self.mean + (1.0 - own) * other.mean,
+            variance=own * self.variance,
+            fourth=own**4 * self.fourth + (1.0 - own) ** 4 * other.fourth,
+        )
+
+    def summed(self, start: Ints) -> Estimate:
+        """Sums over the children of each region of the level above."""
+        return Estimate(
+            mean=np.add.reduceat(self.mean, start[:-1], axis=0),
+            variance=np.add.reduceat(self.variance, start[:-1], axis=0),
+            fourth=np.add.reduceat(self.fourth, start[:-1], axis=0),
+        )
+
+
+def _measured(values: Ints, noise: Noise) -> Estimate:
+    column = np.ones((len(values), 1))
+    return Estimate(
+        mean=np.asarray(values, dtype=np.float64), variance=noise.variance * column, fourth=noise.fourth * column
+    )
+
+
+def pool_upwards(tree: Tree, noisy: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
+    """Each region's estimate from its own noisy values and its descendants'.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, S) noisy values.
+        noise: for each level that of its values.
+    """
+    pooled = [_measured(noisy[-1], noise[-1])]
+    for start, values, law in zip(reversed(tree.start), reversed(noisy[:-1]), reversed(noise[:-1]), strict=True):
+        pooled.insert(0, _measured(values, law).mixed(pooled[0].summed(start)))
+    return pooled
+
+
+def least_squares(
+    tree: Tree, noisy: Sequence[Ints], noise: Sequence[Noise], *, root: Ints | None = None
+) -> list[Estimate]:
+    """Each region's estimate from the noisy values of the whole tree.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, S) noisy values.
+        noise: for each level that of its values.
+        root: (S,) the root's values where they are known exactly.
+    """
+    pooled = pool_upwards(tree, noisy, noise)
+    aside = _measured(noisy[0], noise[0])  # what is known of a level without its descendants
+    found = [pooled[0]]
+    if root is not None:
+        aside = _measured(root[None, :], Noise(variance=0.0))
+        found = [aside]
+    for level, start in enumerate(tree.start, start=1):
+        own, parent = pooled[level], tree.parents(level)
+        total = own.summed(start)
+        outside = Estimate(  # the parent less the siblings
+            mean=(aside.mean - total.mean)[parent] + own.mean,
+            variance=np.maximum((aside.variance + total.variance)[parent] - own.variance, 0.0),
+            fourth=np.maximum((aside.fourth + total.fourth)[parent] - own.fourth, 0.0),
+        )
+        found.append(own.mixed(outside))
+        aside = _measured(noisy[level], noise[level]).mixed(outside)
+    return found
+
+
+def exactly(totals: Ints) -> Estimate:
+    """(R, 1) values that are known."""
+    return _measured(totals[:, None], Noise(variance=0.0))
+
+
+def increments(courses: Estimate, end: Estimate) -> Estimate:
+    """Counts (R, N) as differences of cumulative ones (R, N - 1) and their end (R, 1), independent of each other."""
+    edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
+
+    def both_ends(inner: Floats, last: Floats) -> Floats:
+        ends = np.concatenate([edge, np.repeat(inner, size, axis=1), last], axis=1)
+        return np.asarray(ends[:, 1:] + ends[:, :-1])
+
+    return Estimate(
+        mean=np.diff(np.concatenate([courses.mean, end.mean], axis=1), axis=1, prepend=0.0),
+        variance=both_ends(courses.variance, end.variance),
+        fourth=both_ends(courses.fourth, end.fourth),
+    )
+
+
+@lru_cache(maxsize=8)
+def _quantiles(confidence: float) -> tuple[Floats, Floats]:
+    """Two-sided quantiles, in standard deviations, over 1 / shape from 0 to 1."""
+    from scipy.optimize import brentq
+    from scipy.special import gammaincinv, ndtr, ndtri
+
+    points = (np.arange(4000) + 0.5) / 4000
+    grid = np.linspace(0.0, 1.0, 41)
+    found = [float(-ndtri((1.0 - confidence) / 2.0))]
+    for thin in grid[1:]:
+        spread = np.sqrt(gammaincinv(1.0 / thin, points) * thin)  # normal with a gamma variance
+
+        def beyond(z: float, spread: Floats = spread) -> float:
+            return float(2.0 * ndtr(-z / spread).mean() - (1.0 - confidence))
+
+        found.append(float(brentq(beyond, 0.0, 60.0)))
+    return grid, np.array(found)
+
+
+def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
+    """How far an error of that variance and fourth cumulant goes, both ways, with that confidence.
+
+    Errors of one Laplace value are the most peaked that there are; nothing more peaked is supposed.
+    """
+    thin = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
+    return np.asarray(np.interp(thin, *_quantiles(confidence)) * np.sqrt(variance))
+
+
+def intervals(
+    tree: Tree,
+    noisy: Sequence[Ints],
+    counts: Sequence[Ints],
+    totals: Sequence[Ints],
+    *,
+    noise: Sequence[Noise],
+    cumulative: bool,
+    confidence: float,
+) -> list[tuple[Ints, Ints]]:
+    """Where each true count lies, each with the confidence asked for; all of it follows from public values.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level noisy counts (R_l, N), or cumulative ones (R_l, N), (R_l, N - 1) where totals are known.
+        counts: for each level (R_l, N) released counts, which the intervals are widened to hold.
+        totals: exact numbers of groups: for each level (R_l,), or the root's alone.
+        noise: for each level that of its values.
+        cumulative: whether the noisy values are cumulative counts.
+        confidence: of each interval by itself, between 0 and 1.
+
+    Returns:
+        For each level low and high (R_l, N), integers from 0 to the region's (or the root's) total.
+    """
+    size = counts[0].shape[1]
+    steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
+    found = []
+    for level, (released, step) in enumerate(zip(counts, steps, strict=True)):
+        reach = quantile(step.variance, step.fourth, confidence)
+        most = totals[level][:, None] if level < len(totals) else totals[0][0]
+        low = np.clip(np.floor(step.mean - reach).astype(np.int64), 0, most)
+        high = np.clip(np.ceil(step.mean + reach).astype(np.int64), 0, most)
+        found.append((np.minimum(low, released), np.maximum(high, released)))
+    return found
+
+
+def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
+    """Counts; where a region's total is known its estimates are moved to add up to it, by as much for each size."""
+    found = least_squares(tree, noisy, noise)
+    size = noisy[0].shape[1]
+    part = 1.0 / size
+    for level, total in enumerate(totals):
+        mean, variance, fourth = found[level].mean, found[level].variance, found[level].fourth
+        found[level] = Estimate(
+            mean=mean + part * (total[:, None] - mean.sum(axis=1, keepdims=True)),
+            variance=(1.0 - part) * variance,
+            fourth=((1.0 - part) ** 4 + (size - 1) * part**4) * fourth,
+        )
+    return found
+
+
+def _increments(
+    tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise], size: int
+) -> list[Estimate]:
+    """Counts as differences of cumulative counts, whose errors are independent from size to size."""
+    inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
+    if noisy[0].shape[1] == size:
+        last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])
+    else:
+        last = [exactly(total) for total in totals]
+    return [increments(own, end) for own, end in zip(inner, last, strict=True)]
