@@ -211,7 +211,7 @@ def test_progress_is_told():
         ({"epsilon": 1.0, "confidence": 1.0}, "confidence: found 1.0"),
         ({"epsilon": 1.0, "draws": 10}, "draws: found 10"),
         ({"epsilon": 1.0, "notion": "pure-pd"}, "did you mean pure-dp"),
-        ({"epsilon": 1.0, "notion": "none"}, "says nothing of odds"),
+        ({"epsilon": 1.0, "notion": "none"}, "bounds no odds"),
         ({"epsilon": 1.0, "inputs": [1]}, "found no two of them"),
         ({"epsilon": 1.0, "inputs": 3}, "wanted a list"),
         ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "wanted a finite number"),

@@ -98,14 +98,8 @@ class _Claim:
     distance: Callable[[Any, Any], float] | None
 
     def odds(self, a: object, b: object) -> float:
-        """By how much the notion lets log odds between two inputs change per epsilon."""
-        apart = 1.0 if self.distance is None else float(self.distance(a, b))
-        found = registry().kind("notion", self.notion).load().odds(apart)
-        if found is None:
-            raise UsageError(
-                f"notion: {self.notion!r} says nothing of odds between two inputs (PrivacyConstraint.odds)"
-            )
-        return float(found)
+        """By how much the claim lets log odds between two inputs change per epsilon."""
+        return 1.0 if self.distance is None else float(self.distance(a, b))
 
 
 @frozen(kw_only=True, eq=False)
@@ -158,7 +152,7 @@ def judge(
         inputs: a list, a Hypothesis strategy, or a function of a generator.
         neighbours: of an input, the inputs that the claim makes alike with it: a list, or a strategy; None: any two
             inputs (local DP, metric DP).
-        notion: name of a registered notion that says what it allows (:meth:`PrivacyConstraint.odds`).
+        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`).
         epsilon: claimed, above 0; per unit of distance where the notion goes by it.
         delta: claimed, from 0.
         order: above 1: then epsilon is claimed of the Renyi divergence of this order.
@@ -204,7 +198,8 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
     ]
     if wrong:
         raise UsageError("\n".join(wrong))
-    registry().kind("notion", claim.notion)
+    if not registry().kind("notion", claim.notion).load().odds:
+        raise UsageError(f"notion: {claim.notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
 
 
 @frozen
