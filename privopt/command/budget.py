@@ -136,7 +136,7 @@ def charge_of(ledger: Path | None, subject: str | None, sticky: bool, key: Path 
     if ledger is not None and subject is not None:
         return ChargeRows(ledger=ledger, subject=subject, sticky=sticky, key=key)
     found = " and ".join(name for name, value in given.items() if value is not None)
-    if not found:
+    if found in ("", "--subject"):  # whose traces are reported needs no ledger: apply knows the release
         return None
     lacks = "--ledger FILE" if ledger is None else "--subject COLUMN"
     raise UsageError(f"apply: found {found}, wanted {lacks} beside: reports are charged to subjects in a ledger")

@@ -98,7 +98,15 @@ def sample(
     metavar="FILE",
     help="Charge each row with a subject, whatever its position, before its report is drawn; made where there is none.",
 )
-@click.option("--subject", metavar="COLUMN", callback=utf8, help="With --ledger: whom each row is about.")
+@click.option(
+    "--subject", metavar="COLUMN", callback=utf8, help="Whom each row is about: with --ledger, or for traces."
+)
+@click.option(
+    "--time",
+    metavar="COLUMN",
+    callback=utf8,
+    help="For traces: when each row was, numbers or ISO 8601; left out: a subject's rows stand in order.",
+)
 @click.option(
     "--sticky",
     is_flag=True,
@@ -125,6 +133,7 @@ def apply(
     seed: int | None,
     ledger: Path | None,
     subject: str | None,
+    time: str | None,
     sticky: bool,
     key: Path | None,
     as_json: bool,
@@ -149,7 +158,17 @@ def apply(
     say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
         done = run(
-            folder, table, out, secret, max_snap=max_snap, seed=seed, charge=charge, force=force, progress=progress
+            folder,
+            table,
+            out,
+            secret,
+            max_snap=max_snap,
+            seed=seed,
+            charge=charge,
+            subject=subject,
+            time=time,
+            force=force,
+            progress=progress,
         )
     warn_of_no_privacy(folder)
     for line in done.notes:

@@ -24,6 +24,7 @@ from privopt.tables.files import TableFile, TableWriter, ending_of
 from privopt.tables.protect import Protector
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS
+from privopt.tables.traces import check_subject
 
 __all__ = ["Applied", "apply", "matrix_of", "sample_at", "words_of"]
 
@@ -105,6 +106,8 @@ def apply(
     max_snap: float | None = None,
     seed: int | None = None,
     charge: ChargeRows | None = None,
+    subject: str | None = None,
+    time: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
@@ -118,6 +121,8 @@ def apply(
         max_snap: km from every record, or from the region, beyond which a position has no report.
         seed: for experiments: the reports are not private, and marked so.
         charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
+        subject: column of whose each row is, for releases that report traces; that of ``charge`` where that is given.
+        time: column that a subject's rows are in the order of; the table is held in memory then.
         force: replace ``out``.
         progress: told how many rows are done.
 
@@ -134,6 +139,8 @@ def apply(
     source = TableFile.of(table)
     opened = open_verified(folder)
     release, problem = matrix_of(opened)
+    subject = subject if charge is None else charge.subject
+    check_subject(release, subject, time, charged=charge is not None, dashes="--")
     secret = source.whole(secret)
     if secret.geometry:
         source.check_geometry(secret.columns[0])
@@ -143,7 +150,16 @@ def apply(
             Protector.of(release, problem.data, secret, max_snap=max_snap).check(list(source.columns), table.name)
             charging = stack.enter_context(charge.opened(cost_of(opened, f"apply {table.name}")))
             charging.ledger.check(progress=progress)
-        protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed, charging=charging)
+        protector = Protector.of(
+            release,
+            problem.data,
+            secret,
+            max_snap=max_snap,
+            seed=seed,
+            charging=charging,
+            subject=subject,
+            time=time,
+        )
         protector.check(list(source.columns), table.name)
         if charging is not None:
             _read_through(source, charging, progress)
@@ -170,7 +186,8 @@ def _write(
     rows = 0
     with new_file(out, force=force) as path:
         writer = TableWriter(path, ending)
-        for batch in source.batches():
+        whole = protector.tracer is not None and protector.tracer.time is not None
+        for batch in (pl.concat(list(source.batches())),) if whole else source.batches():
             writer.write(protector.protect(nw.from_native(batch, eager_only=True)).to_native())
             rows += len(batch)
             if progress is not None:
@@ -180,7 +197,7 @@ def _write(
             refused=dict(protector.refused),
             notes=protector.notes(opened.result.guarantee),
             opened=opened,
-            sequence=None if protector.charging is None else protector.charging.sequence,
+            sequence=protector.sequence,
         )
         if not done.reported:
             raise UsageError(f"{source.path}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
+from privopt.arrays import Bools
 from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
@@ -22,6 +23,7 @@ from privopt.specs import NOTHING
 from privopt.tables.charged import STICKY, Charging, Drawn
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS, Snap
+from privopt.tables.traces import KEPT, Tracer
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -52,6 +54,7 @@ class Protector:
         source: of random bytes.
         marked: whether a seed is that source.
         charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
+        tracer: draws reports of traces, where the release reports these.
         refused: how often each reason has come so far.
     """
 
@@ -62,6 +65,7 @@ class Protector:
     source: Source
     marked: bool
     charging: Charging | None = None
+    tracer: Tracer | None = None
     refused: Counter[str] = field(factory=Counter)
 
     @classmethod
@@ -74,6 +78,8 @@ class Protector:
         max_snap: float | None = None,
         seed: int | None = None,
         charging: Charging | None = None,
+        subject: str | None = None,
+        time: str | None = None,
     ) -> Protector:
         """Prepare for tables.
 
@@ -84,6 +90,8 @@ class Protector:
             max_snap: km beyond which a position has no record.
             seed: for experiments: what it draws is not private, and marked so.
             charging: charges each report to its subject.
+            subject: column of whose each row is, for releases that report traces.
+            time: column that a subject's rows are in the order of; left out where they stand in it.
 
         Raises:
             UsageError: positions that the records do not have, a distance or a seed that is none, or a seed where
@@ -93,10 +101,6 @@ class Protector:
             raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
-        if release.walker is not None:
-            raise UsageError(
-                "this release reports traces, which tables cannot be given yet: sample draws fresh reports"
-            )
         source = seeded(seed)
         places = data.records if data.region is not None or _on_a_map(data.records) else None
         around = None
@@ -115,6 +119,7 @@ class Protector:
             source=source,
             marked=seed is not None,
             charging=charging,
+            tracer=Tracer.of(release, subject, time, source, charging),
         )
 
     @property
@@ -122,7 +127,8 @@ class Protector:
         """Names of the columns that come to the table."""
         kind = "" if self.outputs is None else self.outputs.kind
         ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind, ())
-        return (REPORT, *(f"{REPORT}_{end}" for end in ends), *self._marks)
+        kept = () if self.tracer is None else (KEPT,)
+        return (REPORT, *(f"{REPORT}_{end}" for end in ends), *kept, *self._marks)
 
     @property
     def _marks(self) -> tuple[str, ...]:
@@ -139,6 +145,8 @@ class Protector:
         self.secret.check(names, table)
         if self.charging is not None:
             self.charging.check(names, table, self.secret)
+        if self.tracer is not None:
+            self.tracer.check(names, table, self.secret)
         faults = [
             Fault(table, f"column {name}", "a column of that name", "none: it is where reports go")
             for name in self.added
@@ -149,7 +157,10 @@ class Protector:
 
     def protect(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """The table without the secret's columns, with reports; what is refused has none, and is counted."""
-        if self.charging is None:
+        kept: Bools | None = None
+        if self.tracer is not None:
+            drawn, reason, kept = self.tracer.reports(frame, *self.snap.rows(frame, self.secret))
+        elif self.charging is None:
             drawn, reason = self._drawn(frame)
         else:
             drawn, reason = self.charging.reports(frame, self._drawn, self._places)
@@ -161,6 +172,7 @@ class Protector:
         if self.outputs is not None and self.outputs.coordinates is not None:
             for axis, name in enumerate(self.added[1:3]):
                 columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
+        columns += [] if kept is None else [pl.Series(KEPT, kept)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         backend = frame.implementation
         made = [
@@ -185,9 +197,15 @@ class Protector:
         """The place of each row, fixed beforehand: its record, or its vertex."""
         return self.snap.rows(frame, self.secret, fixed=True)
 
+    @property
+    def sequence(self) -> str | None:
+        """What holds of all reports of a subject, where that is counted."""
+        counted = self.tracer or self.charging
+        return None if counted is None else counted.sequence
+
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """What whoever publishes such a table must know, a sentence each, from what the release promises."""
-        less = (*limits_of(guarantee), *(() if self.charging is None else (self.charging.sequence,)))
+        less = (*limits_of(guarantee), *(() if self.sequence is None else (self.sequence,)))
         if self.secret.kind == "id" or guarantee.kind == NOTHING:
             return less
         if self.snap.region is not None:

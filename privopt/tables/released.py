@@ -39,6 +39,7 @@ from privopt.tables.picture import small_map
 from privopt.tables.problems import Problem, frame_of
 from privopt.tables.protect import REPORT, Protector, limits_of
 from privopt.tables.secret import Secret
+from privopt.tables.traces import check_subject
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -117,6 +118,7 @@ class Released:
         seed: int | None = None,
         ledger: Ledger | Path | str | None = None,
         subject: str | None = None,
+        time: str | None = None,
         sticky: bool = False,
     ) -> T:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
@@ -136,7 +138,8 @@ class Released:
             seed: for experiments: what it draws is not private, and marked so.
             ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
                 that would pass its limit have no report.
-            subject: column that says whom each row is about.
+            subject: column that says whom each row is about: for a ledger, or where the release reports traces.
+            time: column that a subject's rows are in the order of, for such a release; left out where they stand in it.
             sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
                 tell which visits shared a place.
 
@@ -146,10 +149,11 @@ class Released:
             InputError: columns, or a ledger, that will not do.
         """
         release, problem = matrix_of(self.opened)
-        if (ledger is None) != (subject is None) or (sticky and ledger is None):
+        if (ledger is not None and subject is None) or (sticky and ledger is None):
             raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
+        check_subject(release, subject, time, charged=ledger is not None, dashes="")
         if isinstance(table, np.ndarray):
-            if ledger is not None:
+            if subject is not None:
                 raise UsageError("table: found an array, wanted a table with a column of subjects")
             return self._array(table, max_snap, seed)  # type: ignore[return-value]
         own = getattr(table, "_geometry_column_name", None)
@@ -161,7 +165,16 @@ class Released:
         check_index(table, secret)
         charges = nullcontext() if ledger is None else Charging.to(ledger, str(subject), self._cost, sticky=sticky)
         with charges as charging:
-            protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed, charging=charging)
+            protector = Protector.of(
+                release,
+                problem.data,
+                secret,
+                max_snap=max_snap,
+                seed=seed,
+                charging=charging,
+                subject=subject,
+                time=time,
+            )
             protector.check(list(frame.columns), "table")
             made = protector.protect(frame)
             _tell(protector, len(frame), self.result)

@@ -65,7 +65,7 @@ class Walked:
     Attributes:
         outputs: (B,) number of each row's report, -1 for none.
         kept: (B,) whether it is the last one again.
-        spent: (B,) whether there is none because the subject's budget is spent.
+        spent: (B,) whether the subject's budget was spent before; then there is none, whatever the position.
     """
 
     outputs: Ints
@@ -155,7 +155,9 @@ class Walker:
                 kept,
             )
             left = words[used:]
-        spent = state.spent[subjects] & (outputs < 0) & (rows >= 0)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        spent = state.spent[subjects] & (rank >= at[subjects])
         return Walked(outputs=outputs, kept=kept, spent=spent)
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:

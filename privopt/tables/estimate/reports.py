@@ -17,6 +17,7 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.tables.charged import STICKY
 from privopt.tables.files import TableFile
+from privopt.tables.traces import KEPT
 
 __all__ = ["Counted", "Counter", "count_batches", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
 
@@ -71,9 +72,13 @@ class Counter:
         wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
         shown = ", ".join(names)
         faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
-        if STICKY in names and self.subject is None:
-            found = "reports that repeat the first of a subject's place, which are not independent"
-            faults.append(Fault(self.table, f"column {STICKY}", found, "whose each is: one of each counts (--subject)"))
+        repeats = {STICKY: "the first of a subject's place", KEPT: "the last of a subject"}
+        for name, which in repeats.items() if self.subject is None else ():
+            if name in names:
+                found = f"reports that repeat {which}, which are not independent"
+                faults.append(
+                    Fault(self.table, f"column {name}", found, "whose each is: one of each counts (--subject)")
+                )
         if faults:
             raise InputError(faults)
 

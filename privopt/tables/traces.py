@@ -1,0 +1,188 @@
+"""Tables of traces: each subject's rows in the order of time, the last report kept while it is good.
+
+What is charged, and when, follows from which rows a subject has and from its earlier reports; these are in the table
+that is published. A row without a position is charged as any other, and what it paid for waits for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import define, evolve, field
+
+from privopt.arrays import Bools, Ints
+from privopt.declare.exact_text import exact_text
+from privopt.errors import Fault, InputError, UsageError
+from privopt.exact.sample import Source
+from privopt.metric.traces.walk import Limit, State, Walker
+from privopt.tables.charged import Charging
+from privopt.tables.secret import Secret, texts_of
+from privopt.tables.snap import REASONS
+
+if TYPE_CHECKING:
+    from privopt.metric.matrix import MatrixRelease
+
+__all__ = ["KEPT", "Tracer", "check_subject"]
+
+KEPT: Final = "kept"
+"""The column that says which reports repeat the subject's last."""
+
+_SPENT, _NOBODY = REASONS.index("budget spent"), REASONS.index("no subject")
+
+
+def check_subject(release: MatrixRelease, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
+    """Refuse columns that mean nothing for a release, or the lack of those that it needs.
+
+    Args:
+        release: what is drawn from.
+        subject, time: columns.
+        charged: whether a ledger charges the subjects.
+        dashes: what options begin with where they are named.
+
+    Raises:
+        UsageError: it needs a subject and has none, or has one of the two and no use for it.
+    """
+    if release.walker is not None:
+        if subject is None:
+            found = f"no {dashes}subject, wanted a column that says whose each row is"
+            raise UsageError(f"apply: found {found}: this release reports traces")
+        return
+    if time is not None:
+        raise UsageError(f"apply: found {dashes}time, wanted none: this release's reports depend on no earlier ones")
+    if subject is not None and not charged:
+        found = "--subject, wanted --ledger FILE beside" if dashes else "one of ledger and subject, wanted both"
+        raise UsageError(f"apply: found {found}: reports are charged to subjects in a ledger")
+
+
+@define(kw_only=True, eq=False)
+class Tracer:
+    """Draws the reports of subjects' traces, batch after batch.
+
+    Attributes:
+        walker: of the release.
+        subject: column of whose each row is.
+        time: column that a subject's rows are in the order of; None where they stand in it.
+        source: of random bytes.
+        charging: charges each segment in a ledger, too; None to count in memory alone.
+    """
+
+    walker: Walker
+    subject: str
+    time: str | None
+    source: Source
+    charging: Charging | None = None
+    _state: State = field(factory=State, init=False)
+    _numbers: dict[str, int] = field(factory=dict, init=False)
+    _limit: Limit = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._limit = Limit(self.walker.terms.total)
+
+    @classmethod
+    def of(
+        cls, release: MatrixRelease, subject: str | None, time: str | None, source: Source, charging: Charging | None
+    ) -> Self | None:
+        """For a release that reports traces; None for others.
+
+        Raises:
+            UsageError: kept reports of places beside it.
+        """
+        if release.walker is None or subject is None:
+            return None
+        if charging is not None and charging.sticky is not None:
+            raise UsageError("apply: found sticky, wanted none: this release keeps reports by a private test")
+        return cls(walker=release.walker, subject=subject, time=time, source=source, charging=charging)
+
+    def check(self, names: list[str], table: str, secret: Secret) -> None:
+        """Refuse a table without the columns, or one whose secret they are.
+
+        Raises:
+            InputError: a fault for each.
+        """
+        faults = []
+        for name, wanted in ((self.subject, "whose each row is"), (self.time, "when each row was")):
+            if name is not None and (name not in names or name in (*secret.columns, *secret.also)):
+                found = "no such column" if name not in names else "the secret"
+                faults.append(Fault(table, f"column {name}", found, f"a column that says {wanted}"))
+        if faults:
+            raise InputError(faults)
+
+    def reports(self, frame: nw.DataFrame[Any], records: Ints, reason: Ints) -> tuple[Ints, Ints, Bools]:
+        """Reports of a part of the table.
+
+        Args:
+            frame: the part.
+            records: (B,) record of each row.
+            reason: (B,) why a row has none, as a place in :data:`privopt.tables.snap.REASONS`, else -1.
+
+        Returns:
+            (B,) outputs, -1 for none; (B,) why not; (B,) whether the last report was kept.
+
+        Raises:
+            InputError: rows without a time.
+        """
+        subjects = self._subjects(frame)
+        some = np.flatnonzero(subjects >= 0)
+        some = some[np.argsort(self._times(frame)[some], kind="stable")] if self.time is not None else some
+        rows = np.where(reason < 0, records, -1)[some]
+        found = self.walker.walk(rows, subjects[some], self._state, charge=self._charge, source=self.source)
+        outputs, kept = np.full(len(subjects), -1, dtype=np.int64), np.zeros(len(subjects), dtype=np.bool_)
+        outputs[some], kept[some] = found.outputs, found.kept
+        why = np.array(reason)
+        why[subjects < 0] = _NOBODY
+        why[some[found.spent]] = _SPENT
+        return outputs, why, kept
+
+    def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
+        """(B,) number of each row's subject, -1 for nobody."""
+        texts = texts_of(frame[self.subject])
+        names = texts.drop_nulls().unique(maintain_order=True).to_list()
+        for name in names:
+            self._numbers.setdefault(name, len(self._numbers))
+        known = pl.DataFrame({"name": names, "number": [self._numbers[name] for name in names]}, schema=_NUMBERED)
+        asked = pl.DataFrame({"name": texts}, schema={"name": pl.String})
+        joined = asked.join(known, on="name", how="left", maintain_order="left")
+        return np.asarray(joined["number"].fill_null(-1).to_numpy(), dtype=np.int64)
+
+    def _times(self, frame: nw.DataFrame[Any]) -> Ints:
+        """(B,) rank of each row's time: of numbers and dates in their order, of other texts in that of characters."""
+        assert self.time is not None  # asked before
+        column = frame[self.time]
+        texts = texts_of(column)
+        if texts.null_count():
+            row = int(texts.is_null().arg_true()[0]) + 1
+            raise InputError([Fault("table", f"column {self.time}, row {row}", "nothing", "when the row was")])
+        numbers = texts.cast(pl.Float64, strict=False)
+        ranked = texts if numbers.null_count() else numbers
+        return np.asarray(ranked.rank("dense").to_numpy(), dtype=np.int64)
+
+    def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
+        """Charge segments, in the ledger durably; what either refuses is refused."""
+        allowed = np.array(self._limit(subjects, epsilon), dtype=bool)
+        if self.charging is None or not allowed.any():
+            return [bool(each) for each in allowed]
+        names = list(self._numbers)
+        whose = [names[subject] for subject, good in zip(subjects, allowed, strict=True) if good]
+        cost = evolve(self.charging.cost, epsilon=epsilon)
+        allowed[allowed] = self.charging.ledger.charge_each(whose, cost)
+        return [bool(each) for each in allowed]
+
+    @property
+    def sequence(self) -> str:
+        """What holds of all reports of a subject, and what is charged for it, in words."""
+        terms = self.walker.terms
+        first, segment = exact_text(terms.report), exact_text(terms.segment)
+        until = "" if terms.total is None else f", up to {exact_text(terms.total)} in one table"
+        return (
+            f"what holds of all reports of a subject: epsilon {first} for the first, {segment} for each segment up to "
+            f"the next fresh one{until}, times the greatest distance between two traces in that segment; charges "
+            "follow from the rows that there are and from earlier reports"
+        )
+
+
+_NUMBERED: Final = {"name": pl.String, "number": pl.Int64}

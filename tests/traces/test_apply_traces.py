@@ -1,0 +1,201 @@
+"""Tables of traces: whose rows, in which order, what is charged, what is refused."""
+
+import json
+from fractions import Fraction
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import privopt
+from privopt.command.cli import cli
+from privopt.errors import UsageError
+
+PROBLEM = """
+[records]
+grid = { rows = 3, cols = 3, cell_km = 1.0 }
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 1.0
+[utility]
+kind = "distance"
+[predictive]
+good_within = 4.0
+threshold_epsilon = 1.0
+test_epsilon = 1.0
+"""
+FIRST, SEGMENT = Fraction(1), Fraction(4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("traces")
+    (place / "problem.toml").write_text(PROBLEM)
+    done = CliRunner().invoke(
+        cli, ["solve", "predictive", str(place / "problem.toml"), "--out", str(place / "out"), "--quiet"]
+    )
+    assert done.exit_code == 0, done.output
+    return place / "out"
+
+
+def table(tmp_path, rows, name="in.csv"):
+    pl.DataFrame(rows, schema=["who", "when", "id"], orient="row").write_csv(tmp_path / name)
+    return tmp_path / name
+
+
+def applied(folder, source, *options, code=0):
+    out = source.with_name("out.csv")
+    done = CliRunner().invoke(
+        cli, ["apply", str(folder), str(source), "--id", "id", "--out", str(out), "--force", *options]
+    )
+    assert done.exit_code == code, done.output
+    return done, (pl.read_csv(out, infer_schema_length=None) if code == 0 else None)
+
+
+def rows_of(count=60):
+    return [(f"p{n % 3}", n, "0-0" if n < 50 else "2-2") for n in range(count)]
+
+
+def test_a_subject_keeps_reports_and_the_table_says_which(folder, tmp_path):
+    done, out = applied(folder, table(tmp_path, rows_of()), "--subject", "who")
+    assert out.columns == ["who", "when", "report", "report_x", "report_y", "kept"]
+    for _, part in out.group_by("who", maintain_order=True):
+        kept, reports = part["kept"].to_list(), part["report"].to_list()
+        assert not kept[0]
+        assert all(reports[n] == reports[n - 1] for n in range(1, len(kept)) if kept[n])
+        assert sum(kept) > len(kept) // 2
+    assert "epsilon 1 for the first, 4 for each segment" in done.stderr
+
+
+def test_the_order_is_that_of_time(folder, tmp_path):
+    rows = rows_of(30)
+    _, out = applied(folder, table(tmp_path, rows[::-1]), "--subject", "who", "--time", "when")
+    assert out["when"].to_list() == [when for _, when, _ in rows[::-1]]
+    first = out.sort("when").group_by("who", maintain_order=True).first()
+    assert not first["kept"].any()
+    assert out["kept"].any()
+
+
+@pytest.mark.filterwarnings("ignore::privopt.PrivoptWarning")
+def test_a_total_ends_with_refusal(folder, tmp_path):
+    text = PROBLEM + "total = 5.0\n"
+    (tmp_path / "problem.toml").write_text(text)
+    release = privopt.solve("predictive", tmp_path / "problem.toml")
+    places = ["0-0", "2-2"] * 60
+    made = release.apply({"who": ["a"] * 120, "id": places}, id="id", subject="who")
+    fresh = [n for n in range(120) if made["report"][n] is not None and not made["kept"][n]]
+    assert len(fresh) == 2
+    assert made["report"][fresh[-1] + 1 :] == [None] * (119 - fresh[-1])
+
+
+def test_a_ledger_is_charged_by_segment(folder, tmp_path):
+    source = table(tmp_path, [*rows_of(), ("p0", 99, "nowhere"), (None, 3, "0-0")])
+    ledger = tmp_path / "phones.ledger"
+    done, out = applied(folder, source, "--subject", "who", "--ledger", str(ledger), "--json")
+    told = json.loads(done.stdout)
+    assert told["refused"] == {"unknown id": 1, "no subject": 1}
+    with privopt.Ledger(ledger) as book:
+        for name in ("p0", "p1", "p2"):
+            own = out.filter(pl.col("who") == name)
+            fresh = own.filter(~pl.col("kept") & pl.col("report").is_not_null()).height
+            spent = Fraction(book.account(name).spent)
+            ended = not own["kept"][-1] and own["report"][-1] is not None
+            assert spent == FIRST + SEGMENT * (fresh - 1 + (not ended))
+
+
+def test_a_ledger_refuses_before_a_segment_begins(folder, tmp_path):
+    ledger = tmp_path / "phones.ledger"
+    with privopt.Ledger(ledger) as book:
+        book.set_limit("4.5")
+    done, out = applied(
+        folder,
+        table(tmp_path, [("a", n, "0-0") for n in range(9)]),
+        "--subject",
+        "who",
+        "--ledger",
+        str(ledger),
+        "--json",
+    )
+    assert json.loads(done.stdout)["refused"] == {"budget spent": 8}
+    assert out["report"].null_count() == 8
+    with privopt.Ledger(ledger) as book:
+        assert Fraction(book.account("a").spent) == FIRST
+
+
+@pytest.mark.filterwarnings("ignore::privopt.PrivoptWarning")
+def test_charges_are_no_function_of_positions_but_through_reports(folder, tmp_path):
+    """Two tables that differ in the secret alone, drawn from the same entropy, as long as their reports are alike."""
+    names = ["a"] * 40
+    release = privopt.open(folder)
+    for seed in range(5):
+        made = [
+            release.apply({"who": names, "id": places}, id="id", subject="who", seed=seed)
+            for places in (["0-0"] * 40, ["0-0"] * 39 + ["nowhere"])
+        ]
+        assert made[0]["report"][:39] == made[1]["report"][:39]
+        assert made[0]["kept"][:39] == made[1]["kept"][:39]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "found no --subject"),
+        (["--subject", "nobody"], "column nobody: found no such column"),
+        (["--subject", "id"], "column id: found the secret"),
+        (["--subject", "who", "--time", "never"], "column never: found no such column"),
+        (["--subject", "who", "--sticky", "--ledger", "x.ledger"], "found sticky"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(folder, tmp_path, options, said):
+    options = [str(tmp_path / each) if each.endswith(".ledger") else each for each in options]
+    done, _ = applied(folder, table(tmp_path, rows_of()), *options, code=2)
+    assert said in done.stderr
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_other_releases_have_no_time(tmp_path):
+    (tmp_path / "problem.toml").write_text(PROBLEM.split("[predictive]")[0])
+    release = privopt.solve("exponential", tmp_path / "problem.toml")
+    with pytest.raises(UsageError, match="found time"):
+        release.apply({"who": ["a"], "when": [1], "id": ["0-0"]}, id="id", subject="who", time="when")
+
+
+def test_rows_without_a_time_are_named(folder, tmp_path):
+    source = table(tmp_path, [("a", 1, "0-0"), ("a", None, "0-0")])
+    done, _ = applied(folder, source, "--subject", "who", "--time", "when", code=2)
+    assert "row 2" in done.stderr
+
+
+def test_estimates_take_one_report_of_each_subject(folder, tmp_path):
+    source = table(tmp_path, rows_of())
+    applied(folder, source, "--subject", "who")
+    ask = ["estimate", str(folder), str(tmp_path / "out.csv"), "--out", str(tmp_path / "shares.csv")]
+    refused = CliRunner().invoke(cli, ask)
+    assert refused.exit_code == 2
+    assert "repeat the last of a subject" in refused.stderr
+    done = CliRunner().invoke(cli, [*ask, "--subject", "who", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["n"] == 3
+
+
+def test_a_changed_test_does_not_hold(folder, tmp_path):
+    import hashlib
+    import shutil
+
+    import numpy as np
+
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    with np.load(copy / "prediction.npz") as found:
+        arrays = dict(found)
+    arrays["rates"] = np.array(arrays["rates"])
+    arrays["rates"][1, 0] *= 2
+    np.savez(copy / "prediction.npz", **arrays)
+    sums = (copy / "SHA256SUMS").read_text().splitlines()
+    new = hashlib.sha256((copy / "prediction.npz").read_bytes()).hexdigest()
+    sums = [f"{new}  prediction.npz" if line.endswith("prediction.npz") else line for line in sums]
+    (copy / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    done = CliRunner().invoke(cli, ["verify", str(copy)])
+    assert done.exit_code == 1
+    assert "prediction.npz: test:" in done.output
