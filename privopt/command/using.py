@@ -474,4 +474,38 @@ def certify(
     return DONE if found.holds or solved is not None else DOES_NOT_HOLD
 
 
-USING: Final = (sample, apply, estimate, audit, init, curve, certify)
+@click.command()
+@click.argument("mechanism")
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
+@click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@guarded
+def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
+    """Errors to expect before epsilon is chosen; secret files are not opened."""
+    from privopt.command.terminal import progress_display
+    from privopt.declare.schema import File
+    from privopt.interfaces import Mechanism, SolveContext
+    from privopt.registry import registry
+    from privopt.run.folder import dump_json
+    from privopt.run.verify import read_problem
+
+    found = registry().get(mechanism)
+    chosen = found.method(method)
+    if not found.spec.promises(chosen):
+        raise UsageError(f"plan: method {chosen.name} gives no privacy; wanted one that does")
+    loaded = found.load()
+    if type(loaded).plan is Mechanism.plan:
+        raise UsageError(f"plan: {mechanism} cannot tell its errors before it is solved; curve compares epsilons")
+    declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
+    say_when_compiling(quiet=quiet)
+    with progress_display(quiet=quiet) as progress:
+        made = loaded.plan(declared, problem.name, SolveContext(method=chosen.name, progress=progress))
+    if as_json:
+        say_json(dump_json({"mechanism": mechanism, **made.to_json()}))
+    else:
+        for line in made.lines():
+            say(line)
+
+
+USING: Final = (sample, apply, estimate, audit, init, curve, certify, plan)

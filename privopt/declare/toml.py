@@ -39,6 +39,7 @@ LARGEST_TOML: Final = 16 * 2**20
 class _Place:
     base: Path
     public: bool
+    closed: bool
     beside: Mapping[str, bytes]
 
 
@@ -46,9 +47,9 @@ _place: ContextVar[_Place] = ContextVar("place")
 
 
 @contextmanager
-def _reading(source: File, public: bool) -> Iterator[None]:
+def _reading(source: File, public: bool, closed: bool) -> Iterator[None]:
     base = Path.cwd() if source.path is None else source.path.resolve().parent
-    token = _place.set(_Place(base, public, source.beside))
+    token = _place.set(_Place(base, public, closed, source.beside))
     try:
         yield
     finally:
@@ -153,7 +154,7 @@ def _within(base: Path, name: str) -> bool:
 def _secret_file(value: Any) -> File:
     name = _text(value, str)
     place = _place.get()
-    if place.public and not os.path.lexists(place.base / name.replace("\0", "")):
+    if place.closed or (place.public and not os.path.lexists(place.base / name.replace("\0", ""))):
         return File(name=name, path=None, secret=True)
     return attrs.evolve(_file(value, File), secret=True)
 
@@ -331,7 +332,9 @@ def _toml(source: File) -> dict[str, Any]:
         refuse(f"text that is not TOML: {error}", "TOML 1.0")
 
 
-def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ignore: Collection[str] = ()) -> T:
+def load_problem(
+    cls: type[T], source: Path | File, *, public: bool = False, closed: bool = False, ignore: Collection[str] = ()
+) -> T:
     """Read a problem file and, once, every file that it names: :attr:`File.contents` are the bytes found then.
 
     Args:
@@ -339,6 +342,7 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
         source: the TOML file; one in memory names files by paths relative to the working folder.
         public: read a published copy, from which secret files may be absent, and which names no file outside
             its own folder.
+        closed: open no secret file, though it is there.
         ignore: tables of other mechanisms, which one file may hold beside this one's.
 
     Raises:
@@ -348,7 +352,7 @@ def load_problem(cls: type[T], source: Path | File, *, public: bool = False, ign
         source = File.read(source, wanted="a problem file in TOML")
     own = {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}  # type: ignore[arg-type]
     data = {name: value for name, value in _toml(source).items() if name in own or name not in ignore}
-    with _reading(source, public):
+    with _reading(source, public, closed):
         return structure(cls, data, source.name)
 
 

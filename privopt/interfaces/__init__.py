@@ -10,6 +10,7 @@ declares it and what a mechanism works on (:meth:`Mechanism.load`).
 from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective
 from privopt.interfaces.mechanism import Mechanism
+from privopt.interfaces.plan import Plan
 from privopt.interfaces.result import Result
 from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, UtilityLoss
 from privopt.interfaces.work import Outcome, Progress, Proof, SolveContext
@@ -27,6 +28,7 @@ __all__ = [
     "NoisyCounts",
     "Objective",
     "Outcome",
+    "Plan",
     "PrivacyConstraint",
     "Progress",
     "Proof",

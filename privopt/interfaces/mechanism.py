@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from privopt.errors import UsageError
+from privopt.interfaces.plan import Plan
 from privopt.interfaces.result import Result
 from privopt.interfaces.seams import PrivacyConstraint, Release, UtilityLoss
 from privopt.interfaces.work import Outcome, SolveContext
 
 if TYPE_CHECKING:
+    from attrs import AttrsInstance
     from matplotlib.figure import Figure
 
     from privopt.run.report.geo import Layer
@@ -174,6 +177,20 @@ class Mechanism(ABC, Generic[P, R]):
         ``solve`` shows them below its table. What is wrong with a release belongs in :meth:`warnings`.
         """
         return ()
+
+    def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
+        """Errors to expect before epsilon is chosen, from public or analytic figures alone.
+
+        Args:
+            declared: an instance of :attr:`problem_class`; its secret files are absent, as in a published copy.
+            file: name of the problem file, for faults.
+            context: the method, and whom to tell of progress.
+
+        Raises:
+            UsageError: this mechanism, or the method, cannot tell.
+            InputError: what it would take is not in the problem.
+        """
+        raise UsageError(f"{type(self).__name__} cannot tell its errors before it is solved")
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
         """What an attacker gets: those keys of ``privopt audit --json`` that apply to this mechanism."""

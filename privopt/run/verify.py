@@ -110,9 +110,15 @@ class Verdict:
         }
 
 
-def read_problem(mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False) -> AttrsInstance:
-    """Read a problem file as a mechanism declares it; tables of other mechanisms may stand in it too."""
-    return load_problem(mechanism.problem_class, source, public=public, ignore=registry().mechanisms.keys())
+def read_problem(
+    mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
+) -> AttrsInstance:
+    """Read a problem file as a mechanism declares it; tables of other mechanisms may stand in it too.
+
+    ``public`` and ``closed`` as :func:`privopt.declare.load_problem` takes them.
+    """
+    others = registry().mechanisms.keys()
+    return load_problem(mechanism.problem_class, source, public=public, closed=closed, ignore=others)
 
 
 def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:

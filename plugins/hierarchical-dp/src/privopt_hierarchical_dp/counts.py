@@ -22,7 +22,7 @@ from privopt.declare import File
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["Groups", "check_totals", "read_counts", "read_units"]
+__all__ = ["Groups", "check_totals", "read_counts", "read_regions", "read_units"]
 
 MOST_FAULTS = 20
 UNITS_AT_ONCE = 8_000_000
@@ -190,6 +190,18 @@ def read_counts(source: Path | File, sizes: int, *, name: str | None = None) -> 
     if int(np.bincount(at).max()) > 1:
         _limited(_twice(at, tree, sizes, name), name)
     return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], sizes))
+
+
+def read_regions(source: Path | File) -> tuple[Tree, bool]:
+    """The hierarchy of the regions in ``level_1, ..., level_L``, and whether the table has size and groups too.
+
+    Raises:
+        InputError: a column is missing, or the regions form no tree.
+    """
+    name = source.name
+    frame, levels = _columns(_scan(source, name), name, ())
+    counted = {"size", "groups"} <= set(frame.collect_schema().names())
+    return Tree.from_paths(_survey(frame, levels, {}, name)[0], file=name), counted
 
 
 def _twice(cells: NDArray[Any], tree: Tree, sizes: int, name: str) -> list[Fault]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
     from privopt_hierarchical_dp.release import HierarchyRelease
 
-__all__ = ["Expected", "expected_errors", "like_leaves"]
+__all__ = ["Expected", "errors_on", "expected_errors", "like_leaves"]
 
 _RAKES: Final = 8
 _MOST: Final = 0.95

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from attrs import evolve
+from attrs import AttrsInstance, evolve
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
-from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, objective_weights, refuse_size
 from privopt_hierarchical_dp.least_squares import intervals
@@ -168,6 +168,13 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             return None
         task = _task(problem.declared, method, release.tree, release.noisy, release.totals, asked.solver, asked.gap)
         return _bound(problem.declared, method, release, fit(task)[0])
+
+    def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
+        """Errors by level from public counts like the secret ones, or from the noise alone."""
+        from privopt_hierarchical_dp.planning import plan
+
+        assert isinstance(declared, HierarchyProblem)  # problem_class
+        return plan(declared, file, context)
 
     def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""

@@ -43,6 +43,11 @@ class HierarchyTable:
     totals: File | None = key(
         default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
     )
+    like: File | None = key(
+        default=None,
+        help="public, for privopt plan alone: regions, level_1,...,level_L, and where the like of the counts is known "
+        "(an earlier census) size,groups as counts has them",
+    )
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
 
 

@@ -1,0 +1,148 @@
+"""Errors to expect before epsilon is chosen: from public counts like the secret ones, or from the noise alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from attrs import evolve
+
+from privopt.arrays import Ints
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Plan
+from privopt_hierarchical_dp.counts import read_counts, read_regions
+from privopt_hierarchical_dp.expected import errors_on
+from privopt_hierarchical_dp.fitting import refuse_size
+from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares
+from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, noise_of, sensitivity
+from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.tree import Tree
+
+if TYPE_CHECKING:
+    from privopt.interfaces import SolveContext
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+
+__all__ = ["plan"]
+
+STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+"""Budgets that errors are told for, in those of the problem."""
+TRIALS: Final = 3
+SMALL: Final = 20_000
+"""Counts (regions times sizes) up to which each split has as many trials as each budget, not one."""
+PARTS: Final = 10
+"""Shares that are tried are multiples of one of so many parts, or of one a level where that is more."""
+MOST: Final = 40
+"""Splits that are tried."""
+NOISE_ALONE: Final = (
+    "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
+    "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
+)
+
+Errors = Callable[["HierarchyProblem", int], tuple[float, ...]]
+"""Errors by level of a problem, from so many trials."""
+
+
+def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
+    """Errors by level for several epsilons, and the split of the budget with the least sum of them.
+
+    Raises:
+        InputError: ``hierarchy.like`` is missing or not of its form, or lists have not a number a level.
+        UsageError: an integer program is asked for a size that it cannot take.
+    """
+    like, method = declared.hierarchy.like, context.method
+    if like is None:
+        wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
+        raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
+    tree, counted = read_regions(like)
+    shares = declared.settings.budget or default_shares(method, tree.depth)
+    if len(shares) != tree.depth:
+        wanted = f"{tree.depth}, one for each level"
+        raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
+    shares = tuple(share / sum(shares) for share in shares)
+    if counted:
+        refuse_size(method, tree, declared.hierarchy.sizes)
+        leaves = read_counts(like, declared.hierarchy.sizes).leaves
+        basis, errors = f"mean of {TRIALS} trials on the public counts of {like.name}", _trials(tree, leaves, method)
+    else:
+        basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
+
+    def told(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int) -> tuple[float, ...]:
+        context.report(phase)
+        asked = evolve(
+            declared,
+            privacy=evolve(declared.privacy, epsilon=budget),
+            settings=evolve(declared.settings, budget=tuple(split)),
+        )
+        return errors(asked, trials)
+
+    epsilon, few = declared.privacy.epsilon, TRIALS if tree.regions * declared.hierarchy.sizes <= SMALL else 1
+    found = {step * epsilon: told("errors by epsilon", step * epsilon, shares, TRIALS) for step in STEPS}
+    tried = {split: sum(told("splits of the budget", epsilon, split, few)) for split in (shares, *_splits(tree.depth))}
+    best = min(tried, key=tried.__getitem__)
+    return Plan(
+        method=method,
+        budget="epsilon",
+        unit="groups (sum of absolute errors over regions and sizes)",
+        basis=basis,
+        parts=tuple(f"level {level} ({width})" for level, width in enumerate(tree.widths, start=1)),
+        errors=found,
+        shares=shares,
+        best=(best, told("errors by epsilon", epsilon, best, TRIALS)),
+        notes=() if counted else (NOISE_ALONE,),
+    )
+
+
+def _trials(tree: Tree, leaves: Ints, method: str) -> Errors:
+    def errors(problem: HierarchyProblem, trials: int) -> tuple[float, ...]:
+        found = errors_on([leaves] * trials, tree, problem, method)
+        return tuple(found.errors.mean(axis=0).tolist())
+
+    return errors
+
+
+def _analytic(tree: Tree, method: str) -> Errors:
+    """Mean absolute errors of least squares, as of normal errors of the same variance."""
+    query = METHODS[method].query
+
+    def errors(problem: HierarchyProblem, trials: int) -> tuple[float, ...]:
+        settings, size = problem.settings, problem.hierarchy.sizes
+        budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+        delta = sensitivity(method, settings.max_quantity)
+        blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
+        found = least_squares(tree, blank, [noise_of(delta / budget) for budget in budgets])
+        sums = []
+        for level, width in zip(found, tree.widths, strict=True):
+            variance = size * level.variance
+            if query == "cumulative":
+                known = exactly(np.zeros(width, np.int64))
+                course = evolve(level, mean=np.zeros((width, size - 1)))
+                end = known if with_totals(problem, method) else evolve(known, variance=level.variance)
+                variance = np.sqrt(increments(course, end).variance).sum(axis=1, keepdims=True) ** 2 / size
+            sums.append(float(np.sqrt(2.0 * size * variance / np.pi).sum()))
+        return tuple(sums)
+
+    return errors
+
+
+def _splits(depth: int) -> Iterator[tuple[Fraction, ...]]:
+    """Splits over the levels to try: all in tenths where they are few, else geometric ones and some in between."""
+    every = list(_compositions(max(PARTS, depth), depth))
+    if len(every) <= MOST:
+        yield from every
+        return
+    for ratio in (Fraction(1, 2), Fraction(1), Fraction(3, 2), Fraction(2), Fraction(3), Fraction(5)):
+        parts = [ratio**level for level in range(depth)]
+        yield tuple(part / sum(parts) for part in parts)
+    for last in (Fraction(1, 2), Fraction(7, 10), Fraction(9, 10)):
+        yield (*((1 - last) / (depth - 1) for _ in range(depth - 1)), last)
+
+
+def _compositions(parts: int, depth: int) -> Iterator[tuple[Fraction, ...]]:
+    """All ways to deal so many equal parts to the levels, at least one to each."""
+    from itertools import combinations
+
+    for cuts in combinations(range(1, parts), depth - 1):
+        edges = (0, *cuts, parts)
+        yield tuple(Fraction(edges[level + 1] - edges[level], parts) for level in range(depth))

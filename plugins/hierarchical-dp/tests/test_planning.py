@@ -1,0 +1,119 @@
+"""`privopt plan`: what it tells occurs, no secret is opened for it, and who cannot tell says so."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from privopt.command.cli import cli
+from privopt.run.solve import Options, solve
+
+COUNTS = "level_1,level_2,size,groups\n" + "".join(
+    f"US,S{state},{size},{400 // size + 30 * state}\n" for state in range(4) for size in range(1, 7)
+)
+
+
+def _problem(folder, like, more="", counts=COUNTS):
+    if counts is not None:
+        (folder / "counts.csv").write_text(counts)
+    (folder / "like.csv").write_text(like)
+    path = folder / "p.toml"
+    path.write_text(
+        f'[hierarchy]\ncounts = "counts.csv"\nlike = "like.csv"\nsizes = 6\n[privacy]\nepsilon = 0.4\n{more}'
+    )
+    return path
+
+
+def _plan(path, *more):
+    done = CliRunner().invoke(
+        cli, ["plan", "hierarchical-dp", str(path), "--json", "--quiet", *more], standalone_mode=False
+    )
+    return done.return_value or done.exit_code, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "hierarchical-dp"])
+def test_what_is_told_of_public_counts_occurs(tmp_path, method):
+    path = _problem(tmp_path, COUNTS)
+    _, told, _ = _plan(path, "--method", method)
+    assert told["parts"] == ["level 1 (1)", "level 2 (4)"]
+    assert [row["epsilon"] for row in told["errors"]] == ["0.1", "0.2", "0.4", "0.8", "1.6"]
+    assert told["errors"][0]["by_part"][1] > told["errors"][4]["by_part"][1]
+    real = []
+    for seed in range(12):
+        solve("hierarchical-dp", path, tmp_path / str(seed), Options(method=method, seed=100 + seed))
+        real.append(json.loads((tmp_path / str(seed) / "private/truth.json").read_text())["l1_error_by_level"])
+    ratio = np.array(told["errors"][2]["by_part"]) / np.mean(real, axis=0)
+    assert ((ratio > 0.6) & (ratio < 1.6)).all()
+    best = [Fraction(share) for share in told["best"]["shares"]]
+    assert sum(best) == 1
+    assert sum(told["best"]["by_part"]) <= sum(told["errors"][2]["by_part"])
+
+
+def test_no_secret_is_opened(tmp_path):
+    whole = _plan(_problem(tmp_path, COUNTS))
+    assert _plan(_problem(tmp_path, COUNTS, counts="nonsense")) == whole
+    (tmp_path / "counts.csv").unlink()
+    assert _plan(_problem(tmp_path, COUNTS, counts=None)) == whole
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("cumulative-dp", ""), ("cumulative-smoothed", ""), ("hierarchical-dp", "[hierarchical-dp]\nbudget = [1, 3]\n")],
+)
+def test_regions_alone_give_the_errors_of_least_squares(tmp_path, method, more):
+    from privopt_hierarchical_dp.least_squares import least_squares
+    from privopt_hierarchical_dp.methods import METHODS, level_budgets, noise_of, sensitivity
+    from privopt_hierarchical_dp.tree import Tree
+
+    regions = "level_1,level_2\n" + "".join(f"US,S{state}\n" for state in range(4))
+    _, told, _ = _plan(_problem(tmp_path, regions, more), "--method", method)
+    assert "non-negative" in told["notes"][0]
+    tree = Tree.from_paths([("US", f"S{state}") for state in range(4)])
+    shares = [Fraction(1), Fraction(3)] if more else None
+    budgets = level_budgets(Fraction("0.4"), method, 2, shares)
+    scales = [sensitivity(method, 1) / budget for budget in budgets]
+    cumulative, rng = METHODS[method].query == "cumulative", np.random.default_rng(1)
+    trials, size = 4000, 5 if METHODS[method].totals == "always" else 6
+    noisy = [
+        np.rint(rng.laplace(0, float(scale), (width, size * trials))).astype(int)
+        for scale, width in zip(scales, tree.widths, strict=True)
+    ]
+    found = [
+        level.mean.reshape(-1, trials, size) for level in least_squares(tree, noisy, [noise_of(s) for s in scales])
+    ]
+    if cumulative:
+        found = [np.diff(level, axis=2, prepend=0, **({"append": 0} if size == 5 else {})) for level in found]
+    mean = [np.abs(level).sum(axis=(0, 2)).mean() for level in found]
+    np.testing.assert_allclose(told["errors"][2]["by_part"], mean, rtol=0.12)  # as normal errors; Laplace's differ
+
+
+@pytest.mark.parametrize(
+    ("like", "more", "words"),
+    [
+        (COUNTS, "[hierarchical-dp]\nbudget = [1, 2, 3]\n", "hierarchical-dp.budget"),
+        ("level_1,size\n", "", "a header alone"),
+        ("region\nUS\n", "", "level_1"),
+        (COUNTS.replace("400", "-4"), "", "like.csv"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, like, more, words):
+    code, told, said = _plan(_problem(tmp_path, like, more))
+    assert (code, told) == (2, None)
+    assert words in said
+
+
+def test_mechanisms_and_methods_that_cannot_tell_say_so(tmp_path):
+    path = tmp_path / "p.toml"
+    path.write_text("[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[privacy]\nepsilon = 1.0\n")
+    done = CliRunner().invoke(cli, ["plan", "exponential", str(path)], standalone_mode=False)
+    assert done.return_value or done.exit_code == 2
+    assert "cannot tell" in done.stderr
+    assert _plan(_problem(tmp_path, COUNTS), "--method", "cumulative-chain-as-published")[0] == 2
+    path.write_text("[hierarchy]\nsizes = 6\n[privacy]\nepsilon = 1\n")
+    code, _, said = _plan(path)
+    assert code == 2
+    assert "hierarchy.like" in said
