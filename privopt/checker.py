@@ -1,38 +1,29 @@
 """Checks a folder of privopt with the standard library alone: ``python -I checker.py DIR`` (left out: this folder).
 
-It shares no code with what made the folder. Each claim is printed with "holds" or the reason why not. Exit code 0: all
-hold, and the release is private; 1: one does not; 2: the folder cannot be read, or is of a kind unknown here; 6: all
-hold, but it claims no privacy. Not checked, of result.json: who made it, ``seed``, ``time``, ``solver``, ``details``,
-sentences, further keys; of the problem: tables of mechanisms, keys of another kind; the order of rows in proof.npz.
-
-Of a matrix under metric differential privacy: each row of weights sums to 2**63; for each stored pair of records and
-output k, w_ik <= exp(epsilon d_ij) w_jk at its stored distance; a required pair is joined by a way over stored pairs no
-longer than its true distance: factors multiply. The loss is as stated, and none is below sum_i min_k (p_i c_ik + sum of
-f over rows of i - sum of F f over rows against i), whatever the multipliers f >= 0 of rows z_i <= F z_j (Lagrange). Of
-photos to delete: the rank that they leave, and that no choice does better, by cases. Numbers in TOML and CSV files mean
-the decimals that are written, in .npy files the doubles. Reals are whole numbers of 2**-256, rounded so as to refuse.
+Each claim is printed with "holds" or the reason why not. Exit code 0: all hold, and the release is private; 1: one
+does not; 2: it cannot be read, or is of a kind unknown here; 6: all hold, but no privacy is claimed. What is proved and
+how: docs/reference/proof.md. Decimals in TOML and CSV files mean what is written, .npy files the doubles; reals are
+whole numbers of 2**-256, rounded so as to refuse. What is out of place in an array raises an error, or proves less.
 """
 
-# ruff: noqa: B905, E401, E731, I001  (what a zip would miss is compared before; formulas read best in one line)
+# ruff: noqa: B905, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas read in one line)
 from __future__ import annotations
 
-import ast, csv, hashlib, heapq, io, json, math, re, stat, struct, sys, tomllib, zipfile
-from array import array
-from collections.abc import Callable, Mapping, Sequence
+import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, stat, struct, sys, tomllib, zipfile
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from operator import eq, le, mul, sub, truediv
+from operator import le, mul, sub, truediv
 from pathlib import Path
-from typing import Any
-
-__all__ = ["check"]
+from typing import Any, cast
 
 BITS, ONE, TOTAL, RADIUS = 256, 1 << 256, 1 << 63, 6371  # of reals; the sum of a row of weights; of the sphere, km
-FLAT = 45 * ONE  # exp(45) > 2**64 exceeds every ratio of weights: beyond it a row of privacy says nothing
+EXACT, TINY, FLAT = decimal.Context(prec=120), Fraction(1, 10**110), 45 * ONE  # exp(45) > 2**64: no ratio of weights
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
+down: Callable[[Fraction], float] = lambda x: y if (y := float(x)) <= x else math.nextafter(y, -math.inf)
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
-LETTERS = dict(re.findall("(..)(.)", "f2ef4ff8di1bi2hi4ii8qu1Bu2Hu4Iu8Qb1B"))  # of types of numbers, as struct has them
+LETTERS = dict(zip(re.findall("..", "f2f4f8b1i1i2i4i8u1u2u4u8"), "efd?bhiqBHIQ"))  # of numbers, as struct has them
 
 
 class Refused(Exception):  # noqa: N818
@@ -44,24 +35,19 @@ def need(holds: object, why: str, code: int = 1) -> None:
         raise Refused(why, code)
 
 
-def check_sums(folder: Path, private: bool = False) -> list[str]:
-    """The files below, which SHA256SUMS lists as sha256sum writes them. Links, pipes and devices are not opened."""
-    names, lines = list[str](), list[str]()
+def check_sums(folder: Path) -> list[str]:
+    """The files below, which SHA256SUMS lists, private ones apart. Links, pipes and devices are not opened."""
+    names = list[str]()
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         fits = stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir()))
         need(fits, f"{name!r}: a link, a device or an empty folder, wanted a regular file")
         names += [name] if stat.S_ISREG(mode) else []
-    for name in sorted(set(names) - {"SHA256SUMS", "report.html"}):
-        if private or not name.startswith("private/"):
-            digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-            escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-            lines.append(f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n")
+    listed = sorted({name for name in names if not name.startswith("private/")} - {"SHA256SUMS", "report.html"})
+    lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in listed]
     written = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
     odd = sorted({line[66:].strip() for line in set(written.splitlines(True)) ^ set(lines)})[:5]
     need(written == "".join(lines), f"not as SHA256SUMS lists them: {odd}")
-    if not private and (folder / "private").exists():
-        check_sums(folder / "private", private=True)
     return names
 
 
@@ -72,18 +58,17 @@ class Array:
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
         head, body = ast.literal_eval(raw[10:size].decode("latin-1")), raw[size:]
-        kind, shape, turned = str(head["descr"]), head["shape"], head["fortran_order"]
-        known = re.fullmatch(r"[<>](f2|[fiu][48]|[iu]2)|\|[biu]1|<U[1-9]\d{0,5}", kind) and type(turned) is bool
-        sound = type(shape) is tuple and all(type(n) is int and n >= 0 for n in shape) and len(head) == 3
-        need(known and sound, f"{name}: values of type {kind}, shape {shape}: unknown here", 2)
-        letter, step, self.shape, self.kind = LETTERS.get(kind[1:]), int(kind[2:]), shape, kind.lstrip("<|")
-        need(math.prod(shape) * step * (1 if letter else 4) == len(body), f"{name}: not as long as its header says", 2)
-        if letter:
-            form = f"{'>' if kind[0] == '>' else '<'}{len(body) // step}{letter}"
-            self.flat: Sequence[Any] = array(letter.replace("e", "d"), struct.unpack(form, body))
+        kind, self.shape, turned = str(head["descr"]), head["shape"], head["fortran_order"]
+        text, letter, unit = re.fullmatch(r"<U(\d+)", kind), LETTERS.get(kind[1:]), int(re.sub(r"\D", "", kind) or 0)
+        sound = (text or letter) and unit and type(turned) is bool and type(self.shape) is tuple and len(head) == 3
+        need(sound, f"{name}: values of type {kind}, shape {self.shape}: unknown here", 2)
+        if text:
+            cells, self.kind = body.decode("utf-32-le"), "U"
+            self.flat: Sequence[Any] = [cells[at : at + unit].rstrip("\0") for at in range(0, len(cells), unit)]
         else:
-            text, self.kind = body.decode("utf-32-le"), "U"
-            self.flat = [text[at : at + step].rstrip("\0") for at in range(0, len(text), step)]
+            self.kind = kind.lstrip("<|" if unit > 1 else "<>|")
+            self.flat = struct.unpack(f"{'>' if kind[0] == '>' else '<'}{len(body) // unit}{letter}", body)
+        need(math.prod(self.shape) == len(self.flat), f"{name}: not as long as its header says", 2)
         if turned and len(self.shape) == 2:
             self.flat = [value for i in range(self.shape[0]) for value in self.flat[i :: self.shape[0]]]
 
@@ -100,16 +85,15 @@ def read_npz(path: Path, wanted: str, packed: int = 1) -> list[Array]:
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             name, left = info.filename.removesuffix(".npy"), left - info.file_size
-            once = name not in found and info.compress_type in (0, 8) and left >= 0
-            need(once, f"{path.name}: {name!r} is there twice, or too large", 2)
+            need(name not in found and info.compress_type in (0, 8) and left >= 0, f"{name!r}: twice, or too large", 2)
             found[name] = Array(archive.read(info), f"{path.name}: {name}")
     holds = " ".join(sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items()))
     need(re.fullmatch(" ".join(sorted(wanted.split())), holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
     return [found[part.split(":")[0]] for part in wanted.split()]
 
 
-def decimal(value: object) -> Fraction:
-    """The rational that a decimal means."""
+def rational(value: object) -> Fraction:
+    """What a decimal means."""
     sound = re.fullmatch(r"[+-]?(\d{1,999}\.?\d{0,999}|\.\d{1,999})([eE][+-]?\d{1,3})?", str(value), re.ASCII)
     need(sound, f"{str(value)[:40]!r}: wanted a number", 2)
     return Fraction(str(value))
@@ -118,7 +102,7 @@ def decimal(value: object) -> Fraction:
 class Problem:
     """The problem file in ``problem/``, and the files that it names."""
 
-    def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
+    def __init__(self, folder: Path, stated: dict[str, Any], names: list[str]) -> None:
         self.folder, self.names, file = folder / "problem", names, str(stated["file"])
         need(f"problem/{file}" in names and "/" not in file, f"problem.file: {file!r} is not in problem/", 2)
         raw, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
@@ -126,11 +110,10 @@ class Problem:
         self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
         need(not (odd := self.tables.keys() - set(TABLES.split())), f"problem: {sorted(odd)}: unknown here", 2)
 
-    def table(self, name: str, keys: str) -> dict[str, Any]:
+    def table(self, name: str, keys: str) -> Any:
         """A table of it, in which no other key may stand."""
-        found: dict[str, Any] = self.tables[name]
-        need(not (odd := found.keys() - set(keys.split())), f"problem: [{name}]: {sorted(odd)}: unknown here", 2)
-        return found
+        need(not (odd := self.tables[name].keys() - {*keys.split()}), f"[{name}]: {sorted(odd)}: unknown here", 2)
+        return self.tables[name]
 
     def read(self, name: object) -> bytes:
         need(f"problem/{name}" in self.names, f"problem: {name!r}: wanted the name of a file beside it", 2)
@@ -151,53 +134,47 @@ class Problem:
         need(rows and {len(row) for row in rows} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
         return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 
-    def shares(self, file: object, name: str, ids: list[str]) -> tuple[list[str], list[int], int]:
-        """Ids, whole numbers in proportion to their shares, and the sum of these; all alike without a file."""
-        if file is None:
-            return ids, [1] * len(ids), len(ids)
+    def roads(self, file: object) -> list[tuple[str, str, Fraction]]:
+        """From, to, and length of those in a file."""
         cells = self.columns(file)
-        found, given = cells["id"], [decimal(cell) for cell in cells[name]]
-        sound = len(found) == len(set(found)) and min(given) >= 0 < max(given)
-        need(sound and (name != "p" or abs(float(sum(given)) - 1) <= 1e-6), f"problem/{file}: column {name}", 2)
-        shared = math.lcm(*{share.denominator for share in given})
-        return found, [int(share * shared) for share in given], int(sum(given) * shared)
+        found = list(zip(cells["from"], cells["to"], map(rational, cells["km"])))
+        need(min(km for _, _, km in found) >= 0, f"problem/{file}: a length below 0", 2)
+        return found
+
+    def shares(self, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
+        """Whole numbers in proportion to the shares of ids, and the sum of these; all alike without a file."""
+        cells = self.columns(file) if file is not None else {"id": ids, name: ["1"] * len(ids)}
+        found = dict(zip(cells["id"], map(rational, cells[name])))
+        whole, sound = sum(found.values()), len(found) == len(cells["id"]) and min(found.values()) >= 0
+        sound = sound and whole > 0 and (name != "p" or file is None or abs(float(whole) - 1) <= 1e-6)
+        need(sound, f"problem/{file}: column {name}", 2)
+        shared = math.lcm(*{share.denominator for share in found.values()})
+        return {one: int(share * shared) for one, share in found.items()}, int(whole * shared)
 
 
 def exponential(x: int, up: bool = False) -> int:
-    """At most exp(x), or at least: Taylor's series at x / 2**k, squared k times, each step rounded that way."""
-    k, more, room, n = max(0, x.bit_length() - BITS + 16), int(up), BITS + 64, 0
-    t = ((x << 64) >> k) + more
-    term = total = 1 << room
-    while term > more:
-        n += 1
-        term = (term * t >> room) // n + more
-        total += term
-    total += 2 * more  # the terms left out are less than twice the last
-    for _ in range(k):
-        total = (total * total >> room) + more
-    return (total >> 64) + more
+    """At most exp(x), or at least: ``decimal`` rounds quotient and exponential to 120 digits, correctly."""
+    return low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + (2 * up - 1) * TINY)) + up
 
 
 def cosine(x: int) -> int:
     """cos x, |x| < 10, to 2**-230."""
-    square, term, total, n = x * x >> BITS, ONE, ONE, 0
-    while term:
-        n += 2
-        term = (term * square >> BITS) // (n * (n - 1))
-        total += -term if n % 4 else term
+    term = total = ONE
+    for n in range(2, 160, 2):
+        term = -(term * x * x >> 2 * BITS) // (n * (n - 1))
+        total += term
     return total
 
 
 def arcsine_of_root(h: int) -> int:
     """asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved eight times, then Taylor's series."""
-    square, n = min(max(h, 0), ONE) << BITS, 1
+    square = min(max(h, 0), ONE) << BITS
     for _ in range(8):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
     power = total = sine = math.isqrt(square)
-    while power:
+    for n in range(1, 40, 2):
         power = (power * sine >> BITS) * sine * n // (ONE * (n + 1))
-        n += 2
-        total += power // n
+        total += power // (n + 2)
     return total << 8
 
 
@@ -211,54 +188,49 @@ class Places:
         need(len(given) == 1 and few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
         self.kind, self.at, self.ids = "plain", list[Any](), [str(i) for i in range(table.get("count", 0))]
         if "grid" in table:
-            side, self.kind = decimal(grid["cell_km"]), "planar"
+            side, self.kind = rational(grid["cell_km"]), "planar"
             cells = [(r, c) for r in range(grid["rows"]) for c in range(grid["cols"])]
             self.ids, self.at = [f"{r}-{c}" for r, c in cells], [(c * side, r * side) for r, c in cells]
             if "south_west" in grid:
-                south, west = (low(decimal(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
+                south, west = (low(rational(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
                 up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
                 self.kind, self.at = "geographic", [(south + r * up, west + c * right) for r, c in cells]
         elif "points" in table:
             names = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
             found, parts = problem.columns(table["points"]), names["id"]
             self.ids = ["/".join(n) for n in zip(*(found[c] for c in ([parts] if isinstance(parts, str) else parts)))]
-            lat, lon, x, y = (list(map(decimal, found.get(names[key], []))) for key in ("lat", "lon", "x", "y"))
+            lat, lon, x, y = (list(map(rational, found.get(names[key], []))) for key in ("lat", "lon", "x", "y"))
             need(not all((lat, lon, x, y)) and all(abs(a) <= 360 for a in lat + lon), f"[{name}]: lat, lon, x, y", 2)
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
             rows = problem.array(table["vectors"])
             self.kind, self.at = "vector", [tuple(map(Fraction, rows.row(i))) for i in range(rows.shape[0])]
-            self.ids = [str(i) for i in range(rows.shape[0])]
         if "ids" in table:
             self.ids = [line.strip() for line in problem.read(table["ids"]).decode("utf-8-sig").splitlines()]
+        self.ids = self.ids or [str(i) for i in range(len(self.at))]
         once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
 
 
 def shortest(start: object, after: Callable[[Any], list[Any]], most: int | None = None) -> dict[Any, int]:
     """The lengths of the shortest ways to all that is reached, within ``most`` (Dijkstra)."""
-    found, best, queue = dict[Any, int](), {start: 0}, list[Any]([(0, start)])
+    found, queue = dict[Any, int](), list[Any]([(0, start)])
     while queue:
         length, here = heapq.heappop(queue)
         if here not in found:
             found[here] = length
             for there, step in after(here):
-                total = length + step
-                if there not in found and total < best.get(there, total + 1) and (most is None or total <= most):
-                    best[there] = total
-                    heapq.heappush(queue, (total, there))
+                if there not in found and (most is None or length + step <= most):
+                    heapq.heappush(queue, (length + step, there))
     return found
 
 
-def roads(problem: Problem, file: object, one_way: bool = False) -> Callable[[str, list[str]], list[int | None]]:
-    """Shortest ways to one end from each start, over edges whose lengths are decimals, in exact sums."""
-    cells = problem.columns(file)
-    lengths = [decimal(cell) for cell in cells["km"]]
-    need(min(lengths) >= 0, f"problem/{file}: a length below 0", 2)
-    shared = math.lcm(*{length.denominator for length in lengths})
-    before: dict[str, list[tuple[str, int]]] = {name: [] for name in cells["from"] + cells["to"]}
-    for tail, head, length in zip(cells["from"], cells["to"], lengths):
+def ways(given: list[tuple[str, str, Fraction]], one_way: bool = False) -> Callable[[str, list[str]], list[Any]]:
+    """The lengths of the shortest ways to one end from each start, over roads, in exact sums."""
+    shared = math.lcm(*{length.denominator for _, _, length in given})
+    before: dict[str, list[tuple[str, int]]] = {name: [] for road in given for name in road[:2]}
+    for tail, head, length in given:
         before[head].append((tail, int(length * shared)))
         before[tail].extend([] if one_way else [(head, int(length * shared))])
     found: Any = lambda end: {name: (n << BITS) // shared for name, n in shortest(end, before.__getitem__).items()}
@@ -274,17 +246,18 @@ class Metric:
         need(kind in keys, f"problem: distance.kind {kind!r}: unknown here", 2)
         table, self.records = problem.table("distance", keys[kind]), Places(problem, "records")
         self.outputs = Places(problem, "outputs") if "outputs" in problem.tables else self.records
-        pair = (self.records.kind, self.outputs.kind)
-        fits = {"euclidean": pair in (("planar",) * 2, ("vector",) * 2), "haversine": pair == ("geographic",) * 2}
-        need(fits.get(kind, True), f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
-        self.roads, self.room = None, ONE >> 95 if kind == "haversine" else 1
+        pair, taken = (self.records.kind, self.outputs.kind), {"euclidean": "planar vector", "haversine": "geographic"}
+        fits = kind not in taken or (pair[0] == pair[1] and pair[0] in taken[kind].split())
+        need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
+        self.points, self.pieces, self.roads = self.records.ids, list[Any](), cast(Any, None)
+        self.room = ONE >> 95 if kind == "haversine" else 1
         self.unit = "unit of distance" if kind == "matrix" or self.records.kind == "vector" else "km"
         here, there, own, other = self.records.at, self.outputs.at, self.records.ids, self.outputs.ids
         if kind == "euclidean":
             shared = math.lcm(*{x.denominator for at in here + there for x in at})
             here, there = ([[int(x * shared) for x in at] for at in points] for points in (here, there))
             sums: Any = lambda a, b: sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])
-            way: Callable[[Any, Any], int] = lambda a, b: math.isqrt((sums(a, b) << 2 * BITS) // shared**2)
+            way: Any = lambda a, b: math.isqrt((sums(a, b) << 2 * BITS) // shared**2)
         elif kind == "haversine":
             here, there = ([(lat, lon, cosine(lat)) for lat, lon in points] for points in (here, there))
             turn: Any = lambda a, b: (a[2] * b[2] >> BITS) * (ONE - cosine(a[1] - b[1])) >> BITS
@@ -293,63 +266,98 @@ class Metric:
         self.own: Callable[[int], list[Any]] = lambda i: [way(here[i], at) for at in here]
         self.ends: Callable[[int], list[Any]] = lambda k: [way(there[k], at) for at in here]
         if kind == "graph":
-            self.roads = ways = roads(problem, table["edges"])
-            self.own, self.ends = (lambda i: ways(own[i], own)), (lambda k: ways(other[k], own))
+            self.streets = problem.roads(table["edges"])
+            self.roads = self.held = ways(self.streets)
+            self.own = lambda i: self.held(self.points[i], self.points)
+            self.ends = lambda k: self.roads(other[k], self.points)
         elif kind == "matrix":
             given = problem.array(table["matrix"], len(own), len(own))
-            need(min(given.flat) >= 0, "problem: distance.matrix: a distance below 0", 2)
             self.own = self.ends = lambda i: [low(Fraction(min(d))) for d in zip(given.row(i), given.column(i))]
             if "outputs" in problem.tables:
                 across = problem.array(table["output_matrix"], len(own), len(other)) if len(table) == 3 else None
                 self.ends = lambda k: [low(Fraction(d)) for d in across.column(k)] if across else []
 
+    def cut(self, epsilon: Fraction, split: Fraction) -> None:
+        """Any two points of the streets: cut into even pieces (a, b, km, 1 + a), as long as ln(1 + a) / epsilon."""
+        points = dict[Any, None].fromkeys([*self.points, *(street[end] for end in (0, 1) for street in self.streets)])
+        for tail, head, written in self.streets:
+            km, chain, step = Fraction(down(written)), [tail], 0
+            parts = max(1, math.ceil(km / split))
+            while len(chain) < parts:
+                step += 1
+                chain += [name] if (name := f"{tail}~{head}~{step}") not in points else []
+                points |= {name: None}
+            km = Fraction(down(km / parts))
+            factor = 2 * (1 + epsilon * km / 16) ** 8 - 1  # docs/guide/everywhere.md: snapped in eight steps a half
+            self.pieces += [(*ends, km, factor) for ends in itertools.pairwise([*chain, head])]
+        log: Any = lambda factor: Fraction(EXACT.ln(EXACT.divide(factor.numerator, factor.denominator))) * (1 - TINY)
+        self.points, self.roads, self.room = list[Any](points), ways([piece[:3] for piece in self.pieces]), ONE >> 95
+        self.held = ways([(a, b, log(factor) / epsilon) for a, b, _, factor in self.pieces])
+
     def losses(self, problem: Problem) -> None:
         """Losses c_ik by output, ``column(k)``: at most the true ones, and less than 2**-80 below them; the prior."""
         table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
         kind = problem.table("utility", "kind prior cost edges directed targets remap").get("kind")
-        ids, given, self.whole = problem.shares(table.get("prior"), "p", records)
-        need(sorted(ids) == sorted(records), "problem: utility.prior: wanted one row for each record", 2)
-        self.prior, self.column = list(map(dict(zip(ids, given)).__getitem__, records)), self.ends
+        given, self.whole = problem.shares(table.get("prior"), "p", records)
+        need(given.keys() == {*records}, "problem: utility.prior: wanted one row for each record", 2)
+        self.prior, self.column = [given.get(name, 0) for name in self.points], self.ends
         self.loss_unit = self.unit.replace("unit of", "units of")
         if kind == "matrix":
             cost, self.loss_unit = problem.array(table["cost"], len(records), len(outputs)), "units of cost"
             self.column = lambda k: [low(Fraction(c)) for c in cost.column(k)]
         elif kind == "travel-cost":  # sum over targets t of q_t |way from record to t - way from output to t|
-            targets, weights, total = problem.shares(table.get("targets"), "weight", records)
+            targets, total = problem.shares(table.get("targets"), "weight", records)
             travel, place = self.roads, {name: i for i, name in enumerate(records)}
             if "edges" in table:
-                travel, self.loss_unit = roads(problem, table["edges"], table.get("directed") is True), "km"
+                travel, self.loss_unit = ways(problem.roads(table["edges"]), table.get("directed") is True), "km"
             if travel is not None:
-                tables: list[Any] = [list(zip(*(travel(t, ends) for t in targets))) for ends in (records, outputs)]
+                tables: list[Any] = [list(zip(*(travel(t, ends) for t in targets))) for ends in (self.points, outputs)]
             else:
                 both = ((self.own, len(records)), (self.ends, len(outputs)))
                 tables = [[[row[place[t]] for t in targets] for row in map(ways, range(n))] for ways, n in both]
-            near, far = ([[q * x for q, x in zip(weights, row) if q] for row in table] for table in tables)
-            off = self.room + 1
-            self.column = lambda k: [max(0, sum(map(abs, map(sub, row, far[k]))) // total - off) for row in near]
+            near, far = ([[q * x for q, x in zip(targets.values(), row) if q] for row in table] for table in tables)
+            self.column = lambda k: [max(0, sum(map(abs, map(sub, a, far[k]))) // total - 2 * self.room) for a in near]
         need(kind in ("distance", "matrix", "travel-cost"), f"problem: utility.kind {kind!r}: unknown here", 2)
 
+    def anywhere(self, epsilon: Fraction, measured: bool) -> None:
+        """Losses of people all along the streets, by whom they are drawn as: 32 points of each piece stand for them."""
+        place, total, vertices = {n: i for i, n in enumerate(self.points)}, Fraction(), self.column
+        points, root = list[tuple[int, int, int, int, int]](), math.isqrt(ONE * ONE // 3)
+        for a, b, km, factor in self.pieces:
+            total, t = total + km, epsilon * km / 16
+            for part in [((2 * j + 1) * ONE + side * root) // 32 for j in range(16) for side in (-1, 1)]:
+                gone, rest = divmod(16 * min(part, ONE - part), ONE)
+                far = low(((1 + t) ** gone * (1 + rest * t / ONE) - 1) / (factor - 1)) if t else min(part, ONE - part)
+                points.append((place[a], place[b], low(km), part, far if 2 * part < ONE else ONE - far))
 
-def alike(stated: dict[str, Any], wanted: dict[str, Any], where: str, near: float = 1e-9) -> None:
-    """What result.json says beside what the files give, and nothing else: equal, doubles near one another."""
-    need(not (odd := stated.keys() ^ wanted.keys()), f"{where}: {sorted(odd)}", 1 + bool(odd - wanted.keys()))
-    for name, value in wanted.items():
-        same = type(stated[name]) is type(value) and stated[name] == value
-        if type(value) is float and type(stated[name]) in (int, float):
-            same = math.isclose(stated[name], value, rel_tol=near)
-        need(same, f"{where}.{name}: {str(stated[name])[:99]!r} is claimed, {str(value)[:99]!r} found")
+        def column(k: int) -> list[int]:
+            to, costs = vertices(k), [0] * len(place)
+            for a, b, km, part, far in points:
+                here = min(to[a] * ONE + part * km, to[b] * ONE + (ONE - part) * km) >> BITS
+                here = here if measured else to[a] * (ONE - part) + to[b] * part >> BITS
+                costs[a] += here * (ONE - far) * km
+                costs[b] += here * far * km
+            return [cost // (32 * low(total) << BITS) for cost in costs]
+
+        self.prior, self.whole, self.column = [1] * len(place), 1, column
 
 
 def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, Any], measured: dict[str, Any]) -> str:
-    """What result.json says of objective, promise, certificate and status, sentences apart."""
+    """What result.json says, sentences apart, beside what the files give: equal, in the promise to the last bit."""
     stated, found, bound = result["guarantee"], result["certificate"], result["objective"]["lower_bound"]
     at, asked = result["objective"]["value"], result["asked"]["gap"]
     gap = None if bound is None else max(0.0, bound - at if unit == "locations" else (at - bound) / max(abs(at), 1e-12))
-    alike(result["objective"], {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}, "objective")
+    objective = {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}
     promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
-    alike(stated, promise | {"statement": str(stated["statement"])}, "guarantee", 0.0)
+    promise |= {"statement": str(stated["statement"])}
     measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
-    alike(found, measured, "certificate")
+    for where, wanted in (("objective", objective), ("guarantee", promise), ("certificate", measured)):
+        need(not (odd := result[where].keys() ^ wanted.keys()), f"{where}: {sorted(odd)}", 2 - (odd <= wanted.keys()))
+        for name, right in wanted.items():
+            said, near = result[where][name], 0.0 if where == "guarantee" else 1e-9
+            numbers = type(right) is float and type(said) in (int, float)
+            same = math.isclose(said, right, rel_tol=near) if numbers else type(said) is type(right) and said == right
+            need(same, f"{where}.{name}: {str(said)[:99]!r} is claimed, {str(right)[:99]!r} found")
     status = "optimal" if gap is not None and gap <= asked else "feasible"
     need(status == result["status"] and type(asked) is not bool and 0 < asked < 1, f"status {status!r}, gap {asked!r}")
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
@@ -358,36 +366,45 @@ def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, 
 class Matrix:
     """A release of metric differential privacy: mechanism.npz, and what its problem asks of it."""
 
-    claims = ("integers", "privacy", "objective", "words")
-
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        table = problem.table("privacy", "kind epsilon neighbours_within")
-        self.epsilon, self.within = decimal(table.get("epsilon")), table.get("neighbours_within")
+        anywhere = problem.tables["privacy"].get("everywhere") is True
+        table = problem.table("privacy", "kind epsilon everywhere " + ("split_km" if anywhere else "neighbours_within"))
+        self.epsilon, self.within = rational(table.get("epsilon")), table.get("neighbours_within")
         need(table.get("kind", "metric-dp") == "metric-dp" and self.epsilon > 0, f"problem: [privacy] {table}", 2)
         self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1 if self.within else math.inf
         self.folder, self.result, self.metric = folder, result, Metric(problem)
+        if anywhere:
+            need(self.metric.roads, "privacy.everywhere of a plane: unknown here", 2)
+            split = Fraction(float(rational(table["split_km"]))) if "split_km" in table else 1 / (2 * self.epsilon)
+            self.metric.cut(self.epsilon, split)
         self.metric.losses(problem)
+        if anywhere and "prior" not in problem.tables["utility"]:
+            self.metric.anywhere(self.epsilon, problem.tables["utility"]["kind"] == "distance")
         problem.used.add(f"problem/{problem.tables.get('given', table).get('matrix')}")  # as it was given
-        self.size, self.width = len(self.metric.records.ids), len(self.metric.outputs.ids)
+        self.size, self.width = len(self.metric.points), len(self.metric.outputs.ids)
 
     def integers(self) -> str:
         """Rows and columns are those of the problem, and each row sums to 2**63."""
-        parts = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1"
-        self.weights, records, outputs, pairs, distances = read_npz(self.folder / "mechanism.npz", parts)
+        parts, pieces = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1", self.metric.pieces
+        parts += " simplices:i8:2 lengths:f8:1 snap_steps:i8:1" if pieces else ""
+        self.weights, records, outputs, pairs, distances, *ground = read_npz(self.folder / "mechanism.npz", parts)
         need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
-        same = list(records.flat) == self.metric.records.ids and list(outputs.flat) == self.metric.outputs.ids
+        same = list(records.flat) == self.metric.points and list(outputs.flat) == self.metric.outputs.ids
         need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
-        fits = self.weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
-        sound = fits and self.are_pairs(pairs) and all(0 <= d < math.inf for d in distances.flat)
-        need(sound, "mechanism.npz: arrays that do not fit, pairs of no two records, or distances that are none", 2)
-        self.stored = [(*pairs.row(p), d) for p, d in enumerate(distances.flat)]
+        need(
+            self.weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2), "arrays do not fit"
+        )
+        held: Any = lambda d: exponential(min(low(self.epsilon * Fraction(d)), FLAT))
+        self.stored = [(*pairs.row(p), d, held(d)) for p, d in enumerate(distances.flat)]
+        if pieces:
+            place = {name: i for i, name in enumerate(self.metric.points)}
+            cut = [(place[a], place[b], float(km), low(factor)) for a, b, km, factor in pieces]
+            found = [[x for piece in cut for x in piece[:2]], [piece[2] for piece in cut], [8]]
+            need([list(part.flat) for part in ground] == found and not self.stored, "mechanism.npz: other streets")
+            self.stored = cut
         self.rows = [list(self.weights.row(i)) for i in range(self.size)]
-        wrong = [i for i, row in enumerate(self.rows) if sum(row) != TOTAL]
-        need(not wrong, f"mechanism.npz: rows {wrong[:5]} do not sum to 2**63")
+        need(all(sum(row) == TOTAL for row in self.rows), "mechanism.npz: a row does not sum to 2**63")
         return f"{self.size:,} rows of {self.width:,} weights"
-
-    def are_pairs(self, pairs: Array) -> bool:
-        return set(pairs.flat) <= set(range(self.size)) and not any(map(eq, pairs.column(0), pairs.column(1)))
 
     def required(self, i: int) -> dict[int, int]:
         """Those to be hard to tell from record i: their distances, rounded down to doubles, pass no limit's double."""
@@ -395,40 +412,31 @@ class Matrix:
 
     def privacy(self) -> str:
         """Stored pairs hold at their distances, and imply all that are required."""
-        self.worst, implied, direct = 0.0, 0, dict[tuple[int, int], int]()
-        after: list[list[tuple[int, int]]] = [[] for _ in self.rows]
-        for i, j, d in self.stored:
-            most, way = exponential(min(low(self.epsilon * Fraction(d)), FLAT)), -low(-Fraction(d))
+        self.worst, direct, after = 0.0, dict[tuple[int, int], int](), [list[Any]() for _ in self.rows]
+        for i, j, d, most in self.stored:
+            way = -low(-Fraction(d))
             for a, b in ((i, j), (j, i)):
                 kept = all(map(le, map(ONE.__mul__, self.rows[a]), map(most.__mul__, self.rows[b])))
                 need(kept, f"a weight of record {a} is above exp(epsilon {d!r}) times that of record {b}")
-                excess = max(map(truediv, map(sub, self.rows[a], self.rows[b]), [w or TOTAL for w in self.rows[b]]))
-                self.worst = max(self.worst, math.log1p(max(excess, 0.0)) / (d or 1.0))
+                more = max(0.0, *map(truediv, map(sub, self.rows[a], self.rows[b]), [w or TOTAL for w in self.rows[b]]))
+                rate = 16 * math.expm1(math.log1p(more / 2) / 8) if self.metric.pieces else math.log1p(more)
+                self.worst = max(self.worst, rate / (d or 1.0))
                 after[a].append((b, way))
                 direct[a, b] = min(way, direct.get((a, b), way))
-        for i in range(self.size):
+        for i in range(0 if self.metric.pieces else self.size):
             left = {j: d for j, d in self.required(i).items() if j > i and direct.get((i, j), d + 1) > d}
             reached = shortest(i, after.__getitem__, max(left.values())) if left else {}
             lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
             need(not lost, f"records {i} and {lost[:1]} are required, and no way over stored pairs is as short")
-            implied += len(left)
-        return f"{len(self.stored):,} pairs of records at {self.width:,} outputs; {implied:,} pairs follow"
+        return f"{len(self.stored):,} pairs of records at {self.width:,} outputs, and all that follow from them"
 
-    def proof(self) -> tuple[list[tuple[int, int, int]], list[int], Sequence[int], Sequence[float]]:
+    def proof(self) -> tuple[list[tuple[int, int, int]], Sequence[int], Sequence[int], Sequence[float]]:
         """The rows (i, j, F) of proof.npz, F rounded up, and their multipliers by output: starts, rows, values."""
         parts = "version:i8:1 unit:f8:1 pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
         version, unit, pairs, starts, which, values = read_npz(self.folder / "proof.npz", parts, packed=8)
-        ends, (self.unit,) = list(starts.flat), unit.flat
-        sound = (
-            list(version.flat) == [2]
-            and 0 < self.unit < math.inf
-            and len(ends) == self.width + 1
-            and ends == sorted(ends)
-            and ends[0] == 0
-        )
-        sound = sound and (ends[-1],) == which.shape == values.shape and pairs.shape[1] == 2 and self.are_pairs(pairs)
-        sound = sound and max(which.flat, default=-1) < pairs.shape[0] and all(0 <= f < 1e60 for f in values.flat)
-        need(sound, "proof.npz: arrays that do not fit one another, or multipliers that are none", 2)
+        self.unit = Fraction(*unit.flat)
+        sound = list(version.flat) == [2] and self.unit > 0 and min(pairs.flat, default=0) >= 0
+        need(sound and all(0 <= f < 1e60 for f in values.flat), "proof.npz: numbers that are none of a proof", 2)
         rows, last, reached, after = [], -1, dict[int, int](), list[Any]()
         for i, j in [pairs.row(p) for p in range(pairs.shape[0])]:
             last, reached = i, self.required(i) if i != last else reached
@@ -439,7 +447,7 @@ class Matrix:
             need(j in reached, f"proof.npz: pairs: {i}, {j}, which is neither required nor implied")
             x = math.ceil(self.epsilon * (reached[j] + self.metric.room))
             rows.append((i, j, exponential(x, up=True) if x <= FLAT else 0))
-        return rows, ends, which.flat, values.flat
+        return rows, starts.flat, which.flat, values.flat
 
     def objective(self) -> str:
         """The loss, and the bound that no such matrix has one below, output by output."""
@@ -454,26 +462,23 @@ class Matrix:
             for place in range(starts[k], starts[k + 1]):
                 i, j, growth = rows[which[place]]
                 f = int(math.ldexp(values[place], BITS)) if growth else 0
-                costs[i] += f
-                costs[j] -= (growth * f >> BITS) + 1
+                costs[i], costs[j] = costs[i] + f, costs[j] - (growth * f >> BITS) - 1
             least = list(map(min, least or costs, costs))
-        self.value, said = total / (TOTAL * ONE), "no bound is claimed"
-        if proved:  # rounded down to an odd multiple of half the unit, then to a double; at least 0 where all costs are
-            half, unit = Fraction(1, 2), Fraction(self.unit)
-            exact = ((Fraction(sum(least), ONE) / unit + half) // 1 - half) * unit
-            bound = float(exact) if float(exact) <= exact else math.nextafter(float(exact), -math.inf)
-            bound = bound if floor < 0 else max(bound, 0.0)
-            same = type(claimed) in (int, float) and claimed == bound
-            need(same, f"objective.lower_bound: {claimed!r} is claimed, {bound!r} proved")
-            said = f"none is below {bound!r}"
-        return f"{self.value:.12g} {self.metric.loss_unit}; {said}"
+        self.value = total / (TOTAL * ONE)
+        if not proved:
+            return f"{self.value:.12g} {self.metric.loss_unit}; no bound is claimed"
+        # rounded down to an odd multiple of half the unit, then to a double; at least 0 where all costs are
+        half, found = Fraction(1, 2), Fraction(sum(least), ONE) / self.unit
+        bound = max(down(((found + half) // 1 - half) * self.unit), 0.0 if floor == 0 else -math.inf)
+        need(type(claimed) in (int, float) and claimed == bound, f"bound: {claimed!r} is claimed, {bound!r} proved")
+        return f"{self.value:.12g} {self.metric.loss_unit}; none is below {bound!r}"
 
     def words(self) -> str:
         text, epsilon = self.result["guarantee"]["epsilon_text"], float(self.epsilon)
-        need(decimal(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
+        need(rational(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
         promise = {"kind": "metric-dp", "epsilon": epsilon, "epsilon_text": text, "unit": f"per {self.metric.unit}"}
         near = {"scope": "neighbours", "neighbours_within": float(self.within or 0)}
-        promise |= near if self.within else {"scope": "all-pairs"}
+        promise |= near if self.within else {"scope": "everywhere" if self.metric.pieces else "all-pairs"}
         measured = {"worst": self.worst, "allowed": epsilon, "checked": len(self.stored) * self.width}
         return compare(self.result, self.value, self.metric.loss_unit, promise, measured)
 
@@ -481,20 +486,18 @@ class Matrix:
 class Photos:
     """Photos to delete, so that a classifier's scores do not tell the place: deletions.csv."""
 
-    claims = ("privacy", "objective", "words")
-
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         keys = "scores probabilities folder classifier also subfolders copies_keep true_location keep keep_at_least"
         photos = problem.table("photos", keys)
         asked = problem.table("privacy", "top_k deletion_budget margin")
         self.folder, self.result, self.asked, self.k = folder, result, asked, asked.get("top_k", 0)
-        problem.used |= {f"problem/{name}" for name in (photos.get("classifier"), *photos.get("also", []))}
         self.budget: int = asked.get("deletion_budget", 0)
+        problem.used |= {f"problem/{name}" for name in (photos.get("classifier"), *photos.get("also", []))}
         head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
         names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
         file = photos.get("scores", photos.get("probabilities"))
         if str(file).lower().endswith(".csv"):
-            first = next(iter(cells := problem.columns(file)))
+            first, *_ = cells = problem.columns(file)
             names = cells.pop(first) if first.lower() in ("photo", "file", "name", "id") else names
             scores: list[Sequence[float]] = [list(map(float, row)) for row in zip(*cells.values())]
         else:
@@ -534,8 +537,8 @@ class Photos:
         need((self.folder / "proof.npz").exists() == (claimed is not None), "objective.lower_bound or proof.npz: alone")
         if claimed is not None:
             fewest = len(self.all) - claimed + 1 if self.k else max(self.least, len(self.all) - self.budget)
-            sound = claimed == int(claimed) and (claimed <= self.value if self.k else claimed >= self.value)
-            need(sound, f"objective.lower_bound: {claimed} beside {self.value}")
+            sides = (claimed, self.value) if self.k else (self.value, claimed)
+            need(claimed == int(claimed) and le(*sides), f"objective.lower_bound: {claimed} beside {self.value}")
             self.prove(self.k or int(claimed) + 1, int(fewest))
         return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
 
@@ -560,8 +563,7 @@ class Photos:
                 sums = {i: (1 << 1330) + sum(max(0, f) * gain[i] for f, gain in force) for i in self.all - out}
                 # Lagrange: photos that stay number at most sum_i max(0, 1 + sum_j f_j (S_ij - S_it - theta)), f >= 0
                 most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1330
-                closed = most < fewest or len(inside) + len(left) < k or kept & out
-                need(closed, f"proof.npz: case {leaf} lets {most} photos stay, wanted fewer than {fewest}")
+                need(most < fewest or len(inside) + len(left) < k or kept & out, f"proof.npz: case {leaf} is open")
                 leaf += 1
         need(not cases and version[0] == 1, "proof.npz: cases that are left open")
 
@@ -580,14 +582,14 @@ def check(folder: Path, say: Callable[[str], object] = print) -> int:
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
-        result = json.loads((folder / "result.json").read_text("utf-8"), object_pairs_hook=once, parse_constant=decimal)
+        text = (folder / "result.json").read_text("utf-8")
+        result = json.loads(text, object_pairs_hook=once, parse_constant=rational)
         kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         release = kind(folder, problem := Problem(folder, result["problem"], names), result)
-        odd = {name for name in names if name.startswith("problem/")} - problem.used
-        need(not odd, f"{sorted(odd)[:5]}: the problem names no such file")
+        need(not (odd := [n for n in names if n.startswith("problem/") and n not in problem.used]), f"{odd}: of no use")
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")
-        for name in release.claims:
+        for name in [claim for claim in ("integers", "privacy", "objective", "words") if hasattr(release, claim)]:
             say(f"holds: {name}: {getattr(release, name)()}")
     except Exception as error:  # bytes that nobody meant so may raise anything
         why, code = error.args if isinstance(error, Refused) else (f"{type(error).__name__}: {error}", 2)

@@ -62,6 +62,13 @@ def _roads(folder: Path) -> Path:
     return folder / "problem.toml"
 
 
+def _streets(folder: Path) -> Path:
+    problem = _roads(folder)
+    text = problem.read_text().replace("neighbours_within = 0.6", "everywhere = true\nsplit_km = 0.35")
+    problem.write_text(text.replace("travel-cost", "distance"))
+    return problem
+
+
 def _table(folder: Path) -> Path:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(3)
@@ -98,16 +105,18 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "roads": ("optimal-lp", _roads),
     "table": ("optimal-lp", _table),
     "grid": ("optimal-lp", _grid),
+    "streets": ("optimal-lp", _streets),
     "fewest": ("photo-censor", _photos("top_k = 5")),
     "highest": ("photo-censor", _photos("deletion_budget = 4")),
 }
 METRIC = ("town", "roads", "table", "grid")
+REGIONS = ("streets",)
 
 
 def make(base: str, folder: Path) -> Path:
     """The DIR of a base, solved."""
     mechanism, write = BASES[base]
-    options = Options(method="full", solver="highs") if base in METRIC else Options()
+    options = Options(method="full", solver="highs") if base in METRIC + REGIONS else Options()
     return solve(mechanism, write(folder / "problem"), folder / "out", options).folder
 
 
@@ -119,6 +128,9 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
         yield from _arrays(folder, base)
         yield from _proofs(folder)
         yield from _problems(folder, base)
+    elif base in REGIONS:
+        yield from _regions(folder)
+        yield from _proofs(folder)
     else:
         yield from _deletions(folder)
 
@@ -327,6 +339,59 @@ def _arrays(folder: Path, base: str) -> Iterator[Forgery]:
     for name in ("mechanism.npz", "proof.npz"):
         yield Forgery(name=f"{name}: a member twice", change=lambda f, n=name: _twice(f / n))
         yield Forgery(name=f"{name}: a zip bomb", change=lambda f, n=name: _bomb(f / n))
+
+
+def _regions(folder: Path) -> Iterator[Forgery]:
+    """Every array of a release over streets, and other streets."""
+    with np.load(folder / "mechanism.npz") as archive:
+        weights, names = archive["weights"], archive.files
+
+    def at(name: str, what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
+        return Forgery(name=f"{name}: {what}", change=_npz("mechanism.npz", change))
+
+    for i in range(len(weights)):
+
+        def moved(a: Any, i: int = i) -> None:
+            part = a["weights"][i, 0] // np.uint64(3)
+            a["weights"][i, 0] -= part
+            a["weights"][i, 1] += part
+
+        yield at("weights", f"row {i}: a third moved", moved)
+        yield at(
+            "weights",
+            f"row {i}: one too many",
+            lambda a, i=i: a["weights"].__setitem__((i, 0), a["weights"][i, 0] + np.uint64(1)),
+        )
+    yield at("weights", "rows turned over", lambda a: a.update(weights=a["weights"][::-1].copy()))
+    for name in ("records", "outputs"):
+        yield at(name, "turned over", lambda a, n=name: a.update({n: a[n][::-1].copy()}))
+    yield at("records", "a vertex renamed", lambda a: a["records"].__setitem__(-1, "x"))
+    for factor in (1 - 1e-15, 1 + 1e-15, 0.5, 2.0, 0.0, -1.0, np.nan, np.inf):
+        yield at("lengths", f"times {factor}", lambda a, factor=factor: a.update(lengths=a["lengths"] * factor))
+    yield at("lengths", "one less", lambda a: a.update(lengths=a["lengths"][1:]))
+    yield at("simplices", "one less", lambda a: a.update(simplices=a["simplices"][1:], lengths=a["lengths"][1:]))
+    yield at("simplices", "turned over", lambda a: a.update(simplices=a["simplices"][::-1].copy()))
+    yield at("simplices", "to another vertex", lambda a: a["simplices"].__setitem__((0, 1), 4))
+    yield at("simplices", "out of range", lambda a: a["simplices"].__setitem__((0, 1), 99))
+    for steps in (0, 4, 16, -1):
+        yield at("snap_steps", f"{steps}", lambda a, steps=steps: a["snap_steps"].__setitem__(0, steps))
+    yield at("pairs", "one", lambda a: a.update(pairs=np.array([[0, 1]]), distances=np.array([1.0])))
+    for name in names:
+        yield at(name, "gone", lambda a, n=name: a.pop(n))
+    yield at(
+        "vertices", "beside streets", lambda a: a.update(vertices=np.zeros((len(a["weights"]), 2), dtype=np.int64))
+    )
+    yield Forgery(name="a road shorter", change=_problem("a,b,0.31", "a,b,0.3", "roads.csv"))
+    yield Forgery(name="a road more", change=_problem("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
+    yield Forgery(name="a node renamed", change=_problem("b,n,0.2\nn,d,0.3", "b,m,0.2\nm,d,0.3", "roads.csv"))
+    yield Forgery(name="epsilon less", change=_problem("epsilon = 2.0", "epsilon = 1.999"))
+    yield Forgery(name="no region", change=_problem("everywhere = true\nsplit_km = 0.35", ""))
+    yield Forgery(name="other pieces", change=_problem("split_km = 0.35", "split_km = 0.3"))
+    yield Forgery(name="no split", change=_problem("split_km = 0.35", ""))
+    yield Forgery(
+        name="neighbours beside it", change=_problem("split_km = 0.35", "split_km = 0.35\nneighbours_within = 0.6")
+    )
+    yield Forgery(name="another loss", change=_problem('kind = "distance"\n', 'kind = "travel-cost"\n'))
 
 
 def _twice(path: Path) -> None:

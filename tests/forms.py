@@ -14,7 +14,18 @@ __all__ = ["CHECKED", "Form", "forms"]
 CHECKED: Final = 40
 """Problems that the fast suite tries; the slow one goes on to 500."""
 
-PLACES: Final = ("grid", "points", "latlon", "latlon grid", "vectors", "graph", "matrix", "matrix outputs", "outputs")
+PLACES: Final = (
+    "grid",
+    "points",
+    "latlon",
+    "latlon grid",
+    "vectors",
+    "graph",
+    "matrix",
+    "matrix outputs",
+    "outputs",
+    "streets",
+)
 LOSSES: Final = ("distance", "travel-cost", "matrix")
 MECHANISMS: Final = ("optimal-lp", "optimal-lp", "optimal-lp", "exponential", "const-opt", "bd-mdp", "photo-censor")
 
@@ -35,6 +46,7 @@ def forms(number: int) -> Form:
     if mechanism == "photo-censor":
         return Form(mechanism=mechanism, write=lambda folder: _photos(folder, rng), options={})
     kind, loss = PLACES[number % len(PLACES)], LOSSES[number // 2 % len(LOSSES)]
+    loss = "distance" if (kind, loss) == ("streets", "matrix") else loss  # vertices that are added have no costs
     method = str(rng.choice(["full", "auto", "column-generation", "interior-point"])) if "lp" in mechanism else None
     options = {} if method is None else {"method": method}
     return Form(mechanism=mechanism, write=lambda f: _metric(f, rng, kind, loss, mechanism), options=options)
@@ -72,7 +84,7 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
     elif kind == "vectors":
         np.save(folder / "v.npy", rng.normal(0, 1, (n, int(rng.integers(1, 5)))))
         records, ids = 'vectors = "v.npy"', [str(i) for i in range(n)]
-    elif kind == "graph":
+    elif kind in ("graph", "streets"):
         edges = [(f"r{i}", f"r{int(rng.integers(0, i))}", f"{rng.uniform(0.05, 1):.{digits}f}") for i in range(1, n)]
         edges += [(f"r{i}", "node", f"{rng.uniform(0.05, 1):.3f}") for i in rng.integers(0, n, 2).tolist()]
         _csv(folder / "roads.csv", "from,to,km", [(a, b, km if float(km) else "0.1") for a, b, km in edges])
@@ -96,7 +108,7 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
         np.save(folder / "do.npy", rng.uniform(0, 2, (n, outputs)))
         distance += '\noutput_matrix = "do.npy"'
         extra = f"[outputs]\ncount = {outputs}\n"
-    return _file(folder, rng, records, extra, distance, loss, (ids, outputs), mechanism)
+    return _file(folder, rng, records, extra, distance, loss, (ids, outputs), mechanism, everywhere=kind == "streets")
 
 
 def _file(
@@ -108,6 +120,8 @@ def _file(
     loss: str,
     size: tuple[list[str], int],
     mechanism: str,
+    *,
+    everywhere: bool,
 ) -> Path:
     ids, outputs = size
     utility = f'kind = "{loss}"'
@@ -127,6 +141,8 @@ def _file(
     within = (
         f"\nneighbours_within = {rng.uniform(1.0, 3.0):.2f}" if rng.random() < 0.3 and "vectors" not in records else ""
     )
+    if everywhere:
+        within = "\neverywhere = true" + rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
     own = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
     own = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own
     text = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forgeries import BASES, make
+from forgeries import METRIC, make
 
 from privopt.metric.check_page import MOST_RECORDS
 from privopt.run.report.make import write_report
@@ -18,7 +18,6 @@ from privopt.run.solve import Options, solve
 pytestmark = pytest.mark.xdist_group("reports")
 
 RUN = Path(__file__).with_name("run_check.js")
-METRIC = [base for base, (mechanism, _) in BASES.items() if mechanism != "photo-censor"]
 DATA = re.compile(r'(<script type="application/json" id="check-data">)(.*?)(</script>)', re.DOTALL)
 
 

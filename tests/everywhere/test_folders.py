@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import privopt as po
+from privopt.checker import check
 from privopt.errors import InputError, PrivoptError
 from privopt.exact.weights import repair
 from privopt.run.folder import sums_text
@@ -63,6 +64,14 @@ def solved(tmp_path_factory):
         problem = write(made / name, *parts)
         folders[name] = solve("optimal-lp", problem, made / name / "out", Options()).folder
     return folders
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_checker_proves_streets_and_names_planes(solved, name):
+    lines: list[str] = []
+    found = check(solved[name], lines.append)
+    assert found == (0 if "graph" in name else 2), lines
+    assert "graph" in name or "privacy.everywhere of a plane: unknown here" in lines[-1] or "mesh" in lines[-1]
 
 
 @pytest.mark.parametrize("name", KINDS)
