@@ -146,8 +146,7 @@ class Problem:
         cells = self.columns(file) if file is not None else {"id": ids, name: ["1"] * len(ids)}
         found = dict(zip(cells["id"], map(rational, cells[name])))
         whole, sound = sum(found.values()), len(found) == len(cells["id"]) and min(found.values()) >= 0
-        sound = sound and whole > 0 and (name != "p" or file is None or abs(float(whole) - 1) <= 1e-6)
-        need(sound, f"problem/{file}: column {name}", 2)
+        need(sound and (name != "p" or not file or abs(float(whole) - 1) <= 1e-6), f"problem/{file}: column {name}", 2)
         shared = math.lcm(*{share.denominator for share in found.values()})
         return {one: int(share * shared) for one, share in found.items()}, int(whole * shared)
 
@@ -391,9 +390,8 @@ class Matrix:
         need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
         same = list(records.flat) == self.metric.points and list(outputs.flat) == self.metric.outputs.ids
         need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
-        need(
-            self.weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2), "arrays do not fit"
-        )
+        shapes = self.weights.shape, pairs.shape
+        need(shapes == ((self.size, self.width), (*distances.shape, 2)), "mechanism.npz: arrays that do not fit", 2)
         held: Any = lambda d: exponential(min(low(self.epsilon * Fraction(d)), FLAT))
         self.stored = [(*pairs.row(p), d, held(d)) for p, d in enumerate(distances.flat)]
         if pieces:
