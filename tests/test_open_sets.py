@@ -5,13 +5,18 @@ import ast
 import pytest
 from test_floors import MODULES, PACKAGE
 
-from privopt.interfaces import PrivacyConstraint
+from privopt.interfaces import Release
+from privopt.interfaces.notions import LocalDP
+from privopt.metric.matrix import MatrixRelease
+from privopt.metric.traces.notion import TraceRelease
 from privopt.registry import registry
 from privopt.specs import NOTHING, ROLES
 from privopt.testing.checks import CHECKS
+from privopt.testing.nature import TRAITS, nature
 
 NAMES = {role: set(registry().names(role)) for role in ROLES}
 NOTIONS = NAMES["notion"] - {NOTHING}
+RELEASES = (MatrixRelease, TraceRelease, Release)
 DRAWN = ("testing/metric.py", "testing/spaces.py")
 """How the kit draws problems of privopt's own distances."""
 ALONE = "checker.py"
@@ -46,8 +51,10 @@ def test_a_list_of_kinds_is_found():
     assert list(lists_of_kinds(ast.parse('x = {"pure-dp", "local-dp"}\nif kind == "metric-dp": pass')))
 
 
-def test_checks_are_chosen_by_families_that_notions_declare():
-    declared = {family for name in NAMES["notion"] for family in registry().kind("notion", name).load().checks}
-    words = PrivacyConstraint.__doc__
-    assert declared == {family for check in CHECKS.values() for family in check.families} | {"choice"}
-    assert all(f'"{family}"' in words for family in declared)
+def test_checks_are_chosen_by_what_a_release_is():
+    asked = {trait for check in CHECKS.values() for trait in check.of}
+    assert asked <= set(TRAITS)
+    notions = [registry().kind("notion", name).load() for name in NAMES["notion"]]
+    found = {trait for cls in RELEASES for notion in notions for trait in nature(cls, notion)}
+    assert found == set(TRAITS)
+    assert nature(MatrixRelease, LocalDP) == {"matrix", "sampler", "odds"}

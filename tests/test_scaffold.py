@@ -8,21 +8,20 @@ from attrs import evolve
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
-from privopt.command.new import new_plugin
+from privopt.command.new import KINDS, new_plugin
 from privopt.errors import UsageError
 from privopt.registry import Registered, discover, registry, using
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
-from privopt.testing import run_check, subject
-from privopt.testing.efforts import EFFORTS
+from privopt.testing import run_checks, subject
 
 
 @pytest.fixture
-def acme(tmp_path, monkeypatch):
+def acme(request, tmp_path, monkeypatch):
     """A new project, importable and registered."""
-    folder = new_plugin("acme-mech", tmp_path)
+    folder = new_plugin("acme-mech", tmp_path, getattr(request, "param", "matrix"))
     monkeypatch.syspath_prepend(str(folder / "src"))
-    for name in ("acme_mech", "acme_mech.mechanism"):
+    for name in ("acme_mech", "acme_mech.mechanism", "acme_mech.kit"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     import acme_mech
 
@@ -39,12 +38,47 @@ def test_a_new_plugin_solves_to_a_proved_optimum(acme, tmp_path):
         assert verify(tmp_path / solver).complaints == ()
 
 
-@pytest.mark.parametrize("check", ["solves", "epsilon-achieved", "lower-bound", "bad-input", "round-trip"])
-def test_a_new_plugin_passes_the_kit(acme, check):
+TRAITS = {
+    "matrix": {"matrix", "sampler", "odds"},
+    "noise": {"noise", "odds"},
+    "selection": {"noise", "odds"},
+    "sampler": {"sampler", "odds"},
+}
+ATTACKED = {
+    "matrix": "epsilon-achieved",
+    "noise": "own-scale",
+    "selection": "exact-epsilon",
+    "sampler": "epsilon-attack",
+}
+
+
+def test_every_kind_is_tried_here():
+    assert set(TRAITS) == set(KINDS)
+
+
+@pytest.mark.parametrize("acme", KINDS, indirect=True)
+def test_a_new_plugin_passes_the_kit(acme, request):
+    kind = request.node.callspec.params["acme"]
     tried = subject("acme-mech")
-    result = run_check(check, tried, how=EFFORTS["dev"])
+    results = {result.check: result for result in run_checks(tried, how="dev")}
     tried.close()
-    assert result.status == "passed", result.reason
+    assert tried.traits == TRAITS[kind]
+    assert [result for result in results.values() if result.status == "failed"] == []
+    assert results[ATTACKED[kind]].status == "passed"
+
+
+@pytest.mark.parametrize("acme", KINDS, indirect=True)
+def test_a_new_plugin_solves_and_verifies(acme, request, tmp_path):
+    solve("acme-mech", acme / "example.toml", tmp_path / "out")
+    assert verify(tmp_path / "out").holds
+    assert len((acme / "src/acme_mech/mechanism.py").read_text().splitlines()) < 160
+
+
+def test_a_kind_that_is_none_is_named(tmp_path):
+    done = CliRunner().invoke(cli, ["new", "acme-mech", "--kind", "matrx", "--into", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "matrix" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_its_own_table_is_read_and_its_faults_are_named(acme, tmp_path):

@@ -239,16 +239,49 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
 @cli.command()
 @click.argument("mechanism")
 @click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
+@click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the problems drawn.",
+)
+@click.option("--junitxml", type=click.Path(path_type=Path), metavar="FILE", help="Results for a CI; replaced.")
+@click.option(
+    "--fail-on-skip", is_flag=True, help="A check that applies and is skipped fails, unless the profile says why."
+)
 @click.option("--json", "as_json", is_flag=True, help="A list of results on standard output.")
 @guarded
-def check(mechanism: str, method: str | None, as_json: bool) -> int:
+def check(
+    mechanism: str,
+    method: str | None,
+    only: tuple[str, ...],
+    seed: int,
+    junitxml: Path | None,
+    fail_on_skip: bool,
+    as_json: bool,
+) -> int:
     """The conformance kit on an installed mechanism."""
+    from privopt.run.publish import check_file, new_file
     from privopt.testing.command import check as run
-    from privopt.testing.command import table
+    from privopt.testing.command import judge_skips, junit, table
 
+    if junitxml is not None:
+        check_file(junitxml, force=True, option="--junitxml")
     results = run(
-        mechanism, method, on_result=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)")
+        mechanism,
+        method,
+        only=only,
+        seed=seed,
+        on_result=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"),
     )
+    if fail_on_skip:
+        results = judge_skips(results)
+    if junitxml is not None:
+        with new_file(junitxml, force=True) as target:
+            target.write_text(junit(mechanism, results), "utf-8")
     if as_json:
         say_json(json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False))
     else:
@@ -259,12 +292,15 @@ def check(mechanism: str, method: str | None, as_json: bool) -> int:
 @cli.command()
 @click.argument("name")
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), metavar="FOLDER", help="Where to write it.")
+@click.option(
+    "--kind", default="matrix", show_default=True, metavar="KIND", help="matrix, noise, selection or sampler: releases."
+)
 @guarded
-def new(name: str, into: Path) -> None:
+def new(name: str, into: Path, kind: str) -> None:
     """A new plugin project, whose tests pass as generated."""
     from privopt.command.new import new_plugin
 
-    folder = new_plugin(name, into)
+    folder = new_plugin(name, into, kind)
     say(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
 
 

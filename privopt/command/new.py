@@ -10,157 +10,62 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from attrs import frozen
+
 from privopt import __version__
-from privopt.errors import UsageError
+from privopt.errors import UnknownNameError, UsageError
 from privopt.registry import registry
 from privopt.specs import MethodSpec
 
-__all__ = ["new_plugin"]
+__all__ = ["KINDS", "new_plugin"]
 
-_PYPROJECT: Final = Template("""[build-system]
-requires = ["hatchling>=1.27"]
-build-backend = "hatchling.build"
-
-[project]
-name = "$name"
-version = "0.1.0"
-description = "A mechanism for privopt"
-readme = "README.md"
-requires-python = ">=3.11"
-dependencies = ["privopt>=$version"]
-
-[project.entry-points.privopt]
-$name = "$package"
-
-[dependency-groups]
-dev = ["pytest>=8.3"]
-
-[tool.hatch.build.targets.wheel]
-packages = ["src/$package"]
-
-[tool.pytest.ini_options]
-testpaths = ["tests"]
-""")
-
-_INIT: Final = Template('''"""$name: a mechanism for privopt."""
-
-from privopt.specs import MechanismSpec, MethodSpec, hookimpl
+TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
-@hookimpl
-def privopt_mechanisms():
-    """What this distribution registers; imports nothing heavy, so that ``privopt list`` stays fast."""
-    return [
-        MechanismSpec(
-            name="$name",
-            target="$package.mechanism:$cls",
-            guarantee="metric-dp",
-            summary="say in one line what it is for",
-            source="name the paper",
-            methods=[MethodSpec(name="lp", summary="the linear program, by CBC or HiGHS")],
-        )
-    ]
-''')
+@frozen
+class Kind:
+    """A kind of project: what its mechanism claims, and the files that no other kind has.
 
-_MECHANISM: Final = Template('''"""The method of $name: change ``matrix``; repair, certificate and files follow."""
+    Attributes:
+        notion: registered notion.
+        method: name of its one method.
+        does: that method, in a line.
+        files: by where they stand; templates of their own names.
+    """
 
-from attrs import frozen
-from privopt.dsl import Eq, Index, IndexSet, Model, total
-from privopt.metric.mechanism import Matrix, MetricMechanism
-from privopt.metric.privacy import both_ways
-from privopt.declare import key, non_negative
-from privopt.metric.problem import MetricProblem
+    notion: str
+    method: str
+    does: str
+    files: tuple[str, ...]
 
 
-@frozen(kw_only=True)
-class $options:
-    """The table [$name] of a problem file."""
+OWN: Final = ("example.toml", "mechanism.py", "kit.py")
 
-    penalty: float = key(0.0, help="added to the cost of all outputs but the cheapest", check=non_negative)
-
-
-@frozen(kw_only=True)
-class $problem(MetricProblem):
-    """A metric problem and the options of $name."""
-
-    options: $options = key($options(), help="options of $name", name="$name")
+KINDS: Final = {
+    "matrix": Kind("metric-dp", "lp", "the linear program, by CBC or HiGHS", ("example.toml", "mechanism.py")),
+    "noise": Kind("pure-dp", "laplace", "discrete Laplace noise", (*OWN, "people.txt")),
+    "selection": Kind("pure-dp", "exponential", "the exponential mechanism", (*OWN, "votes.csv")),
+    "sampler": Kind("metric-dp", "shift", "discrete Laplace noise on a place", OWN),
+}
+"""What ``privopt new --kind`` takes."""
 
 
-class $cls(MetricMechanism):
-    """Least expected loss, and a penalty."""
-
-    problem_class = $problem
-
-    def matrix(self, problem, context):
-        """Solve the linear program; any near-feasible matrix (records, outputs) may be returned."""
-        data = problem.data
-        m = Model("$name")
-        X, Y = IndexSet("X", data.records.ids), IndexSet("Y", data.outputs.ids)
-        i, j, k = Index("i", X), Index("j", X), Index("k", Y)
-        z = m.variable("z", X, Y, lower=0)
-        dear = data.cost > data.cost.min(axis=1, keepdims=True)
-        c = m.param("c", data.weighted + problem.declared.options.penalty * data.prior[:, None] * dear)
-        d = m.param("d", data.metric.between)
-        m.minimize(total(c[i, k] * z[i, k], over=(i, k)))
-        m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
-        pairs = both_ways(data.pairs[data.needed])  # the other required pairs follow from these
-        self.privacy(problem, context.method).emit(m, z=z, i=i, j=j, k=k, d=d, pairs=pairs)
-        return Matrix.of(m.solve(context.solver, time_limit=context.remaining), data, context)
-''')
-
-_TEST: Final = Template('''"""privopt's conformance kit attacks the mechanism: one case for each check."""
-
-from privopt.testing import conformance
-
-test_conformance = conformance("$name")
-''')
-
-_PROBLEM: Final = Template("""# A problem to try it with: privopt solve $name example.toml --out out
-[records]
-grid = { rows = 4, cols = 4, cell_km = 0.5 }
-
-[distance]
-kind = "euclidean"
-
-[privacy]
-epsilon = 2.0                  # per km
-
-[utility]
-kind = "distance"
-
-[$name]
-penalty = 0.0
-""")
-
-_README: Final = Template("""# $name
-
-A mechanism for [privopt]: say which paper it implements, what it promises, and against whom.
-
-```
-python -m pip install -e .          # beside privopt
-privopt list                        # shows $name
-privopt solve $name example.toml --out out
-privopt verify out
-python -m pytest                    # the conformance kit
-privopt check $name                 # the same, as a table
-```
-
-Where things are: `src/$package/__init__.py` registers it, `mechanism.py` holds the problem's own table and the
-method, `tests/` calls the kit.
-
-[privopt]: the documentation of privopt says what a problem file, a guarantee and a certificate are.
-""")
-
-
-def new_plugin(name: str, into: Path) -> Path:
+def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     """Write a plugin project called ``name`` into the folder ``into``/``name``.
+
+    Args:
+        name: of distribution, mechanism and package.
+        into: folder that there is.
+        kind: of :data:`KINDS`: what the mechanism releases.
 
     Returns:
         The project's folder.
 
     Raises:
-        UsageError: a name that cannot be a distribution, a mechanism and a package, or that is taken.
+        UsageError: no such kind, a name that cannot be a distribution, a mechanism and a package, or that is taken.
     """
+    if kind not in KINDS:
+        raise UnknownNameError("kind of project", kind, KINDS)
     try:
         MethodSpec(name=name, summary="")
     except ValueError as error:
@@ -178,27 +83,34 @@ def new_plugin(name: str, into: Path) -> Path:
     if not into.is_dir():
         raise UsageError(f"new: the folder {into} does not exist")
     cls = "".join(word.capitalize() for word in name.split("-"))
+    chosen = KINDS[kind]
     words = {
         "name": name,
         "package": package,
         "cls": cls,
         "problem": f"{cls}Problem",
         "options": f"{cls}Options",
+        "release": f"{cls}Release",
         "version": __version__,
+        "notion": chosen.notion,
+        "method": chosen.method,
+        "does": chosen.does,
+        "kit": "`kit.py` tells the conformance kit how to try it, " if "kit.py" in chosen.files else "",
     }
+    code = f"src/{package}/"
     files = {
-        "pyproject.toml": _PYPROJECT,
-        "README.md": _README,
-        "example.toml": _PROBLEM,
-        f"src/{package}/__init__.py": _INIT,
-        f"src/{package}/mechanism.py": _MECHANISM,
-        "tests/test_conformance.py": _TEST,
+        "pyproject.toml": "common/pyproject.toml",
+        "README.md": "common/README.md",
+        f"{code}__init__.py": "common/__init__.py",
+        "tests/test_conformance.py": "common/test_conformance.py",
+        **{(code if own.endswith(".py") else "") + own: f"{kind}/{own}" for own in chosen.files},
     }
     work = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=into))
     try:
         for path, template in files.items():
             (work / path).parent.mkdir(parents=True, exist_ok=True)
-            (work / path).write_text(template.substitute(words), "utf-8")
+            text = (TEMPLATES / f"{template}.txt").read_text("utf-8")
+            (work / path).write_text(Template(text).substitute(words), "utf-8")
         work.chmod(0o755)
         work.rename(target)
     finally:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, TypeVar
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar, Protocol, TypeVar
 
 from attrs import frozen
 
+from privopt.exact.additive import certify_additive
+from privopt.exact.bounds import float_up
 from privopt.execution import Executor
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
 from privopt.interfaces.result import Result
 from privopt.interfaces.seams import PrivacyConstraint
 from privopt.specs import NOTHING
 
-__all__ = ["LocalDP", "NoGuarantee", "PureDP", "factor"]
+__all__ = ["AdditiveNoise", "LocalDP", "NoGuarantee", "PureDP", "Scaled", "factor"]
 
 
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -58,6 +62,58 @@ class PureDP(_Additive[R_contra]):
         return (
             f"What one individual changes hardly shows: whether or not {guarantee.scope or 'one individual'}, "
             f"every result is at most {factor(float(guarantee.epsilon))} as likely in the one case as in the other."
+        )
+
+
+class Scaled(Protocol):
+    """A release that says at which scale each call of its noise was drawn."""
+
+    @property
+    def scales(self) -> Sequence[Fraction]:
+        """Of each call, exactly: :attr:`privopt.noise.NoiseRecord.scale`, not what was meant."""
+
+
+@frozen(kw_only=True)
+class AdditiveNoise(PureDP[Scaled]):
+    """Pure DP by noise that was added to numbers, measured at the scales that the release says it was drawn at.
+
+    Attributes:
+        epsilon: exact.
+        unit: of epsilon, e.g. ``"per person"``.
+        scope: what neighbours differ in, e.g. ``"one person"``.
+        statement: the promise in words.
+        sensitivities: of each call, the greatest change between neighbours of the sum of absolute values.
+    """
+
+    epsilon: Fraction
+    unit: str
+    scope: str
+    statement: str
+    sensitivities: Sequence[Fraction | int] = (1,)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Kind ``"pure-dp"``."""
+        return Guarantee(
+            kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=self.statement
+        )
+
+    def measure(self, release: Scaled, *, executor: Executor | None = None) -> Certificate:
+        """Sum of sensitivity over scale, in rationals; other numbers of calls and of scales do not hold."""
+        scales = release.scales
+        spent = certify_additive(list(zip(self.sensitivities, scales, strict=False)), self.epsilon)
+        return Certificate(
+            holds=spent.holds and len(scales) == len(self.sensitivities),
+            evidence="declared",
+            kind=self.kind,
+            worst=float_up(spent.spent)
+            if spent.spent > self.epsilon
+            else min(float_up(spent.spent), float(self.epsilon)),
+            allowed=float(self.epsilon),
+            checked=spent.checked,
+            arithmetic=spent.arithmetic,
+            rests_on="that the noise was drawn, freshly and at those scales",
+            notes={"scales": [str(scale) for scale in scales], "sensitivities": list(map(str, self.sensitivities))},
         )
 
 

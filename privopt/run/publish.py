@@ -67,17 +67,17 @@ def _parents(target: Path) -> Iterator[None]:
         raise
 
 
-def check_file(target: Path, *, force: bool) -> None:
+def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
     """Refuse a file that must not be written.
 
     Raises:
         UsageError: it exists and ``force`` is not given, or it is no regular file, or its folder cannot be made.
     """
-    _check_parent(target)
+    _check_parent(target, option)
     if target.is_symlink() or (target.exists() and not target.is_file()):
-        raise UsageError(f"--out {target}: is no regular file")
+        raise UsageError(f"{option} {target}: is no regular file")
     if target.exists() and not force:
-        raise UsageError(f"--out {target}: exists already; --force replaces it")
+        raise UsageError(f"{option} {target}: exists already; --force replaces it")
 
 
 @contextmanager

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from attrs import evolve
 
 if TYPE_CHECKING:
     from privopt.testing.runner import CheckResult
 
-__all__ = ["check", "table"]
+__all__ = ["check", "judge_skips", "junit", "table"]
+
+NO_XML: Final = re.compile("[^\\t\\n\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+"""Characters that XML 1.0 cannot hold."""
 
 
 def check(
     mechanism: str,
     method: str | None = None,
     *,
+    only: Sequence[str] = (),
+    seed: int = 0,
     on_result: Callable[[CheckResult], None] | None = None,
     jobs: int | None = None,
 ) -> list[CheckResult]:
@@ -28,6 +37,8 @@ def check(
         mechanism: its name.
         method: one of its methods; where None each that has a guarantee. One of kind "none" is held against what its
             paper claims.
+        only: names of the checks to run; all of them where empty.
+        seed: of the problems drawn.
         on_result: called with each result as soon as it is there.
         jobs: processes; where None as many as there are processors, and never more than methods.
 
@@ -35,14 +46,19 @@ def check(
         One result a method and check, in the order of methods and checks.
 
     Raises:
-        PrivoptError: no such mechanism or method, or no profile to try it by.
+        PrivoptError: no such mechanism, method or check, or no profile to try it by.
     """
+    from privopt.errors import UnknownNameError
     from privopt.execution import processes
     from privopt.registry import registry
     from privopt.testing.checks import CHECKS
 
     registered = registry().get(mechanism)
     guaranteed = [one.name for one in registered.spec.methods if registered.spec.promises(one)]
+    for name in only:
+        if name not in CHECKS:
+            raise UnknownNameError("check", name, CHECKS)
+    checks = [name for name in CHECKS if not only or name in only]
     names = guaranteed if method is None else [registered.method(method).name]
     workers = max(1, min(len(names), jobs or os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
@@ -52,9 +68,9 @@ def check(
         def begin(worker: int) -> dict[Future[CheckResult], int]:
             """The next method's checks, all on one worker, which keeps what it solved."""
             return {
-                executor.submit(worker, _one, home, mechanism, name, check, len(names)): worker
+                executor.submit(worker, _one, home, mechanism, name, check, len(names), seed): worker
                 for name in islice(waiting, 1)
-                for check in CHECKS
+                for check in checks
             }
 
         running: dict[Future[CheckResult], int] = {}
@@ -68,10 +84,10 @@ def check(
                     on_result(result)
                 if worker not in running.values():
                     running |= begin(worker)
-    return [results[name, check] for name in names for check in CHECKS]
+    return [results[name, check] for name in names for check in checks]
 
 
-def _one(home: str, mechanism: str, method: str, check: str, siblings: int) -> CheckResult:
+def _one(home: str, mechanism: str, method: str, check: str, siblings: int, seed: int) -> CheckResult:
     """In a worker: one check of one method, on the subject that the method's earlier checks left here."""
     from hypothesis.configuration import set_hypothesis_home_dir
 
@@ -88,7 +104,7 @@ def _one(home: str, mechanism: str, method: str, check: str, siblings: int) -> C
             kept["subject"].close()
         kept["trying"], kept["subject"] = (mechanism, method), subject(mechanism, method)
         kept["subject"].siblings = siblings
-    return run_checks(kept["subject"], [check], how=effort())[0]
+    return run_checks(kept["subject"], [check], how=effort(), seed=seed)[0]
 
 
 def table(results: Sequence[CheckResult]) -> str:
@@ -103,7 +119,47 @@ def table(results: Sequence[CheckResult]) -> str:
     return "\n".join(lines)
 
 
+def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
+    """The results where every check that applies and was skipped without a reason of its author's is a failure."""
+    return [
+        evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
+        for result in results
+    ]
+
+
+def junit(mechanism: str, results: Sequence[CheckResult]) -> str:
+    """Results as JUnit's XML, which every CI reads: a suite for each method, a case for each check.
+
+    An expected failure is a skipped case, with its reason.
+    """
+    root = Element("testsuites", name=f"privopt check {mechanism}")
+    for method in dict.fromkeys(result.method for result in results):
+        mine = [result for result in results if result.method == method]
+        suite = SubElement(root, "testsuite", name=f"{mechanism} --method {method}")
+        for part in (root, suite):
+            counted = results if part is root else mine
+            part.set("tests", str(len(counted)))
+            part.set("failures", str(sum(result.status == "failed" for result in counted)))
+            part.set("errors", "0")
+            part.set("skipped", str(sum(result.status in ("skipped", "expected-failure") for result in counted)))
+            part.set("time", f"{sum(result.seconds for result in counted):.3f}")
+        for result in mine:
+            case = SubElement(suite, "testcase", classname=f"{mechanism}.{method}", name=result.check)
+            case.set("time", f"{result.seconds:.3f}")
+            reason = NO_XML.sub("?", result.reason)
+            if result.status == "failed":
+                said = f"version {result.version}, after {result.examples} problems\n{reason}"
+                SubElement(case, "failure", message=(reason.splitlines() or [""])[0]).text = said
+            elif result.status != "passed":
+                SubElement(case, "skipped", message=reason)
+            elif result.note:
+                SubElement(case, "system-out").text = result.note
+    indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
 def _line(result: CheckResult) -> str:
     if result.status == "passed":
-        return f"{result.examples} problem{'s' * (result.examples != 1)}"
+        done = f"{result.examples} problem{'s' * (result.examples != 1)}"
+        return f"{done}; {result.note}" if result.note else done
     return result.reason.splitlines()[0] if result.reason else ""

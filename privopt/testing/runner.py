@@ -15,7 +15,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 
 from privopt.errors import UnknownNameError, UsageError
 from privopt.testing.checks import CHECKS
-from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, EnoughError, Trial
+from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, Elsewhere, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, told
@@ -46,6 +46,7 @@ class CheckResult:
         method: of the mechanism.
         examples: drawn until it failed, or in all.
         note: of one that passed: how much an attack would have seen.
+        missed: of one that was skipped: whether it is for such a mechanism, and nobody said why it is left out.
     """
 
     check: str
@@ -56,6 +57,7 @@ class CheckResult:
     method: str = ""
     examples: int = 0
     note: str = ""
+    missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As ``privopt check --json`` writes it."""
@@ -68,6 +70,7 @@ class CheckResult:
             "method": self.method,
             "examples": self.examples,
             "note": self.note,
+            "missed": self.missed,
         }
 
 
@@ -161,7 +164,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     made = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
     reason = check.reason_to_skip(subject)
     if reason is not None:
-        return evolve(made, status="skipped", reason=reason)
+        return evolve(made, status="skipped", reason=str(reason), missed=not isinstance(reason, Elsewhere))
     share = how.seconds / (len(CHECKS) * subject.siblings)
     how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
     start = time.monotonic()
@@ -189,7 +192,10 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     seen = min(state.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
     seconds = time.monotonic() - start
-    return evolve(made, status=status, reason=reason, seconds=seconds, examples=state.examples, note=note)
+    missed = status == "skipped"
+    return evolve(
+        made, status=status, reason=reason, seconds=seconds, examples=state.examples, note=note, missed=missed
+    )
 
 
 def _power(multiple: float) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privopt.interfaces import SolveContext
 from privopt.metric.attack import epsilon_lower
-from privopt.testing.checks.base import Trial, at_one, check
+from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
 from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
 from privopt.testing.noise import same_measurements
@@ -204,7 +204,7 @@ def _columns(draws: Any) -> NDArray[Any]:
 
 def _can_draw(subject: Subject) -> str | None:
     if subject.profile.probabilities is None:
-        return "the profile has no `probabilities`"
+        return Elsewhere("the profile has no `probabilities`")
     if subject.profile.draws is None and subject.profile.observed is None:
         return "the profile has neither `draws` nor `observed`"
     return None

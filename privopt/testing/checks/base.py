@@ -18,7 +18,19 @@ from privopt.testing.nature import TRAITS
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
-__all__ = ["CHECKS", "INSIDE", "LITTLE", "SEED", "Check", "CheckFailedError", "Trial", "at_one", "check"]
+__all__ = [
+    "CHECKS",
+    "INSIDE",
+    "LITTLE",
+    "SEED",
+    "Check",
+    "CheckFailedError",
+    "Elsewhere",
+    "Trial",
+    "at_little",
+    "at_one",
+    "check",
+]
 
 T = TypeVar("T")
 
@@ -44,6 +56,12 @@ class CheckFailedError(AssertionError):
 
 class EnoughError(Exception):
     """The time for finding a smaller example is over."""
+
+
+class Elsewhere(str):
+    """Why a check is skipped that is not for this mechanism at all: what it is, or what another check holds."""
+
+    __slots__ = ()
 
 
 class CannotError(Exception):
@@ -81,22 +99,27 @@ class Check:
     least: int
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Why it is not done for a subject; None where it is."""
+        """Why it is not done for a subject; None where it is. Of the type Elsewhere where nobody misses it."""
         if self.name in subject.profile.skip:
-            return subject.profile.skip[self.name]
+            return Elsewhere(subject.profile.skip[self.name])
         missing = sorted(self.of - subject.traits)
         if missing:
-            return TRAITS[missing[0]]
+            return Elsewhere(TRAITS[missing[0]])
         if self.claimed and not subject.promises:
-            return f"not for guarantee kind {subject.kind}"
+            return Elsewhere(f"not for guarantee kind {subject.kind}")
         if self.private and not subject.private:
-            return "the method itself claims nothing"
+            return Elsewhere("the method itself claims nothing")
         return self.needs(subject)
 
 
 def at_one(problem: GeneratedProblem) -> GeneratedProblem:
     """The same problem with epsilon 1, where an attack needs the fewest draws."""
     return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", 1)
+
+
+def at_little(problem: GeneratedProblem) -> GeneratedProblem:
+    """The same problem with next to no epsilon, where equal outcomes are chance alone."""
+    return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", LITTLE)
 
 
 CHECKS: Final[dict[str, Check]] = {}

@@ -8,7 +8,7 @@ from typing import Final
 from privopt.errors import PrivoptError
 from privopt.interfaces import Evidence
 from privopt.metric.data import MetricData
-from privopt.testing.checks.base import LITTLE, Trial, check
+from privopt.testing.checks.base import Trial, at_little, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
@@ -43,8 +43,7 @@ def evidence(trial: Trial) -> None:
         quiet = trial.attempt(problem, fresh="without noise")
     if quiet.error is None and artefact(quiet.folder) != artefact(run.folder) and _evidence(quiet) == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; wanted "declared"', problem)
-    if problem.get("privacy.epsilon") is not None:
-        problem = problem.with_key("privacy.epsilon", LITTLE)
+    problem = at_little(problem)
     first = _always(trial, problem)
     if first is None:
         trial.fail(

@@ -10,7 +10,7 @@ import numpy as np
 
 from privopt.interfaces import Objective
 from privopt.metric.data import MetricData
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Elsewhere, Trial, check
 from privopt.testing.reference import best_loss
 from privopt.testing.under_trial import Run, Subject
 
@@ -105,7 +105,7 @@ def room(subject: Subject, *values: float) -> float:
 
 def _has_stricter(subject: Subject) -> str | None:
     if subject.noisy:
-        return "the loss depends on the noise drawn"
+        return Elsewhere("the loss depends on the noise drawn")
     return None if subject.profile.stricter is not None else "the profile has no `stricter`"
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Elsewhere, Trial, check
 from privopt.testing.noise import recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
@@ -66,7 +66,7 @@ def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
 
 def _adds_noise(subject: Subject) -> str | None:
     if subject.profile.probabilities is not None:
-        return "it chooses an outcome, whose distribution is known: see the check exact-epsilon"
+        return Elsewhere("it chooses an outcome, whose distribution is known: see the check exact-epsilon")
     return has_neighbours(subject)
 
 
@@ -155,7 +155,9 @@ def own_scale(trial: Trial) -> None:
 
 
 def _has_distribution(subject: Subject) -> str | None:
-    return "the profile has no `probabilities`" if subject.profile.probabilities is None else has_neighbours(subject)
+    if subject.profile.probabilities is None:
+        return Elsewhere("the profile has no `probabilities`")
+    return has_neighbours(subject)
 
 
 @check("exact-epsilon", of={"odds"}, needs=_has_distribution, least=10)

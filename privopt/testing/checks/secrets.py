@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from privopt.run.folder import PRIVATE
-from privopt.testing.checks.base import LITTLE, Trial, at_one, check
+from privopt.testing.checks.base import Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
 from privopt.testing.exports import exports, secret_files
 from privopt.testing.noise import answered
@@ -61,7 +61,7 @@ def _stands(secret: bytes, folder: Path) -> str | None:
 
 
 def _is_secretive(subject: Subject) -> str | None:
-    return None if subject.noisy or subject.profile.neighbours is not None else "the problem holds no secret"
+    return None if subject.noisy or subject.profile.neighbours is not None else Elsewhere("the problem holds no secret")
 
 
 @check("no-secret-leak", claimed=True, needs=_is_secretive, least=10)
@@ -70,8 +70,7 @@ def no_secret_leak(trial: Trial) -> None:
     problem = trial.problem()
     if not problem.secrets:
         return
-    if problem.get("privacy.epsilon") is not None:
-        problem = problem.with_key("privacy.epsilon", LITTLE)
+    problem = at_little(problem)
     run = trial.run(problem)
     for secret in problem.secrets:
         where = _stands(secret, run.folder)
@@ -100,12 +99,8 @@ def order_leak(trial: Trial) -> None:
     secret = secret_files(trial.subject.declared(problem))
     copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
-        for part, (here, there) in _always_different(trial, _with_little(problem), _with_little(copy.problem)):
+        for part, (here, there) in _always_different(trial, at_little(problem), at_little(copy.problem)):
             trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(here, there)}", problem)
-
-
-def _with_little(problem: GeneratedProblem) -> GeneratedProblem:
-    return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", LITTLE)
 
 
 def _always_different(
@@ -144,9 +139,9 @@ def non_interference(trial: Trial) -> None:
         return
     other = trial.chance(problem).choice(near)
     if not _answered_alike(trial, problem, other):
-        for part, pair in _always_different(trial, _with_little(problem), _with_little(other)):
+        for part, pair in _always_different(trial, at_little(problem), at_little(other)):
             trial.fail(f"{part} is always another for a neighbour: {_first_difference(*pair)}", problem)
-        for change in (_with_little, at_one):
+        for change in (at_little, at_one):
             _equal_by_chance(trial, change(problem), change(other))
 
 
