@@ -110,10 +110,10 @@ class Problem:
         self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
         need(not (odd := self.tables.keys() - set(TABLES.split())), f"problem: {sorted(odd)}: unknown here", 2)
 
-    def table(self, name: str, keys: str) -> Any:
+    def table(self, name: str, keys: str) -> dict[str, Any]:
         """A table of it, in which no other key may stand."""
         need(not (odd := self.tables[name].keys() - {*keys.split()}), f"[{name}]: {sorted(odd)}: unknown here", 2)
-        return self.tables[name]
+        return dict(self.tables[name])
 
     def read(self, name: object) -> bytes:
         need(f"problem/{name}" in self.names, f"problem: {name!r}: wanted the name of a file beside it", 2)
