@@ -146,6 +146,26 @@ def test_totals_that_contradict_the_leaves_are_refused_with_the_figure(tmp_path)
     assert "again" in lines[3]
 
 
+def test_a_name_under_several_parents_is_written_as_its_path(tmp_path):
+    rows = ["US,OR,Washington,1,70", "US,OR,Lane,2,30", "US,Washington,King,1,50", "US,WI,Washington,3,20"]
+    problem = _problem(tmp_path, "level_1,level_2,level_3,size,groups\n" + "\n".join(rows), epsilon="1000000")
+    (tmp_path / "t.csv").write_text("region,total\nOR/Washington,70\nWI/Washington,20\nWashington,50\n")
+    problem.write_text(problem.read_text().replace("[privacy]", 'totals = "t.csv"\n[privacy]'))
+    solve("hierarchical-dp", problem, tmp_path / "out", Options())
+    assert verify(tmp_path / "out").complaints == ()
+    for name in ("release.csv", "intervals.csv", "private/counts.csv"):
+        table = pl.read_csv(tmp_path / "out" / name)
+        found = dict(zip(table["region"], table["parent"].fill_null(""), strict=True))
+        parents = {"Lane": "OR", "OR/Washington": "OR", "WI/Washington": "WI", "Washington": "US", "King": "Washington"}
+        assert parents.items() <= found.items()
+    released = pl.read_csv(tmp_path / "out" / "release.csv").filter(pl.col("groups") > 0)
+    assert ("OR/Washington", "OR", 1, 70) in released.rows()
+    assert ("WI/Washington", "WI", 3, 20) in released.rows()
+    units = [f"US,{a},Washington,{u},1" for a, u in (("OR", "x"), ("WI", "x"), ("WI", "x"))]
+    (tmp_path / "u.csv").write_text("level_1,level_2,level_3,unit,quantity\n" + "\n".join(units) + "\n")
+    assert read_units(tmp_path / "u.csv", 3).leaves.tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
 def test_quantities_above_the_stated_maximum_are_refused(tmp_path):
     (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,a,2\nr,b,0\n")
     with pytest.raises(InputError, match="row 2, column quantity"):

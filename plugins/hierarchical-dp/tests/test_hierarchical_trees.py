@@ -25,12 +25,21 @@ def test_one_level_is_a_tree():
     assert [level.tolist() for level in add_up(tree, np.array([[1, 2]]))] == [[[1, 2]]]
 
 
+def test_names_that_repeat_are_paths():
+    paths = [("US", "WA", "King"), ("US", "Washington", "Lake"), ("US", "OR", "Washington"), ("US", "AL", "Lake")]
+    tree = Tree.from_paths(paths)
+    assert tree.names[1] == ("AL", "OR", "WA", "Washington")
+    assert tree.names[2] == ("AL/Lake", "OR/Washington", "King", "Washington/Lake")
+    shown = [("US", above, name) for above, name in zip(tree.names[1], tree.names[2], strict=True)]
+    assert Tree.from_paths(shown).names == tree.names  # read back from a release
+
+
 @pytest.mark.parametrize(
     ("paths", "word"),
     [
         ([("r", "a"), ("r", "b", "b1")], "levels deep"),
         ([("r", "a", ""), ("r", "b", "b1")], "levels deep"),
-        ([("r", "a", "x"), ("r", "b", "x")], "under 'a' and under 'b'"),
+        ([("r", "a", "x"), ("r", "b", "x"), ("r", "c", "b/x")], "under 'b' and under 'c'"),
         ([("r", "a"), ("q", "b")], "one root"),
         ([("r", "r")], "unique"),
         ([], "at least one leaf"),

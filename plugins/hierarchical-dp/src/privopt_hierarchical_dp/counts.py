@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt.declare import File
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.tree import Tree, add_up, named
 
 __all__ = ["Groups", "check_totals", "read_counts", "read_regions", "read_units"]
 
@@ -139,9 +139,14 @@ def _survey(
     return list(table.select(levels).iter_rows()), {column: int(table[f"_{column}"].sum()) for column in bad}
 
 
-def _place(tree: Tree, leaf: str) -> pl.LazyFrame:
-    """From a leaf's name to its place."""
-    return pl.DataFrame({leaf: list(tree.names[-1]), "_leaf": np.arange(tree.widths[-1], dtype=np.int64)}).lazy()
+def _place(tree: Tree, paths: Sequence[tuple[str, ...]], levels: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
+    """From a leaf's columns to its place, and the columns that tell leaves apart: one, but where names repeat."""
+    places = {name: place for place, name in enumerate(tree.names[-1])}
+    leaves = {path: places[own[-1]] for path, own in zip(paths, named(paths), strict=True)}
+    keys = [levels[-1]] if len({path[-1] for path in leaves}) == len(leaves) else list(levels)
+    columns = dict(zip(levels, zip(*leaves, strict=True), strict=True))
+    table = {key: pl.Series(columns[key], dtype=pl.String) for key in keys}
+    return pl.DataFrame({**table, "_leaf": np.array(list(leaves.values()), dtype=np.int64)}).lazy(), keys
 
 
 def _limited(faults: list[Fault], name: str) -> None:
@@ -177,10 +182,10 @@ def read_counts(source: Path | File, sizes: int, *, name: str | None = None) -> 
         faults += _bad_rows(frame, name, "groups", bad_groups, "a whole number of groups, 0 or more", levels)
     _limited(faults, name)
     tree = Tree.from_paths(paths, file=name)
-    leaf = levels[-1]
+    place, keys = _place(tree, paths, levels)
     cells = _collect(
-        frame.select(_names([leaf])[0], (size - 1).alias("_size"), groups.alias("_groups"))
-        .join(_place(tree, leaf), on=leaf, how="left")
+        frame.select(*_names(keys), (size - 1).alias("_size"), groups.alias("_groups"))
+        .join(place, on=keys, how="left")
         .select((pl.col("_leaf") * sizes + pl.col("_size")).alias("_cell"), "_groups"),
         name,
     )
@@ -245,22 +250,21 @@ def read_units(source: Path | File, sizes: int, *, most: int = 1, name: str | No
         faults += _bad_rows(frame, name, "unit", bad_unit, "the unit's id", levels)
     _limited(faults, name)
     tree = Tree.from_paths(paths, file=name)
-    place = _place(tree, levels[-1])
+    place, keys = _place(tree, paths, levels)
     rows = int(_collect(frame.select(pl.len()), name).item())
-    leaf = levels[-1]
     slices = -(-rows // UNITS_AT_ONCE)
-    records = frame.select(_names([leaf])[0], unit.alias("unit"), quantity.alias("_quantity"))
+    records = frame.select(*_names(keys), unit.alias("unit"), quantity.alias("_quantity"))
     leaves = np.zeros((tree.widths[-1], sizes), np.int64)
     empty = 0
     for part in range(slices):
         own = records if slices == 1 else records.filter(pl.col("unit").hash() % slices == part)
         table = _collect(
-            own.group_by(leaf, "unit")
+            own.group_by(*keys, "unit")
             .agg(pl.col("_quantity").sum())
-            .select(leaf, pl.col("_quantity").clip(0, sizes).alias("_size"))
-            .group_by(leaf, "_size")
+            .select(*keys, pl.col("_quantity").clip(0, sizes).alias("_size"))
+            .group_by(*keys, "_size")
             .agg(pl.len().cast(pl.Int64).alias("_groups"))
-            .join(place, on=leaf, how="left")
+            .join(place, on=keys, how="left")
             .select("_leaf", "_size", "_groups"),
             name,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from attrs import field, frozen
 from privopt.arrays import Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Tree", "add_up"]
+__all__ = ["Tree", "add_up", "named"]
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -20,6 +21,8 @@ def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 @frozen(kw_only=True, eq=False)
 class Tree:
     """A hierarchy of L levels whose leaves are all at level L.
+
+    A name that several regions have is written as its path below the root, joined by ``/`` (``OR/Washington``).
 
     Inside a level, the children of one region stand next to each other, sorted by name (Unicode code
     points), in the order of their parents. So one hierarchy is one tree, whatever order its rows had:
@@ -67,15 +70,15 @@ class Tree:
         """Build the tree from each leaf's path, root first; paths may repeat.
 
         Raises:
-            InputError: a path with an empty name or of another length (a ragged tree), two roots,
-                a region under two parents, a name on two levels.
+            InputError: a path with an empty name or of another length (a ragged tree), two roots, a path that
+                reads as another region's name.
         """
         faults = _ragged(paths, file)
         if not paths:
             faults.append(Fault(file=file, where="", found="no region", wanted="at least one leaf region"))
         if faults:
             raise InputError(faults)
-        depth = len(paths[0])
+        paths, depth = named(paths), len(paths[0])
         parent_of: list[dict[str, str]] = [{} for _ in range(depth)]
         for path in paths:
             for level, name in enumerate(path):
@@ -110,6 +113,18 @@ class Tree:
             names.append(tuple(seen[index] for index in grouped))
             starts.append(np.searchsorted(parents[grouped], np.arange(len(place) + 1)))
         return cls(names=tuple(names), start=tuple(starts))
+
+
+def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Each leaf's path with the names that regions are written by.
+
+    >>> named([("US", "OR", "Washington"), ("US", "Washington", "King")])
+    [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King')]
+    """
+    regions = {path[: level + 1] for path in paths for level in range(len(path))}
+    often = Counter(region[-1] for region in regions)
+    shown = {region: "/".join(region[1:] or region) if often[region[-1]] > 1 else region[-1] for region in regions}
+    return [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in paths]
 
 
 def _ragged(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
