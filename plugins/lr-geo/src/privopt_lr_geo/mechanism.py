@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import Fault, InputError, StoppedError
@@ -27,6 +27,7 @@ from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.measures import across_users, proposition_bound
 from privopt_lr_geo.package import Answer, Package, Terms
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
+from privopt_lr_geo.private import unlike_own, with_own_rows
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease, Published
 
@@ -123,7 +124,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
         """Every pair of records (exact), or each user's own matrix."""
         if method == "exact":
-            return EveryRow.over(problem.data)
+            return EveryRow.over(problem.data, problem.band)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
@@ -143,10 +144,15 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         if problem.data.region is not None:
             found = f"true beside --method {context.method}, which holds in each user's own matrix alone"
             raise InputError([Fault(problem.data.file, "privacy.everywhere", found, "--method exact")])
+        if problem.band is not None:
+            found = f"a file beside --method {context.method}, whose users upload their costs to the server"
+            raise InputError([Fault(problem.data.file, "lr-geo.private_weights", found, "--method exact")])
         return self._central(problem, context)
 
     def _exact(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         data, users = problem.data, problem.users
+        if problem.band is not None:
+            data = evolve(data, epsilon=problem.band.epsilon)
         with context.timed("solve"):
             found = solve_exact(data, context)
         published = Published(columns=found.public, data=data, given=found.whole)
@@ -163,8 +169,10 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             region=data.region,
             published=published,
         )
+        release, truth = with_own_rows(problem, release)
         lp = {"value": population_loss(found.whole, data), "lower_bound": found.lower_bound}
-        return Outcome(release=release, solver=found.solver, details={"lp": lp, **found.details}, stopped=found.stopped)
+        details = {"lp": lp, **found.details}
+        return Outcome(release=release, solver=found.solver, details=details, stopped=found.stopped, truth=truth)
 
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, told: Mapping[str, Any]
@@ -283,6 +291,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             if release.published is not None:
                 off = np.flatnonzero((release.published.whole[users] != release.weights).any(axis=1))
                 lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]
+            lines += unlike_own(problem, release)
             return lines
         if len(release.pairs):
             lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Literal, Self
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import read_only
-from privopt.declare import at_least, key, non_negative, positive
+from privopt.arrays import Floats, read_only
+from privopt.declare import File, at_least, key, non_negative, positive
 from privopt.errors import Fault, InputError
 from privopt.metric.data import MetricData, load
 from privopt.metric.losses import TravelCost
 from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.metric.space.kinds import Table
+from privopt_lr_geo.private import Band, own_costs, unfit, wishes_of
 
 __all__ = ["LRGeoInstance", "LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 
@@ -33,6 +36,10 @@ class RandomUsers:
 
 def _share(value: float) -> str | None:
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
+
+
+def _part(value: Fraction) -> str | None:
+    return None if 0 < value < 1 else "a number above 0 and below 1"
 
 
 @frozen(kw_only=True)
@@ -56,6 +63,17 @@ class LRGeoOptions:
         unit="km",
         check=positive,
     )
+    private_weights: File | None = key(
+        None,
+        secret=True,
+        help="user,id,weight: targets of each user's own, for utility.kind travel-cost and method exact; each user "
+        "moves the probabilities of its own row accordingly, and nothing of it is published",
+    )
+    private_share: Fraction = key(
+        Fraction(1, 2),
+        help="of epsilon, what rows of the users' own may take; the public reference keeps the rest",
+        check=_part,
+    )
     indicator: Literal["distance", "cost"] = key(
         "distance",
         help="which entries are free: those within exponential_beyond, or as many of the least cost",
@@ -75,9 +93,13 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
     Attributes:
         users: (M,) records for which rows are wanted, in the order of the records.
+        band: how far rows of the users' own may lie from the published ones; None where nobody has weights of its own.
+        costs: (K,) of each output, by user, for those with weights of their own: secret, and empty without the file.
     """
 
     users: NDArray[np.int64]
+    band: Band | None = None
+    costs: Mapping[str, Floats] = field(factory=dict, repr=False)
 
     @classmethod
     def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
@@ -89,6 +111,7 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         data = load(declared, file)
         users, faults = _users(declared.lr_geo.users, data, file)
         faults += _radii(declared, data, file)
+        faults += unfit(declared.lr_geo, data, declared.utility, file)
         if data.remap:
             wanted = (
                 "false: users compute their own rows from what the server publishes, which no remapping has gone over"
@@ -106,7 +129,15 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
             faults.append(Fault(file, where, f"a prior of 0 on the user's cell {name!r}", "a prior above 0"))
         if faults:
             raise InputError(faults)
-        return cls(declared=declared, data=data, users=read_only(users))
+        private, utility = declared.lr_geo.private_weights, declared.utility
+        if private is None or not isinstance(utility, TravelCost):
+            return cls(declared=declared, data=data, users=read_only(users))
+        costs: Mapping[str, Floats] = {}
+        if not private.absent:
+            wishes = wishes_of(private, [data.records.ids[user] for user in users.tolist()], file)
+            costs = own_costs(data, utility, wishes, private)
+        band = Band.of(data, declared.lr_geo.private_share)
+        return cls(declared=declared, data=data, users=read_only(users), band=band, costs=costs)
 
 
 def _users(

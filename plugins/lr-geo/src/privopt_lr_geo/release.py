@@ -120,10 +120,12 @@ class LRGeoRelease(MatrixRelease):
     Attributes:
         matrices: each user's whole matrix by its id (methods benders and full); None where private/ is gone.
         published: what rows are computed from (method exact), or None.
+        own: rows that users with weights of their own draw from; None where there are none, or private/ is gone.
     """
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
     published: Published | None = field(default=None, repr=False)
+    own: MatrixRelease | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz, and public.npz in the exact method."""
@@ -132,7 +134,9 @@ class LRGeoRelease(MatrixRelease):
             self.published.write(folder)
 
     def write_private(self, folder: Path) -> None:
-        """Write each user's matrix into matrices/."""
+        """Write each user's matrix into matrices/, or its own row into mechanism.npz."""
+        if self.own is not None:
+            self.own.write(folder)
         if self.matrices is None:
             return
         (folder / MATRICES).mkdir()
@@ -164,4 +168,24 @@ class LRGeoRelease(MatrixRelease):
             region=own.region,
             matrices=matrices,
             published=published,
+            own=_own(folder),
         )
+
+    @classmethod
+    def alone(cls, folder: Path) -> MatrixRelease:
+        """What one user draws from: its own row where private/ has it, else the published one."""
+        own = _own(folder)
+        return super().alone(folder) if own is None else own
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw for one user, from its own row where that is here.
+
+        Raises:
+            UnknownNameError: no user has that id.
+        """
+        return super().sample(input_id, count) if self.own is None else self.own.sample(input_id, count)
+
+
+def _own(folder: Path) -> MatrixRelease | None:
+    path = folder / "private" / ARTEFACT
+    return MatrixRelease.load(path) if path.is_file() else None
