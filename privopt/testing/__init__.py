@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from privopt.testing.judging import Verdict, judge
+    from privopt.testing.keepers import Keeper, check_keeper
     from privopt.testing.kinds import check_kind, kind_conformance
     from privopt.testing.kit import conformance
     from privopt.testing.metric import MetricCase, metric_problems, metric_profile
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "judging": ("Verdict", "judge"),
+    "keepers": ("Keeper", "check_keeper"),
     "kinds": ("check_kind", "kind_conformance"),
     "kit": ("conformance",),
     "metric": ("MetricCase", "metric_problems", "metric_profile"),
@@ -38,12 +40,14 @@ _HOMES = {
 __all__ = [
     "CheckResult",
     "GeneratedProblem",
+    "Keeper",
     "MetricCase",
     "Profile",
     "Query",
     "Subject",
     "Variant",
     "Verdict",
+    "check_keeper",
     "check_kind",
     "conformance",
     "csv_bytes",

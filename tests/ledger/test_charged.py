@@ -8,6 +8,7 @@ import stat
 import sys
 from fractions import Fraction
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import privopt as po
 from privopt.command.cli import cli
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
+from privopt.exact import TOTAL
 from privopt.run.folder import SUMS, sha256
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.ledger.sticky import Sticky
@@ -373,6 +375,43 @@ def test_estimates_of_repeated_reports_ask_whose_they_are(town, tmp_path):
     assert (code, "column sticky: found reports that repeat" in err) == (2, True)
     code, out, _ = said("estimate", town, tmp_path / "o.csv", "--out", tmp_path / "e.csv", "--subject", "who", "--json")
     assert (code, json.loads(out)["n"]) == (0, 30)
+
+
+def off_by(release, reports, truth):
+    """km from the truth to the best guess from all reports of each subject, taken for independent."""
+    chances = np.log(np.maximum(release.weights.astype(np.float64) / TOTAL, 1e-300))
+    number = {name: place for place, name in enumerate(release.outputs.tolist())}
+    counts = np.zeros((len(truth), len(number)))
+    for who, report in reports.rows():
+        counts[who, number[report]] += 1
+    at = np.array([[float(part) for part in name.split("-")] for name in release.records.tolist()]) / 4
+    return np.hypot(*(at[(counts @ chances.T).argmax(axis=1)] - at[truth]).T)
+
+
+def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_place(tmp_path):
+    """At 2 per km on cells of 250 m: fresh reports are found to the cell, kept ones stay a kilometre off."""
+    (tmp_path / "p.toml").write_text(
+        "[records]\ngrid = { rows = 13, cols = 13, cell_km = 0.25 }\n[distance]\nkind = 'euclidean'\n"
+        "[privacy]\nepsilon = 2.0\n[utility]\nkind = 'distance'\n"
+    )
+    folder = solve("exponential", tmp_path / "p.toml", tmp_path / "out").folder
+    release = po.open(folder).opened.release
+    rng = np.random.default_rng(5)
+    truth = rng.integers(0, 169, 25)
+    visits = pl.DataFrame({"who": np.repeat(np.arange(25), 1000), "place": np.repeat(release.records[truth], 1000)})
+    visits.write_csv(tmp_path / "t.csv")
+    found = {}
+    for name in ("fresh", "kept"):
+        charge = ChargeRows(ledger=tmp_path / name, subject="who", sticky=name == "kept")
+        apply(folder, tmp_path / "t.csv", tmp_path / f"{name}.csv", BY_ID, charge=charge)
+        reports = pl.read_csv(tmp_path / f"{name}.csv").select("who", "report")
+        found[name] = off_by(release, reports, truth)
+        found[f"one {name}"] = off_by(release, reports.group_by("who", maintain_order=True).first(), truth)
+    assert (found["fresh"] < 0.05).mean() > 0.9
+    np.testing.assert_array_equal(found["kept"], found["one kept"])
+    assert np.median(found["kept"]) > 0.5
+    assert len(charged(tmp_path / "kept")) == 25
+    print({name: (np.median(km), np.quantile(km, 0.95)) for name, km in found.items()})
 
 
 # --- in memory, and noise ---------------------------------------------------------------------------------
