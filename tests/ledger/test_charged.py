@@ -411,7 +411,6 @@ def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_pla
     np.testing.assert_array_equal(found["kept"], found["one kept"])
     assert np.median(found["kept"]) > 0.5
     assert len(charged(tmp_path / "kept")) == 25
-    print({name: (np.median(km), np.quantile(km, 0.95)) for name, km in found.items()})
 
 
 # --- in memory, and noise ---------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from attrs import AttrsInstance, frozen
 
 from privopt.declare import files_of
 from privopt.errors import UsageError
-from privopt.interfaces import Guarantee, Progress
-from privopt.registry import registry
+from privopt.interfaces import Guarantee, Progress, Release
 from privopt.run.ledger.entries import Cost
 from privopt.run.ledger.ledger import Ledger
 
@@ -35,6 +34,7 @@ class ChargeRelease:
         self,
         guarantee: Guarantee,
         declared: AttrsInstance,
+        release: type[Release],
         *,
         seeded: bool,
         mechanism: str,
@@ -46,6 +46,7 @@ class ChargeRelease:
         Args:
             guarantee: of what is about to be drawn.
             declared: the problem, which names its secret files.
+            release: what will be published: one result, or what later draws come from.
             seeded: whether a seed would draw it.
             mechanism: SHA-256 of the public problem file.
             purpose: what is charged for, in words.
@@ -60,11 +61,9 @@ class ChargeRelease:
         if guarantee.epsilon is None or seeded:
             found = "a seed, and no epsilon covers what it draws" if seeded else f"{guarantee.kind}, without epsilon"
             raise UsageError(f"--ledger: found {found}; wanted a method whose noise can be charged")
-        if "noise" not in registry().kind("notion", guarantee.kind).load().checks:
+        if release.sample is not Release.sample:
             found = f"{guarantee.kind}, whose reports are drawn later"
-            raise UsageError(
-                f"--ledger: found {found}; wanted one that draws noise while it solves: apply charges those"
-            )
+            raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")
         secret = [file.name for file in files_of(declared) if file.secret]
         subject = self.subject or (secret[0] if secret else "")
         if not subject:
