@@ -188,6 +188,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                 options.charged.charge(
                     privacy.guarantee,
                     declared,
+                    mechanism.release_class,
                     seeded=options.seed is not None,
                     mechanism=copy.sha256,
                     purpose=f"solve {name} --method {method.name}, {source.name}",

@@ -169,13 +169,15 @@ class _Trial:
         self.make, self.data, self.folder = make, data, folder
         self.made = 0
 
-    def keeper(self, setting: Setting | None = None, **options: Any) -> tuple[Keeper, Setting]:
+    def keeper(
+        self, setting: Setting | None = None, *, limit: Fraction | None = None, hours: int | None = None
+    ) -> tuple[Keeper, Setting]:
         """A new keeper in a folder of its own."""
         if setting is None:
             self.made += 1
             place = self.folder / str(self.made)
             place.mkdir()
-            setting = Setting(folder=place, **options)
+            setting = Setting(folder=place, limit=limit, hours=hours)
         return self.make(setting), setting
 
     def rows(self, keeper: Keeper, most: int = 6, *, nowhere: bool = False) -> list[Row]:
@@ -296,7 +298,7 @@ def _hidden(trial: _Trial) -> str | None:
     for visits in ("same", "same", "other"):
         keeper, _ = trial.keeper()
         here, there = list(keeper.secrets)[:2]
-        keeper.report([("anna", here)] if visits == "same" else [("bert", there)], os.urandom)
+        keeper.report([("anna", here)] if visits == "same" else [("bert", there)], bytes)  # all draw the first output
         found.append(_slices(keeper.stored()))
         keeper.close()
     common = (found[0] & found[1]) - found[2]
