@@ -16,7 +16,7 @@ from privopt_fl_linear.opening import MOST_ENTRIES, Opened, open_facilities
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.server import Plan, serve
 
-__all__ = ["alpha_of", "base_of", "no_counts", "opened_at", "plan_again", "plan_at", "serve_problem"]
+__all__ = ["alpha_of", "base_of", "mean_of", "no_counts", "opened_at", "plan_again", "plan_at", "serve_problem"]
 
 RERUN: Final = 100_000
 """Locations up to which ``verify`` also lets ``auto`` choose again."""

@@ -1,0 +1,150 @@
+"""``privopt-fl-linear``: the two sides of a collection as commands, and what to expect of it before."""
+
+from __future__ import annotations
+
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from privopt.command.guard import guarded
+from privopt.command.terminal import complain, say, say_json
+from privopt.errors import UsageError
+from privopt_fl_linear.quantiles import Noise
+
+__all__ = ["cli", "main"]
+
+PROBLEM = """[locations]
+points = "locations.csv"
+[privacy]
+epsilon = {epsilon}
+[fl-linear]
+noise = "{noise}"
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Facility location from counts under local differential privacy: both sides."""
+
+
+def _epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
+    from privopt_fl_linear.messages import budget
+
+    try:
+        return budget(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _count(text: str) -> int:
+    try:
+        clients = int(text)
+    except ValueError:
+        clients = -1
+    if not 0 <= clients <= 10**12:
+        raise UsageError("--clients: wanted a whole number from 0 to 1e12")  # what is there is secret
+    return clients
+
+
+@cli.command()
+@click.option("--location", required=True, metavar="ID", help="This location's id, public.")
+@click.option("--clients", required=True, metavar="N", help="Its clients, secret; - reads them from standard input.")
+@click.option("--epsilon", required=True, callback=_epsilon, metavar="E", help="Budget of a client, in this round.")
+@click.option("--round", "round_", required=True, metavar="NAME", help="The collection that asks.")
+@click.option("--noise", type=click.Choice(["discrete", "continuous"]), default="discrete", show_default=True)
+@click.option(
+    "--kept",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Messages sent so far: a round's is drawn once, and repeated from there.",
+)
+@click.option("--ledger", type=click.Path(path_type=Path), metavar="FILE", help="Charged before a message is drawn.")
+@guarded
+def report(
+    location: str, clients: str, epsilon: Fraction, round_: str, noise: str, kept: Path, ledger: Path | None
+) -> None:
+    """Send this location's noisy count: one line on standard output, and nothing else leaves."""
+    from privopt_fl_linear.messages import kept_or_drawn
+
+    if not (location.isprintable() and round_.isprintable() and location and round_):
+        raise UsageError("--location and --round: wanted text of a line")
+    number = _count(sys.stdin.readline() if clients == "-" else clients)
+    kind: Noise = "discrete" if noise == "discrete" else "continuous"
+    message, drawn = kept_or_drawn(kept, location, number, epsilon, round_, kind, ledger=ledger)
+    if not drawn:
+        complain(f"{location}: round {round_} was reported before; the same message again, nothing is charged")
+    say_json(message.line())
+
+
+@cli.command()
+@click.argument("messages", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--sites", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CSV")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="New: a problem to solve."
+)
+@click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
+@guarded
+def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
+    """Make the problem of the server's side from the messages of one round and the public table of sites."""
+    from privopt_fl_linear.messages import collected, decimal, read_messages
+
+    found = read_messages(messages)
+    if not found:
+        raise UsageError(f"{messages[0]}: found no message, wanted one a line")
+    table, silent = collected(sites, found, missing="leave out" if leave_out else "refuse")
+    try:
+        out.mkdir(parents=True)
+    except FileExistsError:
+        raise UsageError(f"--out {out}: exists already; name a new folder") from None
+    (out / "locations.csv").write_bytes(table)
+    (out / "problem.toml").write_text(PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise), "utf-8")
+    if silent:
+        complain(f"warning: {len(silent)} sites sent nothing and are left out")
+    say(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
+
+
+@cli.command()
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option("--epsilon", required=True, metavar="LO:HI:N", help="N budgets from LO to HI, geometric.")
+@click.option("--alpha", default="", metavar="LO:HI:N", help="Failure probabilities likewise; left out: the problem's.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="CSV", help="Left out: standard output.")
+@click.option("--force", is_flag=True, help="Replace the file.")
+@guarded
+def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: bool) -> None:
+    """What privacy will cost over epsilon and alpha, from public data alone: at the problem's mean_clients."""
+    import csv
+    import io
+
+    from privopt.declare import File, load_problem
+    from privopt.run.publish import check_file, new_file
+    from privopt.tables.curve import epsilons_of
+    from privopt_fl_linear.expect import expected_costs
+    from privopt_fl_linear.problem import FLInstance, FLProblem
+
+    if out is not None:
+        check_file(out, force=force)
+    instance = FLInstance.of(load_problem(FLProblem, File.read(problem, wanted="a problem file in TOML")))
+    alphas = (
+        [float(value) for value in epsilons_of(alpha)] if alpha else [instance.declared.privacy.failure_probability]
+    )
+    if alphas[-1] >= 1.0:
+        raise UsageError(f"--alpha: found {alpha}, wanted values below 1")
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["method", "epsilon", "alpha", "delta", "margin_cost", "cost", "relative"])
+    for each in expected_costs(instance, epsilons_of(epsilon), alphas):
+        values = (float(each.epsilon), each.alpha, each.delta, each.margin, each.cost, each.relative)
+        rows.writerow([each.method, *(f"{value:.9g}" for value in values)])
+    if out is None:
+        say(text.getvalue().rstrip("\n"))
+        return
+    with new_file(out, force=force) as work:
+        work.write_text(text.getvalue(), "utf-8")
+
+
+def main() -> None:
+    """Entry point of ``privopt-fl-linear`` and ``python -m privopt_fl_linear``."""
+    cli(prog_name="privopt-fl-linear")

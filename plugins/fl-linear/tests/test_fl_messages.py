@@ -1,0 +1,192 @@
+"""Both sides as commands: a location's line, the server's folder, a ledger between rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privopt import Ledger
+from privopt.errors import InputError
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt_fl_linear.command import cli
+from privopt_fl_linear.messages import Message, budget, decimal, kept_or_drawn, read_messages, report
+
+SITES = "id,x,y,facility_cost\na,0,0,.2\nb,1,0,.3\nc,0,1,.2\n"
+
+
+def run(*arguments, given=None):
+    return CliRunner().invoke(cli, [str(a) for a in arguments], input=given)
+
+
+def ask(folder, location, clients, *, round_="1", epsilon="0.5", more=()):
+    options = ("--round", round_, "--epsilon", epsilon, "--kept", folder / f"{location}.jsonl", *more)
+    return run("report", "--location", location, "--clients", clients, *options)
+
+
+@pytest.fixture
+def round_one(tmp_path):
+    for location, clients in (("a", 20), ("b", 3), ("c", 0)):
+        done = ask(tmp_path, location, clients)
+        assert done.exit_code == 0, done.output
+        assert set(json.loads(done.stdout)) == {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
+    (tmp_path / "sites.csv").write_text(SITES)
+    return tmp_path
+
+
+def gather(folder, *more, files=("a", "b", "c"), out="server"):
+    paths = [folder / f"{name}.jsonl" for name in files]
+    return run("collect", *paths, "--sites", folder / "sites.csv", "--out", folder / out, *more)
+
+
+def test_from_counts_to_capacities_through_messages_alone(round_one):
+    done = gather(round_one)
+    assert done.exit_code == 0, done.output
+    rows = [line.split(",") for line in (round_one / "server" / "locations.csv").read_text().splitlines()]
+    assert rows[0] == ["id", "x", "y", "facility_cost", "noisy_clients"]
+    sent = {name: json.loads((round_one / f"{name}.jsonl").read_text())["noisy_clients"] for name in "abc"}
+    assert {row[0]: int(row[-1]) for row in rows[1:]} == sent
+    solved = solve("fl-linear", round_one / "server" / "problem.toml", round_one / "out", Options())
+    assert solved.result.guarantee.kind == "local-dp"
+    assert solved.result.guarantee.epsilon == Fraction(1, 2)
+    assert verify(round_one / "out").verdict == "declared"
+    assert gather(round_one).exit_code == 2  # the folder is there
+
+
+def test_a_round_is_drawn_once(tmp_path):
+    first = ask(tmp_path, "a", 20)
+    again = ask(tmp_path, "a", 2000)
+    assert again.stdout == first.stdout
+    assert "the same message again" in again.stderr
+    other = ask(tmp_path, "a", 20, round_="2")
+    assert json.loads(other.stdout)["round"] == "2"
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 2
+    changed = ask(tmp_path, "a", 20, epsilon="0.6")
+    assert changed.exit_code == 2
+    assert "epsilon 1/2" in changed.stderr
+
+
+def test_two_at_once_draw_once(tmp_path):
+    def draw(_):
+        return kept_or_drawn(tmp_path / "kept", "a", 5, Fraction(1, 10), "1")
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(draw, range(16)))
+    assert len({message.line() for message, _ in found}) == 1
+    assert sum(drawn for _, drawn in found) == 1
+
+
+def test_rounds_are_charged_before_they_are_drawn(tmp_path):
+    book = tmp_path / "a.ledger"
+    with Ledger(book) as ledger:
+        ledger.set_limit(1)
+    for round_, code in (("1", 0), ("1", 0), ("2", 0), ("3", 2)):
+        done = ask(tmp_path, "a", 20, round_=round_, more=("--ledger", book))
+        assert done.exit_code == code, done.output
+    assert "budget spent" in done.stderr
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 2  # nothing was drawn for round 3
+    with Ledger(book) as ledger:
+        account = ledger.account("a")
+        ledger.check()
+    assert (account.spent, account.left) == (1, 0)
+
+
+def test_the_count_may_come_by_standard_input_and_is_never_quoted(tmp_path):
+    options = ("--location", "a", "--epsilon", "1", "--round", "1", "--kept", tmp_path / "k")
+    assert run("report", "--clients", "-", *options, given="7\n").exit_code == 0
+    for wrong in ("-7", "seven", "1e3", str(10**13)):
+        done = run("report", "--clients", wrong, *options)
+        assert done.exit_code == 2
+        assert wrong not in done.output
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "1/3", "nan", "1e3", "9999999", "0.00000000001", "", "0.1x"])
+def test_budgets_that_are_none(epsilon, tmp_path):
+    assert ask(tmp_path, "a", 1, epsilon=epsilon).exit_code == 2
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+@given(st.integers(1, 10**9), st.integers(0, 9))
+def test_decimals_come_back(digits, places):
+    epsilon = Fraction(digits, 10**places)
+    if Fraction(1, 10**10) <= epsilon <= 10**6:
+        assert budget(decimal(epsilon)) == epsilon
+
+
+GOOD = (
+    '{"format":"privopt-fl-linear/1","location":"a","round":"1","epsilon":"0.5","noise":"discrete","noisy_clients":3}'
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "x", "[]", "{}", "null", GOOD.replace("/1", "/2"), GOOD.replace('"a"', "3"), GOOD.replace('"0.5"', "0.5"),
+        GOOD.replace("0.5", "1/0"), GOOD.replace("discrete", "none"), GOOD.replace(":3", ":3.5"),
+        GOOD.replace(":3", ":true"), GOOD.replace(":3", ":NaN"), GOOD.replace(":3", ':"3"'),
+        GOOD.replace("}", ',"clients":3}'), "[" * 100_000,
+    ],
+)  # fmt: skip
+def test_what_is_no_message(line, tmp_path):
+    (tmp_path / "m").write_text(f"{GOOD}\n{line or '{'}\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_messages([tmp_path / "m"])
+    done = run("collect", tmp_path / "m", "--sites", tmp_path / "m", "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"round":"1"', '"round":"2"'), "round 2"),
+        (('"0.5"', '"0.6"'), "epsilon 3/5"),
+        (("discrete", "continuous"), "noise continuous"),
+        ((":3}", ":4}"), "two reports that differ"),
+    ],
+)
+def test_messages_of_one_collection_agree(change, said, tmp_path):
+    (tmp_path / "m").write_text(f"{GOOD}\n{GOOD}\n{GOOD.replace(*change)}\n")
+    with pytest.raises(InputError, match=said):
+        read_messages([tmp_path / "m"])
+
+
+def test_sites_and_messages_that_do_not_fit(round_one):
+    silent = gather(round_one, files=("a", "b"))
+    assert silent.exit_code == 2
+    assert "no report of c" in silent.stderr
+    left = gather(round_one, "--leave-out", files=("a", "b"))
+    assert left.exit_code == 0
+    assert "1 sites sent nothing" in left.stderr
+    assert "c," not in (round_one / "server" / "locations.csv").read_text()
+    for text, said in (
+        (SITES.replace("b,", "d,"), "b, which sent a report"),
+        (SITES + "a,5,5,.1\n", "a 2 times"),
+        (SITES.replace("id,", "name,"), "a column id"),
+        ("id,clients\na,3\n", "none of counts"),
+    ):
+        (round_one / "sites.csv").write_text(text)
+        done = gather(round_one, out="other")
+        assert done.exit_code == 2
+        assert said in done.stderr
+        assert not (round_one / "other").exists()
+
+
+def test_reports_have_the_noise_that_they_state():
+    sent = np.array([report("a", 10, Fraction(1), "1").noisy for _ in range(4000)])
+    ratio = math.exp(-1.0)
+    variance = 2 * ratio / (1 - ratio) ** 2
+    assert abs(sent.mean() - 10) < 5 * math.sqrt(variance / 4000)
+    assert abs(sent.var() / variance - 1) < 0.25
+    real = report("a", 10, Fraction(1), "1", "continuous")
+    assert isinstance(real.noisy, float)
+    assert Message.read(real.line()) == real
