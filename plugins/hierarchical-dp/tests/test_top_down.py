@@ -1,0 +1,42 @@
+"""TopDown's controlled rounding: of all integers next to the fitted reals that add up, none is nearer."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt_hierarchical_dp.top_down import _largest_remainders, top_down
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_the_rounding_is_the_nearest_in_l1(seed, children):
+    rng = np.random.default_rng(seed)
+    total = int(rng.integers(0, 12))
+    values = rng.dirichlet(np.ones(children)) * total
+    found = _largest_remainders(values[None, :], np.array([total]))[0]
+    low = np.floor(values + 1e-9).astype(int)
+    rounded = [low + np.array(up) for up in itertools.product((0, 1), repeat=children)]
+    best = min(np.abs(each - values).sum() for each in rounded if each.sum() == total)
+    assert found.sum() == total
+    assert np.abs(found - values).sum() <= best + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_releases_are_valid_with_and_without_region_totals(seed, known):
+    rng = np.random.default_rng(seed)
+    tree = Tree.from_paths([("r", f"s{i}", f"c{i}{k}") for i in range(3) for k in range(int(rng.integers(1, 4)))])
+    true = add_up(tree, rng.integers(0, 9, (tree.widths[-1], 4)))
+    noisy = [level + np.rint(rng.laplace(0, 6, level.shape)).astype(int) for level in true]
+    totals = [level.sum(axis=1) for level in true]
+    counts = top_down(tree, noisy, total=int(totals[0][0]), totals=totals if known else None)
+    for level, again, total in zip(counts, add_up(tree, counts[-1]), totals, strict=True):
+        assert level.min() >= 0
+        np.testing.assert_array_equal(level, again)
+        if known:
+            np.testing.assert_array_equal(level.sum(axis=1), total)
