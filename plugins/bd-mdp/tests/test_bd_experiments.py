@@ -10,9 +10,11 @@ import pytest
 from bd_mdp_paper import data as readers
 from bd_mdp_paper import sources
 from bd_mdp_paper.command import main
-from bd_mdp_paper.kinds import Kinds
+from bd_mdp_paper.kinds import CODE, Kinds
 from bd_mdp_paper.losses import exponential
 from bd_mdp_paper.runs import Cell, Runs
+from bd_mdp_paper.sizes import Sizes
+from bd_mdp_paper.tables import size_tables
 from privopt.errors import InputError, UsageError
 
 
@@ -154,3 +156,18 @@ def test_road_pairs_are_counted_as_implied_up_to_rounding():
     street = sources.Source(name="street", distances=np.abs(places[:, None] - places), within=3.0)
     assert len(street.pairs(slack=1e-9)) == 39
     assert len(street.pairs()) > 39
+
+
+def test_what_the_authors_code_counts_differs_from_what_the_paper_says(tmp_path):
+    """Cells of 1.5 km have 4 neighbours within 2 km, those of 1 km have 12; crossing pairs alone join fewer records."""
+    sheet = Sizes(Kinds(), tmp_path)
+    for kind in ("grid", CODE):
+        sheet.do(kind, 100, 0, 5, names=("records",))
+    assert len(Kinds().make(CODE, 100).pairs()) == 180 < len(Kinds().make("grid", 100).pairs())
+    plain, code = (sheet.sheet.where(kind=kind, pairs="all", partition="records")[0] for kind in ("grid", CODE))
+    assert float(code["block_mean"]) > float(plain["block_mean"])
+    for row in (plain, code):
+        assert float(row["crossing_mean"]) <= float(row["component_mean"])
+        assert int(row["crossing_max"]) <= int(row["component_max"])
+    size_tables(sheet, tmp_path, ("grid", CODE), 5)
+    assert CODE in (tmp_path / "table-2-crossing.csv").read_text()

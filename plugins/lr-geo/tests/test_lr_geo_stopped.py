@@ -13,7 +13,7 @@ from privopt.interfaces import SolveContext
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_lr_geo import server
-from privopt_lr_geo.alone import exponential_answers, program_value
+from privopt_lr_geo.alone import exponential_spare, program_value
 from privopt_lr_geo.draws import NAME, draw_or_resume
 from privopt_lr_geo.mechanism import LRGeo, clients_of
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
@@ -108,7 +108,7 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     assert made.result.details.facts["gv"]["ratio"] == 0.0
     clients = clients_of(problem, 0)
     assert made.result.details.lp.value == pytest.approx(
-        program_value(clients, exponential_answers(clients, float(problem.data.epsilon))), rel=1e-6
+        program_value(clients, exponential_spare(clients, float(problem.data.epsilon)).answers), rel=1e-6
     )
 
 
@@ -140,3 +140,23 @@ def test_a_limit_that_has_come_already_leaves_the_exponential_mechanism(write):
     outcome = LRGeo().solve(problem, SolveContext(method="benders", deadline=time.monotonic()))
     assert outcome.stopped
     assert outcome.solver["path"] == "benders, exponential"
+
+
+@pytest.mark.parametrize("method", ["benders", "full"])
+def test_at_a_limit_users_take_the_best_that_there_is(write, monkeypatch, method):
+    """The server comes too late; the population's mechanism, made before, costs a third of the exponential one here."""
+
+    def late(*arguments, **options):
+        raise StoppedError("too late")
+
+    monkeypatch.setattr(server, "solve", late)
+    path = write(rows=8, cols=8, epsilon="3.0", users='["3-3", "5-4"]', radius=1.6, far=2.0)
+    made = solve("lr-geo", path, path.parent / "out", Options(method=method, solver="highs", time_limit=20))
+    assert made.stopped
+    plain = solve("exponential", _without_users(path), path.parent / "plain").result.objective.value
+    exact = solve("lr-geo", path, path.parent / "exact", Options(method="exact")).result.objective.value
+    assert made.result.solver["path"].startswith(f"{method}, ")
+    assert made.result.solver["name"] != "exponential"
+    assert exact <= made.result.objective.value * (1 + 1e-5) <= 1.05 * exact < plain
+    assert made.result.details.facts["gv"]["ratio"] < 1e-6
+    assert verify(path.parent / "out").complaints == ()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from attrs import evolve, frozen
 
 from bd_mdp_paper import pictures
-from bd_mdp_paper.kinds import PAPER, Kinds
+from bd_mdp_paper.kinds import CODE, PAPER, Kinds
 from bd_mdp_paper.losses import Losses
 from bd_mdp_paper.runs import METHODS, Cell, Runs
 from bd_mdp_paper.sizes import Sizes
@@ -135,6 +135,7 @@ class Experiments:
             for count in self.plan.counts:
                 self.sizes.do(kind, self.plan.records, 0, count, names=("distance-vector",))
             self.sizes.map(kind, self.plan.records, self.plan.subsets)
+        self.sizes.do(CODE, self.plan.records, 0, self.plan.subsets)
         for kind in set(self.kinds.names) - set(PAPER):
             self.sizes.do(kind, self.plan.records, 0, self.plan.subsets)
 
@@ -187,7 +188,7 @@ class Experiments:
         """Tables and pictures from the sheets."""
         plan, folder = self.plan, self.folder
         images = folder / "figures"
-        size_tables(self.sizes, folder, self.kinds.names, plan.subsets)
+        size_tables(self.sizes, folder, (*self.kinds.names, CODE), plan.subsets)
         time_tables(self.runs, folder, self.kinds.names, plan.records)
         pictures.growth(self.runs, images, plan.sizes, plan.epsilons[0], plan.limit)
         pictures.losses(self.losses, images)

@@ -15,10 +15,13 @@ from bd_mdp_paper.data import read_road_graph, read_streets, read_vectors, train
 from bd_mdp_paper.sources import Source
 from privopt.errors import UsageError
 
-__all__ = ["PAPER", "Kinds"]
+__all__ = ["CODE", "PAPER", "Kinds"]
 
 PAPER: Final = ("road", "grid", "text", "synthetic")
 """The four kinds of the paper, in its order."""
+
+CODE: Final = "grid-1.5"
+"""The grid as the authors' code has it: for Tables 1 and 2 alone."""
 
 VOCABULARY: Final = 3
 """Words are drawn from so many times as many as an instance has."""
@@ -99,6 +102,9 @@ class Kinds:
         if name == "grid":
             rows = next(r for r in range(int(np.sqrt(records)), 0, -1) if records % r == 0)
             return sources.grid(rows, records // rows)
+        if name == CODE:
+            rows = next(r for r in range(int(np.sqrt(records)), 0, -1) if records % r == 0)
+            return sources.grid(rows, records // rows, 1.5)
         if name == "synthetic":
             return sources.gaussian(records, seed)
         if name == "road" and self.roads is not None:

@@ -33,6 +33,8 @@ VALUES: Final = (
     "block_max",
     "component_mean",
     "component_max",
+    "crossing_mean",
+    "crossing_max",
 )
 
 
@@ -101,11 +103,16 @@ class Sizes:
 
 
 def _sizes(source: Source, pairs: Ints, name: str, subsets: int) -> dict[str, Any]:
-    """Internal records of each subset, and the components of the boundary records, both ends counted."""
+    """Internal records of each subset, and components of the boundary records, both ends counted.
+
+    Components are joined by all pairs of boundary records, as the master's program is; and by those alone that cross
+    subsets, as the authors' code counts them.
+    """
     subset = partition(name, _records(source, pairs), subsets)
     ends = boundary_of(subset, pairs)
     internal = np.bincount(subset[~ends], minlength=int(subset.max()) + 1)
     parts = _components(len(subset), pairs[ends[pairs].all(axis=1)], ends)
+    across = _components(len(subset), pairs[subset[pairs[:, 0]] != subset[pairs[:, 1]]], ends)
     made = make_partition(subset, pairs)
     return {
         "crossing": made.crossing,
@@ -115,6 +122,8 @@ def _sizes(source: Source, pairs: Ints, name: str, subsets: int) -> dict[str, An
         "block_max": int(internal.max()),
         "component_mean": f"{parts.mean():.4g}" if parts.size else 0,
         "component_max": int(parts.max(initial=0)),
+        "crossing_mean": f"{across.mean():.4g}" if across.size else 0,
+        "crossing_max": int(across.max(initial=0)),
     }
 
 

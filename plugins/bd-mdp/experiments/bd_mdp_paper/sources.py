@@ -105,13 +105,14 @@ def radius_for(distances: Floats, degree: float = DEGREE) -> float:
     return float(every[min(len(every), int(np.ceil(degree * len(distances) / 2))) - 1])
 
 
-def grid(rows: int, cols: int) -> Source:
-    """A grid of 1 km cells, pairs within 2 km; travel along the eight neighbours."""
-    places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=np.float64)
+def grid(rows: int, cols: int, cell_km: float = 1.0) -> Source:
+    """A grid, pairs within 2 km; travel along the eight neighbours. The paper says 1 km, its authors' code has 1.5."""
+    places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=np.float64) * cell_km
     table = _table(places)
-    i, j = np.nonzero(np.triu(table < 1.5, 1))
+    i, j = np.nonzero(np.triu(table < 1.5 * cell_km, 1))
     graph = Graph(edges=np.column_stack([i, j]), lengths=table[i, j], count=len(places))
-    return Source(name="grid", distances=table, within=2.0, travel=graph.paths(), coordinates=places[:, ::-1].copy())
+    name = "grid" if cell_km == 1.0 else f"grid-{cell_km:g}"
+    return Source(name=name, distances=table, within=2.0, travel=graph.paths(), coordinates=places[:, ::-1].copy())
 
 
 def gaussian(records: int, seed: int = 0, dimensions: int = 3) -> Source:

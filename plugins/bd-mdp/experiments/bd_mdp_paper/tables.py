@@ -24,8 +24,8 @@ def spread(values: Iterable[float], digits: int = 1) -> str:
 
 
 def size_tables(sizes: Sizes, folder: Path, kinds: Sequence[str], subsets: int) -> None:
-    """``table-1.csv`` (blocks) and ``table-2.csv`` (the master's components)."""
-    for number, what in ((1, "block"), (2, "component")):
+    """``table-1.csv`` (blocks), ``table-2.csv`` (the master's components) and ``table-2-crossing.csv``."""
+    for number, what in (("1", "block"), ("2", "component"), ("2-crossing", "crossing")):
         rows: list[dict[str, Any]] = []
         for pairs in ("all", "reduced"):
             for kind in kinds:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from privopt.errors import Fault, InputError
@@ -60,13 +61,16 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         raise InputError([Fault(str(path), "", error.strerror or "unreadable", "the published file")]) from None
 
 
-def rome(source: Path, folder: Path, cells: int, settings: Settings) -> Path:
-    """The first ``cells`` of Rome's published cells; distance and travel along the whole graph of 1,331 cells.
+def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: int | None = None) -> Path:
+    """The first ``cells`` of Rome's published cells, or as many drawn at random.
+
+    Distance and travel go along the whole graph of 1,331 cells.
 
     Args:
         source: folder with reget_rome_cell_node40x40.csv and reget_rome_cost_thrhold_2.csv.
         folder: made here; holds points.csv, roads.csv, problem.toml, and by-air.toml, the same with distances by air
             (planar Laplace noise needs those; privacy by air is privacy by road, which is never shorter).
+        seed: of the cells drawn; None takes the first.
 
     Raises:
         InputError: files missing or of another form.
@@ -74,7 +78,8 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings) -> Path:
     points = _rows(source / "reget_rome_cell_node40x40.csv", ("grid_index", "y", "x"))
     edges = _rows(source / "reget_rome_cost_thrhold_2.csv", ("u_index", "v_index", "length"))
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{row['grid_index']},{row['y']},{row['x']}\n" for row in points[:cells]]
+    order = range(len(points)) if seed is None else np.random.default_rng(seed).permutation(len(points)).tolist()
+    lines = [f"{row['grid_index']},{row['y']},{row['x']}\n" for row in (points[place] for place in order[:cells])]
     (folder / "points.csv").write_text("id,lat,lon\n" + "".join(lines))
     lines = [f"{row['u_index']},{row['v_index']},{row['length']}\n" for row in edges]
     (folder / "roads.csv").write_text("from,to,km\n" + "".join(lines))

@@ -34,6 +34,9 @@ MEASURED: Final = (
     "lr_set",
 )
 
+EVERY: Final = 1331
+"""Cells of Rome that are published."""
+
 SIGNS: Final = {"cells": "K", "radius": "Gamma"}
 
 
@@ -71,8 +74,8 @@ class Plan:
     city: int = 400
     settings: Settings = field(factory=lambda: Settings(epsilon="10.0"))
 
-    def workshop(self, cells: int) -> Workshop:
-        """The map of so many cells."""
+    def workshop(self, cells: int, seed: int | None = None) -> Workshop:
+        """The map of so many cells; with a seed of cells of Rome drawn at random."""
         if self.rome is None:
             rows = next(r for r in range(int(cells**0.5), 0, -1) if cells % r == 0)
             return Workshop(
@@ -81,7 +84,8 @@ class Plan:
             )
         source = self.rome
         return Workshop(
-            self.out / "maps" / f"rome{cells}", lambda settings, folder: rome(source, folder, cells, settings)
+            self.out / "maps" / f"rome{cells}{'' if seed is None else f'-{seed}'}",
+            lambda settings, folder: rome(source, folder, cells, settings, seed=seed),
         )
 
 
@@ -125,6 +129,30 @@ def tables(plan: Plan) -> None:
                 settings = evolve(plan.settings, users=_users(4, draw))
                 key = {"method": name, "cells": cells, "draw": draw}
                 _record(plan, sheet, key, (), workshop, settings, bounds=name in ("LR-Geo", "LR-Geo-F"))
+
+
+def papers_own(plan: Plan) -> None:
+    """Tables 1 and 2 as the paper has them otherwise: r_obf 4 km; its cost reference table too; cells at random.
+
+    Cells at random lie farther apart, and gamma and r_exp grow with them, else no two would be required to be alike.
+    """
+    columns = ("setting", "cells", "method", "draw")
+    sheet = Sheet(plan.out / "paper.csv", columns, MEASURED)
+    wide = evolve(plan.settings, obfuscation_radius=4.0)
+    for cells in plan.cells:
+        apart = (EVERY / cells) ** 0.5
+        far = evolve(wide, within=0.8 * apart, exponential_beyond=min(4.0, apart), radius=max(wide.radius, 1.6 * apart))
+        choices = {"4 km": (wide, False), "4 km, table": (evolve(wide, reference_cell_km=0.1), False)}
+        if plan.rome is not None:
+            choices["4 km, random cells"] = (far, True)
+        for setting, (settings, scattered) in choices.items():
+            for draw in range(plan.draws):
+                workshop = plan.workshop(cells, seed=draw if scattered else None)
+                for name in METHODS:
+                    if name != "LP, simplex" and not ("table" in setting and not name.startswith("LR-Geo")):
+                        key = {"setting": setting, "cells": cells, "method": name, "draw": draw}
+                        own = evolve(settings, users=_users(4, draw))
+                        _record(plan, sheet, key, ("setting",), workshop, own)
 
 
 def city_table(plan: Plan) -> None:
@@ -232,6 +260,7 @@ def matched_rows(plan: Plan) -> None:
 PARTS: Final[dict[str, Callable[[Plan], None]]] = {
     "rounds": rounds,
     "tables": tables,
+    "paper": papers_own,
     "users": more_users,
     "grids": even_grids,
     "gamma": larger_sets,

@@ -17,6 +17,7 @@ from privopt.metric.everywhere.region import unlike
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import SAME_WITHIN
 from privopt.metric.worth import Worth, worth_of
+from privopt_lr_geo.alone import exponential_spare, own_loss, population_spare, program_value
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.client import Client, indicator
 from privopt_lr_geo.draws import draw, draw_or_resume
@@ -230,8 +231,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             StoppedError: nothing feasible in time, and users can do nothing alone.
         """
         from privopt_lr_geo import server
-        from privopt_lr_geo.alone import exponential_answers, program_value
 
+        spares = [population_spare(clients, problem.data, context)]
         served: _Served | None = None
         late: StoppedError | None = None
         try:
@@ -251,21 +252,23 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             )
             if not solved.stopped:
                 return served
-        alone = exponential_answers(clients, float(problem.data.epsilon))
-        if alone is None:
+        spares.append(exponential_spare(clients, float(problem.data.epsilon)))
+        cost = problem.data.cost[problem.users]
+        best = min((one for one in spares if one), key=lambda one: own_loss(clients, one.answers, cost), default=None)
+        if best is None:
             if served is None:
                 raise late or StoppedError("stopped before anything feasible was found; nothing written")
             return served
-        release = _accept(problem, clients, alone, context)
-        loss = MeanOfUsers(cost=problem.data.cost[problem.users]).evaluate
+        release = _accept(problem, clients, best.answers, context)
+        loss = MeanOfUsers(cost=cost).evaluate
         if served is not None and loss(served.release) <= loss(release):
             return served
         stopped_at = {} if served is None else {"stopped_at": served.value}
         return _Served(
             release=release,
-            value=program_value(clients, alone),
+            value=program_value(clients, best.answers),
             lower_bound=None,
-            solver={"name": "exponential", "path": f"{context.method}, exponential"},
+            solver={"name": best.name, "path": f"{context.method}, {best.name}"},
             details={"reason": "the limit came before the users' program was better", **stopped_at},
             stopped=True,
         )
