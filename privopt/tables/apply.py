@@ -136,6 +136,8 @@ def apply(
     check_file(out.absolute(), force=force)
     if out.absolute().resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"--out {out}: lies in {folder}, which holds the release alone; name a file elsewhere")
+    if charge is not None:
+        charge.check_apart(folder, table, out)
     source = TableFile.of(table)
     opened = open_verified(folder)
     release, problem = matrix_of(opened)

@@ -72,6 +72,23 @@ class ChargeRows:
     sticky: bool = False
     key: Path | None = None
 
+    def check_apart(self, folder: Path, *files: Path) -> None:
+        """Refuse a ledger or a key in the release's folder, or under the name of a file of the command.
+
+        Raises:
+            UsageError: it lies there.
+        """
+        for option, path in (("--ledger", self.ledger), ("--hash-subjects", self.key)):
+            if path is None:
+                continue
+            place = path.absolute().resolve()
+            if place.is_relative_to(folder.resolve()):
+                raise UsageError(
+                    f"{option} {path}: lies in {folder}, which holds the release alone; name a file elsewhere"
+                )
+            if place in [file.absolute().resolve() for file in files]:
+                raise UsageError(f"{option} {path}: found the name of a table, wanted a file of its own")
+
     @contextmanager
     def opened(self, cost: Cost) -> Iterator[Charging]:
         """Ready to charge.

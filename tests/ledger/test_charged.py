@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
 import sys
 from fractions import Fraction
 
@@ -239,6 +240,41 @@ def test_budget_ends_with_2_on_bad_input(tmp_path):
         assert (code, out) == (2, ""), arguments
         assert "wanted" in err
     assert not (tmp_path / "l").exists()
+
+
+def test_a_ledger_is_a_file_of_its_own(town, tmp_path):
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    for place, found in ((town / "l", "holds the release alone"), (tmp_path / "o.csv", "found the name of a table")):
+        with pytest.raises(UsageError, match=found):
+            apply(town, rows, tmp_path / "o.csv", BY_ID, charge=ChargeRows(ledger=place, subject="who"))
+        key = ChargeRows(ledger=tmp_path / "l", subject="who", key=place)
+        with pytest.raises(UsageError, match=found):
+            apply(town, rows, tmp_path / "o.csv", BY_ID, charge=key)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_two_commands_at_once_pass_no_limit_together_and_keep_one_report_of_a_place(town, tmp_path):
+    said("budget", tmp_path / "l", "--set", "5")  # ten reports of each
+    rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1"] * 8)
+    stays = table(tmp_path / "s.csv", [f"s{n},p{n % 12}" for n in range(60)])
+    for name, source, more in (("limit", rows, []), ("kept", stays, ["--sticky"])):
+        command = [sys.executable, "-m", "privopt", "apply", town, source, "--id", "place", "--subject", "who"]
+        outs = [tmp_path / f"{name}{n}.csv" for n in range(2)]
+        runs = [
+            subprocess.Popen([*command, "--ledger", tmp_path / "l", "--out", out, *more], stderr=subprocess.PIPE)
+            for out in outs
+        ]
+        said_by = [run.communicate()[1] for run in runs]
+        assert {run.returncode for run in runs} <= {0, 2}, said_by
+        made = [pl.read_csv(out) for out in outs if out.exists()]
+        if name == "kept":
+            assert made[0]["report"].to_list() == made[1]["report"].to_list()
+        else:
+            assert sum(out["report"].drop_nulls().len() for out in made) == 20
+    spent = [subject for subject, _ in charged(tmp_path / "l")]
+    assert {name: spent.count(name) for name in set(spent)} == {"anna": 10, "bert": 10} | {
+        f"s{n}": 1 for n in range(60)
+    }
 
 
 # --- reports that are kept ------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Kills, races and changed bytes: no report without its charge, no limit passed together, nothing changed unseen."""
 
+import hashlib
+import json
 import random
 import shutil
 import sqlite3
@@ -113,6 +115,22 @@ def test_a_changed_row_is_named(tmp_path, change):
     connection.close()
     with pytest.raises(DoesNotHoldError, match=CHANGES[change]):
         everything(tmp_path / "l")
+
+
+def test_the_chain_is_as_the_page_of_files_says(tmp_path):
+    """Computed by none of privopt's code."""
+    head = filled(tmp_path / "l")[-1]
+    connection = sqlite3.connect(tmp_path / "l")
+    query = "SELECT id, kind, notion, mechanism, amount, unit, hours, purpose FROM terms"
+    terms = {number: values for number, *values in connection.execute(query)}
+    subjects = dict(connection.execute("SELECT id, name FROM subjects"))
+    before = "0" * 64
+    for number, subject, time, said, total, count, digest in connection.execute("SELECT * FROM entries"):
+        text = json.dumps([before, number, time, subjects.get(subject, ""), *terms[said], total, count])
+        assert hashlib.sha256(text.encode("ascii")).digest() == digest
+        before = digest.hex()
+    connection.close()
+    assert head == f"{number}:{before}"
 
 
 def test_a_charge_relies_on_no_entry_that_was_changed(tmp_path):
