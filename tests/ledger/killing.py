@@ -29,7 +29,7 @@ def cost(purpose):
     return Cost(epsilon="0.1", unit="per km", purpose=purpose)
 
 
-def write_until_killed(path, reports):
+def write_until_killed(path, reports, begun):
     """Charge, then report: ever again, one report at a time and several."""
     handle = os.open(reports, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with Ledger(path) as ledger:
@@ -38,16 +38,22 @@ def write_until_killed(path, reports):
             count = random.randint(1, 40)
             ledger.charge_each([f"s{n % 7}" for n in range(count)], cost(name))
             os.write(handle, f"{name} {count}\n".encode())
+            os.write(begun, b".")
 
 
 def kill(path, reports, times):
     random.seed(1)
     seen, charged = 0, {}
-    for _ in range(times):
-        child = forked(lambda: write_until_killed(path, reports))
-        time.sleep(random.uniform(0.0, 0.12))
+    for turn in range(times):
+        reading, begun = os.pipe()
+        child = forked(lambda begun=begun: write_until_killed(path, reports, begun))
+        os.close(begun)
+        if turn % 2:  # else it may be killed while it makes or opens the ledger
+            assert os.read(reading, 1), "the writer ended"
+        time.sleep(random.uniform(0.0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(reading)
         if not path.exists():
             continue
         with Ledger(path) as ledger:
