@@ -142,8 +142,8 @@ class Proof:
         low, high = kept.enclosed(weighted, weighted + data.shortfall(), OFF, lower)
         return (math.nextafter(low - data.excess, -math.inf) if data.excess else low), high
 
-    def stating(self, data: MetricData, weighted: Floats, value: float) -> Self:
-        """With a unit at which no evaluation can be in doubt about what is stated, which is no more than the loss.
+    def stating(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
+        """With a unit at which no evaluation can be in doubt about what is stated; and that, no more than the loss.
 
         Args:
             data: the problem's.
@@ -152,14 +152,15 @@ class Proof:
         """
         low, high = self.enclosed(data, weighted)
         if not math.isfinite(high - low):
-            return self
+            return self, low
         doubt = max(high - low, 2.0**-48 * abs(low), 2.0**-1000)
         bottom, top = low - doubt / 4.0, high + doubt / 4.0
         if 0.0 <= low - value <= 1e-9 * max(1.0, abs(value)) or bottom > value:  # more is no rounding: solve refuses it
             bottom = min(bottom, value - 2.0**-51 * abs(value))
         wide = (top - bottom) * (1.0 + 2.0**-40)
         halves = math.floor(abs(bottom) / wide + 0.5) - 0.5
-        return evolve(self, unit=abs(bottom) / halves if halves > 0.0 else 2.0 * max(abs(bottom), abs(top)))
+        unit = abs(bottom) / halves if halves > 0.0 else 2.0 * max(abs(bottom), abs(top))
+        return evolve(self, unit=unit), rounded(low, unit, weighted)
 
     def stated(self, data: MetricData, weighted: Floats) -> float:
         """What a release says that they prove."""
@@ -282,8 +283,7 @@ def prove(
         except MemoryError:
             spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
-        proof = proof.stating(data, weighted, value)
-        bound = proof.stated(data, weighted)
+        proof, bound = proof.stating(data, weighted, value)
         missed = value - bound - gap * abs(value)
         if first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0

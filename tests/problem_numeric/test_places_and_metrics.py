@@ -88,8 +88,16 @@ def never_above(one: tuple[float, float], two: tuple[float, float]) -> None:
     found = float(haversine(one, two))
     exact = on_the_sphere(one, two)
     assert found <= exact
-    assert exact <= float(no_less(np.array(found), sphere=True))
-    assert exact - found <= (1.2e-14 * exact + 1e-139 if exact < 10_000 else 2e-3)
+    assert exact <= float(no_less(np.array(found)))
+    assert exact - found <= 1.3e-14 * exact + 1e-139
+
+
+@settings(deadline=None, max_examples=300)
+@given(latitudes, st.floats(-180, 180), st.floats(-15, 2), st.floats(-1, 1), st.floats(-1, 1))
+def test_nearly_opposite_points_lose_no_digits(lat, lon, power, north, east):
+    never_above(
+        (lat, lon), (max(-90.0, min(90.0, -lat + north * 10.0**power)), lon + 180.0 + min(0.0, east) * 10.0**power)
+    )
 
 
 @settings(deadline=None)

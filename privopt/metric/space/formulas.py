@@ -34,7 +34,6 @@ __all__ = [
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
 _WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation leaves out
-_QUARTER_KM: Final = 10_000.0  # a little less than a quarter of the earth's circumference
 
 # (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
 _HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
@@ -67,8 +66,7 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     10007.543398
 
     Args:
-        a, b: (..., 2); the other axes broadcast. Below the exact value by at most 1.2e-14 of it; beyond 10,000 km
-            by more, 2 m at most.
+        a, b: (..., 2); the other axes broadcast. Below the exact value by at most 1.3e-14 of it.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     return great_circle(
@@ -76,10 +74,10 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     )
 
 
-def no_less(distances: Floats, *, sphere: bool = False) -> Floats:
+def no_less(distances: Floats) -> Floats:
     """Doubles that the exact distances do not exceed, from what these formulas gave for them."""
-    above = distances * (1.0 + 2.0**-46) + 1e-139
-    return np.where(distances > _QUARTER_KM, distances + 2e-3, above) if sphere else above
+    above: Floats = distances * (1.0 + 2.0**-46) + 1e-139
+    return above
 
 
 @jit(inline="always")
@@ -268,6 +266,11 @@ def great_circle(
     h = sin(d / 2R)^2 is off by at most 60 u of it, and by what the product of cosines is off by besides (``room``, a
     part of it): less 64 u and that it is below the exact one. From there on, halving the
     angle three times, the series and the products err by less than 12 u: less 16 u the distance is below, too.
+
+    Beyond a quarter of the way round h is near 1 and says little of d. There the way to the point opposite b is taken
+    off half the circumference: cos(d / 2R)^2 has the sum of latitudes and the half turn less the turn for their
+    differences. Those are off, rests left out too, by 6 pi u in radians, which moves no distance by more; formulas err
+    by 53 u of the square, so by 40 u of an angle of pi / 2 at most: less 90 u of the radius the distance is below.
     """
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
     on_arrays: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast(Any, two_sum).py_func
@@ -275,7 +278,13 @@ def great_circle(
     more = turn_rest + np.where(lon_a >= lon_b, lon_rest, -np.asarray(lon_rest))
     turn = np.abs(np.where(turn > 180.0, (360.0 - turn) - more, turn + more))  # 360 - turn is exact
     h = _half_versine(np.abs((lat_a - lat_b) + lat_rest)) + (cos_a * cos_b) * _half_versine(turn)
+    beyond = h > 0.5
     h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - room), 1.0))
+    if beyond.any():  # more than a quarter of the way round: by what is left to the point opposite
+        left = _half_versine(np.abs(lat_a + lat_b)) + (cos_a * cos_b) * _half_versine(np.abs(180.0 - turn))
+        h = np.where(beyond, np.minimum(left, 1.0), h)
     for _ in range(3):  # halve the angle until the series of the arcsine converges fast
         h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
-    return (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h)) * (1.0 - 2.0**-49)
+    found = (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h))
+    half_way = math.pi * EARTH_RADIUS_KM - 90.0 * 2.0**-53 * EARTH_RADIUS_KM
+    return np.where(beyond, half_way - found, found * (1.0 - 2.0**-49))

@@ -311,7 +311,7 @@ class HaversineMetric(_PointMetric):
 
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the exact distances do not exceed."""
-        return no_less(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off), sphere=True)
+        return no_less(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off))
 
     @staticmethod
     def _far(space: Space, off: float) -> float:
