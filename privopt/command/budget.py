@@ -83,15 +83,17 @@ def _limit(amount: str, window: str | None) -> Limit:
 def _forget(book: Ledger, subject: str) -> None:
     from privopt.run.ledger.sticky import Sticky
 
+    book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
     with Sticky.beside(book.path, make=False) as kept:
         gone = kept.forget(book.named(subject))
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 
 
 def _show(book: Ledger, accounts: Sequence[Account], hours: str | None, *, as_json: bool) -> None:
-    """Accounts on standard output; the head, to be kept elsewhere, beside them."""
+    """Accounts on standard output; the head, to be kept elsewhere, on standard error."""
     from privopt.declare.exact_text import exact_text
 
+    complain(f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it tells whether the end was cut off")
     limit = book.limit
     within = None if limit is None or limit.hours is None else exact_text(limit.hours)
     if as_json:
@@ -100,7 +102,6 @@ def _show(book: Ledger, accounts: Sequence[Account], hours: str | None, *, as_js
             "limit": None if limit is None else exact_text(limit.amount),
             "window_hours": None if within is None else _number(within),
             "subjects": [account.to_json() for account in accounts],
-            "head": book.head,
         }
         say_json(json.dumps(shown, indent=2, ensure_ascii=False))
         return
@@ -111,7 +112,6 @@ def _show(book: Ledger, accounts: Sequence[Account], hours: str | None, *, as_js
     for account in accounts:
         left = "" if account.left is None else f", {exact_text(account.left)} left"
         say(f"{account.subject:<{wide}}  {exact_text(account.spent)} spent{since}{left}, {account.reports:,} reports")
-    complain(f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it tells whether the end was cut off")
 
 
 def _number(text: str) -> float | int | str:

@@ -19,7 +19,7 @@ from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.problem import MetricInstance
 from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
-from privopt.tables.charged import ChargeRows, Charging, cost_of
+from privopt.tables.charged import STICKY, ChargeRows, Charging, cost_of
 from privopt.tables.files import TableFile, TableWriter, ending_of
 from privopt.tables.protect import Protector
 from privopt.tables.secret import Secret
@@ -38,7 +38,7 @@ class Applied:
         refused: rows without a report, by reason.
         notes: what whoever publishes the table must know, a sentence each.
         opened: the release that was used.
-        sequence: what holds of all reports of a subject, where they were charged.
+        sequence: what holds of all reports of a subject, where they are repeated.
     """
 
     rows: int
@@ -199,7 +199,7 @@ def _write(
             refused=dict(protector.refused),
             notes=protector.notes(opened.result.guarantee),
             opened=opened,
-            sequence=protector.sequence,
+            sequence=protector.sequence if STICKY in protector.added else None,
         )
         if not done.reported:
             raise UsageError(f"{source.path}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")

@@ -26,6 +26,13 @@ PATIENCE: Final = 60.0
 """Seconds that a process waits for another that is writing."""
 
 PAGE: Final = 4096
+_PRAGMAS: Final = (
+    "synchronous = FULL",
+    "fullfsync = ON",  # elsewhere than on macOS it is so anyway
+    "secure_delete = ON",
+    "trusted_schema = OFF",
+    "cell_size_check = ON",
+)
 _MAGIC: Final = b"SQLite format 3\0"
 _IN_THE_WAY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM", "SQLITE_INTERRUPT")
 _NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
@@ -128,7 +135,7 @@ def connected(path: Path, form: Form) -> sqlite3.Connection:
         )
         try:
             connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-            for pragma in ("synchronous = FULL", "secure_delete = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+            for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
             _check_tables(connection, path, form)
         except BaseException:
