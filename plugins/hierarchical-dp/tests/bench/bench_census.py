@@ -23,7 +23,7 @@ from pathlib import Path
 result = solve("hierarchical-dp", Path(sys.argv[1]), Path(sys.argv[2]), Options(method=sys.argv[3])).result
 usage = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps({"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu,
-                  "peak_gb": usage.ru_maxrss / 1e6, "time": result["time"], "gap": result["objective"]["gap"]}))
+                  "peak_gb": usage.ru_maxrss / 1e6, "time": result.to_json()["time"], "gap": result.objective.gap}))
 """
 
 
