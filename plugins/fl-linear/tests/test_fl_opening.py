@@ -185,5 +185,46 @@ def test_tables_beyond_memory_are_refused(city):
         run(city("most_facilities = 5"), "laplace", memory=0.001)
 
 
+@pytest.mark.parametrize("limit", ["", "most_facilities = 4\n"])
+def test_facilities_stand_at_candidates_alone(tmp_path, limit):
+    rng = np.random.default_rng(11)
+    xy, cost = rng.random((30, 2)).round(3), rng.uniform(0.1, 0.3, 30).round(3)
+    may = (rng.random(30) < 0.3).astype(int)
+    names = [f"v{i:02d}" for i in range(30)]
+    lines = ["id,x,y,facility_cost,candidate,clients"]
+    lines += [f"{names[i]},{xy[i, 0]},{xy[i, 1]},{cost[i]},{may[i]},{rng.integers(0, 9)}" for i in range(30)]
+    (tmp_path / "sites.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "p.toml").write_text(TOML.format(f"{limit}mean_clients = 4\ndelta = 0.1"))
+    for method in ("optimal", "laplace", "reconnection"):
+        out, result, _ = run(tmp_path / "p.toml", method)
+        links = [row.split(",") for row in _rows(out / "connections.csv")]
+        used = {link[1] for link in links}
+        assert used <= {name for name, yes in zip(names, may, strict=True) if yes}
+        assert "bounds" not in result["details"]
+        assert verify(out).complaints == ()
+        if not limit and method != "reconnection":
+            distance = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(axis=2))
+            best = np.where(may == 1, distance + cost, np.inf).argmin(axis=1)
+            assert [link[1] for link in links] == [names[u] for u in best]
+    table = out / "problem" / "sites.csv"
+    rows = [line.split(",") for line in table.read_text().splitlines()]
+    place = rows[0].index("candidate")
+    forged = [
+        [*row[:place], "0" if row[0] in used and row[0] == max(used) else row[place], *row[place + 1 :]] for row in rows
+    ]
+    table.write_text("\n".join(",".join(row) for row in forged) + "\n")
+    (out / "SHA256SUMS").write_text(sums_text(out))
+    assert not verify(out).holds
+
+
+@pytest.mark.parametrize("values", [(2, 1), (0, 0)])
+def test_columns_of_candidates_that_say_nothing(tmp_path, values):
+    rows = [f"{name},{place},0,.2,{value},3" for name, place, value in zip("ab", (0, 1), values, strict=True)]
+    (tmp_path / "sites.csv").write_text("\n".join(["id,x,y,facility_cost,candidate,clients", *rows]) + "\n")
+    (tmp_path / "p.toml").write_text(TOML.format(""))
+    with pytest.raises(InputError, match="column candidate"):
+        run(tmp_path / "p.toml", "laplace")
+
+
 def _rows(path):
     return path.read_text().splitlines()[1:]

@@ -13,7 +13,7 @@ from privopt.declare import files_of
 from privopt.errors import InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
-from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, served
+from privopt_fl_linear.algorithms import connection_cost, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
 from privopt_fl_linear.plans import alpha_of, no_counts, opened_at, plan_again, plan_at, serve_problem
@@ -117,6 +117,9 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         for name, contents in self.public_files(problem, release).items():
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
+        allowed, opened = problem.data.site.candidates, release.assignment.opened
+        if allowed is not None and not np.isin(opened, allowed).all():
+            return ["connections.csv: a facility at a location that is no candidate"]
         most = problem.declared.settings.most_facilities
         if most is not None and len(release.assignment.opened) > most:
             return [f"connections.csv: {len(release.assignment.opened)} facilities, most_facilities = {most}"]
@@ -191,7 +194,7 @@ def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
     if problem.program:
         return []
     site = problem.data.site
-    again = optimal_assignment(site.metric, site.cost, site.rank)
+    again = site.connected()
     same = np.array_equal(again.facility, release.assignment.facility)
     return [] if same else ["connections.csv: not the cheapest facility of each location"]
 
@@ -218,7 +221,7 @@ def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[s
         "failure_probability": {"promised": alpha_of(problem), "level": plan.level},
         "delta": plan.delta,
     }
-    if not problem.program:
+    if problem.plain:
         details["bounds"] = _bounds(problem, method, plan)
         details["reconnection_per_client"] = 2.0 * plan.delta
     if method == "reconnection":
@@ -237,7 +240,7 @@ def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[s
     site = problem.data.site
     counts = served(plan.assignment, clients)
     over = np.flatnonzero(counts > plan.capacities)
-    best = optimal_assignment(site.metric, site.cost, site.rank)
+    best = site.connected()
     optimum = math.fsum(served(best, clients) * site.cost[best.opened]) + connection_cost(site.metric, best, clients)
     cost = plan.cost(site, clients)
     ids = problem.data.ids
@@ -249,7 +252,7 @@ def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[s
             for s in over.tolist()
         ],
     }
-    if problem.program:
+    if not problem.plain:
         return truth
     found = _bounds(problem, method, plan)
     truth["optimum"] = optimum
@@ -274,7 +277,7 @@ def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelea
     with context.timed("solve"):
         if problem.program:
             opened = opened_at(data.clients, problem, context)
-        assignment = optimal_assignment(site.metric, site.cost, site.rank, None if opened is None else opened.opened)
+        assignment = site.connected(None if opened is None else opened.opened)
     plan = Plan(
         assignment=assignment,
         margins=np.zeros(len(assignment.opened)),

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
-from privopt_fl_linear.algorithms import Assignment, optimal_assignment, reconnect
+from privopt_fl_linear.algorithms import Assignment, reconnect
 from privopt_fl_linear.opening import MOST_ENTRIES, Opened, open_facilities
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.server import Plan, serve
@@ -84,10 +85,9 @@ def base_of(
         else:
             among = np.unique(np.searchsorted(problem.data.ids, np.asarray(sites, dtype=problem.data.ids.dtype)))
             if not len(among) or problem.data.ids[np.minimum(among, site.size - 1)].tolist() != sorted(sites):
-                raise InputError(
-                    [Fault("result.json", "details.told.opening.sites", "other ids", "locations, each once")]
-                )
-    return optimal_assignment(site.metric, site.cost, site.rank, among), opened
+                where = "details.told.opening.sites"
+                raise InputError([Fault("result.json", where, "other ids", "locations, each once")])
+    return site.connected(among), opened
 
 
 def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
@@ -97,19 +97,19 @@ def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext)
         most = min(math.isqrt(MOST_ENTRIES), int(math.sqrt(context.room / 24.0)) if context.room < math.inf else n)
         wanted = f"at most {most} locations, for which facilities to open is solved over all their pairs"
         raise InputError([Fault(problem.declared.locations.points.name, "", f"{n} locations", wanted)])
-    u, v = (index.ravel() for index in np.indices((n, n)))
-    table = site.metric.between(u, v).reshape(n, n)
-    del u, v
-    table += site.cost[:, None]
+    among = np.arange(n) if site.candidates is None else site.candidates
+    table = site.metric.between(np.repeat(among, n), np.tile(np.arange(n), len(among))).reshape(len(among), n)
+    table += site.cost[among, None]
     table *= np.asarray(counts, dtype=np.float64)
-    return open_facilities(
+    found = open_facilities(
         table,
-        np.zeros(n) if site.opening is None else site.opening,
+        np.zeros(len(among)) if site.opening is None else site.opening[among],
         most=problem.declared.settings.most_facilities,
         gap=max(context.gap, 1e-9),
         deadline=context.deadline,
         report=lambda nodes, low, high: context.report("opening", nodes, low, high),
     )
+    return evolve(found, facility=among[found.facility], opened=among[found.opened])
 
 
 def serve_problem(

@@ -43,7 +43,8 @@ class LocationTable:
     points: File = key(
         secret=True,
         help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
-        "clients: what the locations sent; opening_cost: the fixed part of a facility's cost, 0 for one that exists",
+        "clients: what the locations sent; opening_cost: the fixed part of a facility's cost, 0 for one that exists; "
+        "candidate: 1 where a facility may be, else 0",
     )
     matrix: File | None = key(
         default=None,
@@ -118,6 +119,8 @@ class Locations:
         columns["facility_cost"] = self.site.cost
         if self.site.opening is not None:
             columns["opening_cost"] = self.site.opening
+        if self.site.candidates is not None:
+            columns["candidate"] = np.isin(np.arange(self.site.size), self.site.candidates).astype(np.int64)
         if noisy is not None:
             whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
             columns["noisy_clients"] = noisy.astype(np.int64) if whole else noisy
@@ -184,6 +187,11 @@ class FLInstance:
         return self.data.site.opening is not None or self.declared.settings.most_facilities is not None
 
     @property
+    def plain(self) -> bool:
+        """Whether it is the paper's problem, which its bounds speak of: facilities anywhere, opened for nothing."""
+        return not self.program and self.data.site.candidates is None
+
+    @property
     def rule(self) -> MarginRule:
         """How margins are made."""
         from privopt_fl_linear.location import spent
@@ -203,6 +211,7 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, unit="for one client"),
         Column(name="opening_cost", least=0.0, optional=True),
+        Column(name="candidate", kind="count", least=0, optional=True),
         Column(name="clients", kind="count", least=0, optional=True),
         Column(name="noisy_clients", optional=True),
     ]
@@ -222,6 +231,7 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
         cost=found["facility_cost"],
         rank=np.arange(len(order)),
         opening=found.get("opening_cost"),
+        candidates=np.flatnonzero(found["candidate"]) if "candidate" in found else None,
     )
     return Locations(
         ids=found["id"],
@@ -250,6 +260,11 @@ def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
     if "lat" in found and (np.abs(found["lat"]) > 90.0).any():
         row = int(np.argmax(np.abs(found["lat"])))
         faults.append(Fault(name, f"row {row + 2}, column lat", str(found["lat"][row]), "degrees within [-90, 90]"))
+    candidate = found.get("candidate", np.ones(1, dtype=np.int64))
+    if (candidate > 1).any() or not candidate.any():
+        row = int(np.argmax(candidate))
+        wanted = "0 or 1, and 1 for some location"
+        faults.append(Fault(name, f"row {row + 2}, column candidate", str(candidate[row]), wanted))
     noisy = found.get("noisy_clients")
     if whole and noisy is not None and bool((noisy != np.rint(noisy)).any()):
         row = int(np.argmax(noisy != np.rint(noisy)))

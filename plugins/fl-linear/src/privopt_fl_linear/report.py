@@ -16,7 +16,7 @@ from privopt.metric.figures import beside
 from privopt.run.report import Section, drawing, figure_section, table, table_section, themed
 from privopt.run.report.geo import Feature, Layer
 from privopt.run.report.theme import BAD, INK, LINE, MANY, MARK, PALE, SOFT, WARM, axes_of
-from privopt_fl_linear.algorithms import optimal_assignment, served
+from privopt_fl_linear.algorithms import served
 from privopt_fl_linear.delta import candidates, grid
 from privopt_fl_linear.server import Plan, costs
 
@@ -124,7 +124,7 @@ def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, flo
     """(radius, capacity cost, connection cost) at the noisy counts, over the public grid of radii."""
     site, rule = problem.data.site, problem.rule
     alpha = problem.declared.privacy.failure_probability
-    base = optimal_assignment(site.metric, site.cost, site.rank)
+    base = site.connected()
     rows = []
     for choice in candidates(site.metric, site.cost, site.rank, base, grid(site.metric.extent), rule, alpha):
         plan = Plan.at(site, noisy, rule, choice.assignment, delta=choice.delta, level=alpha)
@@ -160,7 +160,7 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     if noisy is None or problem.program:
         return rows
-    base = optimal_assignment(site.metric, site.cost, site.rank)
+    base = site.connected()
     alpha = problem.declared.privacy.failure_probability
     alone = Plan.at(site, noisy, problem.rule, base, delta=0.0, level=alpha)
     bare = np.maximum(served(base, noisy), 0.0)

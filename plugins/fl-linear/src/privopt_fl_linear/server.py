@@ -32,12 +32,18 @@ class Site:
         cost: (n,) facility cost of one client, >= 0.
         rank: (n,) order of the ids; ties go to the least.
         opening: (n,) cost of opening at all, or None.
+        candidates: locations that may hold a facility, ascending; None for all.
     """
 
     metric: Metric
     cost: Floats
     rank: Ints
     opening: Floats | None = None
+    candidates: Ints | None = None
+
+    def connected(self, among: Ints | None = None) -> Assignment:
+        """Algorithm 1: each location's cheapest facility, of the candidates or of some of them."""
+        return optimal_assignment(self.metric, self.cost, self.rank, self.candidates if among is None else among)
 
     @property
     def size(self) -> int:
@@ -128,7 +134,7 @@ def serve(
         base: the connection to start from; by default Algorithm 1's. It must be public.
         go_on: asked before each radius of the grid; where it says no, ``auto`` chooses among those so far.
     """
-    base = base or optimal_assignment(site.metric, site.cost, site.rank)
+    base = base or site.connected()
     chosen, radius, level, rules = base, 0.0, alpha, None
     if method == "reconnection" and delta != "auto":
         radius = float(delta)
