@@ -104,6 +104,17 @@ def test_a_new_plugin_is_made_installed_listed_tested_and_checked(clean):
     checked(clean, "acme-mech")
 
 
+@pytest.mark.parametrize("kind", ["noise", "selection", "sampler"])
+def test_a_new_plugin_of_every_kind_passes_its_own_kit(clean, kind):
+    name = f"acme-{kind}"
+    clean.privopt("new", name, "--kind", kind)
+    clean.install(f"./{name}")
+    clean.privopt("solve", name, f"{name}/example.toml", "--out", f"{name}-out")
+    clean.privopt("verify", f"{name}-out")
+    clean.pytest(clean.folder / name)
+    checked(clean, name)
+
+
 def test_a_third_partys_plugin_is_installed_listed_solved_and_checked(clean):
     project = shutil.copytree(THIRD, clean.folder / "third-party", ignore=shutil.ignore_patterns("__pycache__", ".*"))
     clean.install("./third-party")

@@ -174,7 +174,7 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
     subject = trial.subject
     cls = subject.mechanism_class
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if file is None or "<locals>" in cls.__qualname__:
+    if file is None or not _stands(cls):
         return  # no other process can import it
     outs = [subject.new_folder() / "out" for _ in runs]
     work = [(str(run.source), str(out)) for run, out in zip(runs, outs, strict=True)]
@@ -192,6 +192,14 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
         trial.fail(f"runs that end well here fail in another process: {last}", runs[0].given)
     for run, out in zip(runs, outs, strict=True):
         _same(trial, run, out, "a run in another process")
+
+
+def _stands(cls: type) -> bool:
+    """Whether a class stands in its module under its name."""
+    found: Any = sys.modules[cls.__module__]
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is cls
 
 
 def _same(trial: Trial, first: Run, other: Path, which: str) -> None:
