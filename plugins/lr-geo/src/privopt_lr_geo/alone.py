@@ -51,17 +51,20 @@ def exponential_spare(clients: Sequence[Client], epsilon: float) -> Spare | None
     return Spare(name="exponential", answers=answers)
 
 
-def population_spare(clients: Sequence[Client], data: MetricData, context: SolveContext) -> Spare | None:
+def population_spare(
+    clients: Sequence[Client], data: MetricData, context: SolveContext, *, patient: bool = False
+) -> Spare | None:
     """The best mechanism of all records together that a share of the time gives, by the methods of optimal-lp.
 
-    None without a limit, on maps too large for it, and where nothing came of it.
+    None without a limit, on maps too large for it, and where nothing came of it. With ``patient`` it has all the time,
+    for no program of the users follows.
     """
     from privopt.metric.optimal import Instance, solve
 
     left = context.remaining
-    if not left or data.cost.size > LARGEST or (data.distances == 0).any():
+    if (not left and not patient) or data.cost.size > LARGEST or (data.distances == 0).any():
         return None
-    until = time.monotonic() + SHARE_OF_TIME * left
+    until = context.deadline if patient or left is None else time.monotonic() + SHARE_OF_TIME * left
     try:
         found = solve(Instance.of(data), gap=context.gap, deadline=until, memory=context.room, progress=context.report)
     except (SolverError, StoppedError):

@@ -238,6 +238,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         try:
             with context.timed("solve"):
                 solved = server.solve(packages, terms, context)
+        except server.NoRoomError as error:
+            late = error
+            spares.append(population_spare(clients, problem.data, context, patient=True))
         except StoppedError as error:
             late = error
         else:
@@ -263,14 +266,16 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         loss = MeanOfUsers(cost=cost).evaluate
         if served is not None and loss(served.release) <= loss(release):
             return served
+        small = isinstance(late, server.NoRoomError)
+        reason = f"the users' program {late}" if small else "the limit came before the users' program was better"
         stopped_at = {} if served is None else {"stopped_at": served.value}
         return _Served(
             release=release,
             value=program_value(clients, best.answers),
             lower_bound=None,
-            solver={"name": best.name, "path": f"{context.method}, {best.name}"},
-            details={"reason": "the limit came before the users' program was better", **stopped_at},
-            stopped=True,
+            solver={"name": best.name, "path": f"{context.method}{f' ({late})' if small else ''}, {best.name}"},
+            details={"reason": reason, **stopped_at},
+            stopped=not small or context.remaining == 0.0,
         )
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:

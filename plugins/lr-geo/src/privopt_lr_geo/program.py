@@ -7,7 +7,7 @@ into one number, its far mass, and rows keep the columns around their own place:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import frozen
@@ -20,7 +20,7 @@ from privopt_lr_geo.package import Package, Terms
 if TYPE_CHECKING:
     from privopt.dsl import Model
 
-__all__ = ["Central", "Piece", "assemble", "central_model"]
+__all__ = ["Central", "Piece", "assemble", "central_model", "program_bytes"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -79,6 +79,24 @@ class Central:
         """Of all rows: z_e <= exp(budget) z_g, z_e <= exp(above) y_k and y_k <= exp(-below) z_e."""
         parts = [part for piece in self.pieces for part in (piece.budgets, piece.above, -piece.below)]
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
+
+
+TABLED: Final = 1500
+"""Free entries of a user up to which the budgets of its rows are held as a square table."""
+BYTES_A_NUMBER: Final = 1500.0
+"""What a coefficient of the program takes while it is made and solved, measured (tests/test_lr_geo_memory.py)."""
+
+
+def program_bytes(central: Central) -> float:
+    """About how many bytes the program of all users takes while it is made and solved, by either method."""
+    total = 0.0
+    for piece in central.pieces:
+        entries, limits = len(piece.entries), np.isfinite(piece.above).sum() + np.isfinite(piece.below).sum()
+        beyond = int((piece.split(central.columns)[1] != 0).sum())
+        total += BYTES_A_NUMBER * (2 * len(piece.rows) + 2 * int(limits) + entries + beyond + len(central.columns))
+        total += 8.0 * entries**2 if entries <= TABLED else 0.0
+        total += 8.0 * 15 * piece.mass.size
+    return total
 
 
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
@@ -176,7 +194,7 @@ def central_model(central: Central, surcharge: Floats | None = None) -> Model:
             total_mass = total_mass + total(z[e], over=e, where=((i, e), np.column_stack([row, np.arange(len(row))])))
         m.require(f"mass {n}", Eq(total_mass, 1), forall=i)
         if len(piece.rows):
-            ratio = np.full((len(E), len(E)), 0.0) if len(E) <= 1500 else None
+            ratio = np.full((len(E), len(E)), 0.0) if len(E) <= TABLED else None
             if ratio is not None:
                 ratio[piece.rows[:, 0], piece.rows[:, 1]] = piece.budgets
             budget = m.param(f"d{n}", ratio if ratio is not None else _lookup(piece.rows, piece.budgets, len(E)))

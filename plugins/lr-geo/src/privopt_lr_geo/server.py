@@ -15,16 +15,21 @@ from privopt.arrays import Floats
 from privopt.backends.highs import BEARING
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
-from privopt.errors import SolverError
+from privopt.errors import SolverError, StoppedError
+from privopt.execution.memory import GB
 from privopt_lr_geo.package import Answer, Package, Terms
-from privopt_lr_geo.program import Central, assemble, central_model
+from privopt_lr_geo.program import Central, assemble, central_model, program_bytes
 from privopt_lr_geo.starts import Warmth, start_of
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.interfaces import SolveContext
 
-__all__ = ["Solved", "solve"]
+__all__ = ["NoRoomError", "Solved", "solve"]
+
+
+class NoRoomError(StoppedError):
+    """The users' program would take more memory than there is; it was not begun."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -68,12 +73,16 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, w
 
     Raises:
         InfeasibleError: no weights y >= 0 make the rows sum to one.
+        NoRoomError: the program would pass ``--memory``.
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver failed.
     """
     central = assemble(packages, terms)
     context.check()
     context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
+    needed = program_bytes(central)
+    if not context.fits(needed):
+        raise NoRoomError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
     model = central_model(central)
     if context.method == "full":
         return _full(central, model, context)

@@ -1,0 +1,59 @@
+"""The users' program states the memory that it will take before it begins, and --memory is kept by what comes next."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from privopt.declare import load_problem
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt_lr_geo.mechanism import clients_of
+from privopt_lr_geo.package import Terms
+from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
+from privopt_lr_geo.program import assemble, program_bytes
+
+MEASURE = """
+import sys
+from pathlib import Path
+from privopt.execution.memory import resident
+from privopt.run.solve import Options, solve
+small, large, method = sys.argv[1:]
+solve("lr-geo", Path(small), Path(small).parent / method, Options(method=method, solver="highs", force=True))
+before = resident()  # what is imported and compiled is held by now
+solve("lr-geo", Path(large), Path(large).parent / method, Options(method=method, solver="highs", force=True))
+status = Path("/proc/self/status").read_text().splitlines()
+print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before)
+"""
+LARGE = {"rows": 16, "cols": 16, "users": '["4-4", "9-9", "4-11"]', "radius": 2.0, "near": 1.1}
+
+
+def stated(path):
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
+    terms = Terms(epsilon=2.0, within=problem.data.within, obfuscation_radius=1.6, exponent=1.0)
+    return program_bytes(assemble([client.package() for client in clients_of(problem, 0)], terms))
+
+
+@pytest.mark.parametrize("method", ["full", "benders"])
+def test_the_program_takes_the_memory_that_it_states(write, method):
+    small, large = write("small"), write("large", **LARGE)
+    command = [sys.executable, "-c", MEASURE, str(small), str(large), method]
+    for _ in range(2):  # the first may compile, which takes a gigabyte
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 0.3 * stated(large) <= float(done.stdout) <= 1.1 * stated(large)
+
+
+@pytest.mark.parametrize("method", ["full", "benders"])
+def test_a_program_that_does_not_fit_is_not_begun_and_the_next_is(write, monkeypatch, method):
+    monkeypatch.setattr("privopt_lr_geo.server.program_bytes", lambda central: 1e12)
+    path = write()
+    found = solve("lr-geo", path, path.parent / "out", Options(method=method, memory=4.0))
+    assert not found.stopped
+    assert found.result.method == method
+    assert found.result.solver["path"].startswith(f"{method} (needs 1e+03 GB of ")
+    assert found.result.solver["name"] != "exponential"
+    assert found.result.details.lp.lower_bound is None
+    assert found.result.objective.value < 1.0
+    assert verify(path.parent / "out").complaints == ()
