@@ -28,7 +28,8 @@ __all__ = ["Charge", "Limit", "State", "Walked", "Walker"]
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 
 UNLIKELY: Final = 1e-9
-_WORDS = 1 << 16
+_WORDS = 1 << 19
+_FEW = 1 << 10  # far more than a row takes
 _NOBODY = -1
 _NONE = np.uint64(0)
 
@@ -130,7 +131,7 @@ class Walker:
             [term for rate in (numbers.threshold, numbers.test) for term in (rate.numerator, rate.denominator)],
             dtype=np.uint64,
         )
-        left = np.empty(0, dtype=np.uint64)
+        left, used = np.empty(0, dtype=np.uint64), 0
         while True:
             for epsilon, first in ((self.terms.report, True), (self.terms.segment, False)):
                 waiting = (at < ends) & ~state.paid[:count] & ~state.spent[:count]
@@ -139,9 +140,11 @@ class Walker:
                 state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
             if not ((at < ends) & state.paid[:count]).any():
                 break
-            words = np.concatenate([left, np.frombuffer(source(8 * _WORDS), dtype="<u8")])
+            if len(left) < _FEW or used == 0:
+                size = min(_WORDS, _FEW + 8 * int((ends - at).sum()))
+                left = np.concatenate([left, np.frombuffer(source(8 * size), dtype="<u8")])
             used = _walk(
-                words,
+                left,
                 rows,
                 order,
                 at,
@@ -154,7 +157,7 @@ class Walker:
                 outputs,
                 kept,
             )
-            left = words[used:]
+            left = left[used:]
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         spent = state.spent[subjects] & (rank >= at[subjects])

@@ -1,0 +1,132 @@
+"""Walks along streets with stays, and what reports along them lose: predicted ones beside independent ones."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from attrs import frozen
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+import privopt
+from privopt.exact.sample import draw_each, seeded
+from privopt.metric.traces.walk import Limit, State
+
+
+@frozen(kw_only=True, eq=False)
+class Walks:
+    """Rows of all subjects, each one's together and in the order of time.
+
+    Attributes:
+        nodes: (B,) of the street graph.
+        subjects: (B,).
+        staying: (B,) whether the row is part of a stay.
+    """
+
+    nodes: np.ndarray
+    subjects: np.ndarray
+    staying: np.ndarray
+
+
+def walks(streets, subjects, stays, reports, apart_km, chance):
+    """Stays of some reports at random nodes, and shortest ways between them with a report every so often.
+
+    Args:
+        streets: CSR matrix of lengths, km.
+        subjects, stays, reports: how many; reports of each stay.
+        apart_km: length of way between two reports.
+        chance: a generator.
+    """
+    nodes, who, staying = [], [], []
+    for subject in range(subjects):
+        here = int(chance.integers(streets.shape[0]))
+        for stay in range(stays):
+            if stay:
+                there = int(chance.integers(streets.shape[0]))
+                way = _way(streets, here, there, apart_km)
+                nodes += way
+                staying += [False] * len(way)
+                who += [subject] * len(way)
+                here = there
+            nodes += [here] * reports
+            staying += [True] * reports
+            who += [subject] * reports
+    return Walks(nodes=np.array(nodes), subjects=np.array(who), staying=np.array(staying))
+
+
+def _way(streets, here, there, apart_km):
+    far, before = dijkstra(streets, directed=False, indices=here, return_predecessors=True)
+    nodes, at = [], there
+    while at != here:
+        at = int(before[at])
+        nodes.append(at)
+    nodes.reverse()
+    steps = (far[nodes] // apart_km).astype(int) if nodes else np.zeros(0, dtype=int)
+    return [node for node, more in zip(nodes, np.diff(steps, prepend=0), strict=True) if more]
+
+
+@frozen(kw_only=True)
+class Compared:
+    """Mean losses over stays and over all rows, in the unit of distance, at the same total for each subject.
+
+    Attributes:
+        total: epsilon that prediction spent of a subject, mean; what independent reports of it were given.
+        fresh: share of reports that prediction drew.
+        each: epsilon of one independent report.
+        predicted, independent: losses of stays, of all rows.
+        constant: loss of one output for all.
+    """
+
+    total: float
+    fresh: float
+    each: Fraction
+    predicted: tuple[float, float]
+    independent: tuple[float, float]
+    constant: float
+
+
+def compared(folder, text, records, walk, seed=3, **options):
+    """Prediction beside the optimal mechanism for independent reports.
+
+    Args:
+        folder: where the problem file goes, with what it names.
+        text: problem file of ``predictive`` up to ``[privacy]``; ``{epsilon}`` and ``[predictive]`` keys are in it.
+        records: (nodes,) number of the record that each node of the streets is reported as.
+        walk: the rows.
+        seed: of the draws.
+        options: of :func:`privopt.solve`.
+    """
+    problem = Path(folder) / "problem.toml"
+    problem.write_text(text)
+    opened = privopt.solve("predictive", problem, **options).opened
+    data, walker, rows = opened.problem.data, opened.release.walker, records[walk.nodes]
+    limit = Limit(None)
+    found = walker.walk(rows, walk.subjects, State(), charge=limit, source=seeded(seed))
+    total = sum(limit.spent.values(), Fraction(0)) / len(limit.spent)
+    each = Fraction(int(total * len(limit.spent) / len(rows) * 10**6), 10**6)
+    plain = text.split("[predictive]")[0].replace(
+        f"epsilon = {float(walker.terms.report):g}\n", f"epsilon = {float(each)}\n"
+    )
+    assert f"epsilon = {float(each)}" in plain
+    problem.write_text(plain)
+    alone = privopt.solve("optimal-lp", problem, **options).opened.release
+    drawn = draw_each(alone.weights, rows, source=seeded(seed + 1))
+    cost = data.to_outputs
+    losses = [cost[rows, outputs] for outputs in (found.outputs, drawn)]
+    means = [(float(loss[walk.staying].mean()), float(loss.mean())) for loss in losses]
+    return Compared(
+        total=float(total),
+        fresh=float((~found.kept).mean()),
+        each=each,
+        predicted=means[0],
+        independent=means[1],
+        constant=float((data.prior @ cost).min()),
+    )
+
+
+def grid_streets(side, km):
+    """Streets of a square town: nodes row by row, every two neighbours joined."""
+    ends = [(r * side + c, r * side + c + 1) for r in range(side) for c in range(side - 1)]
+    ends += [(r * side + c, (r + 1) * side + c) for r in range(side - 1) for c in range(side)]
+    tails, heads = np.array(ends).T
+    return csr_array((np.full(len(ends), km), (tails, heads)), shape=(side**2, side**2)), ends
