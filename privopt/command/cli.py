@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from privopt import __version__
+from privopt.command.before import BEFORE
 from privopt.command.budget import budget
 from privopt.command.guard import (
     BAD_USAGE,
@@ -304,7 +305,7 @@ def new(name: str, into: Path, kind: str) -> None:
     say(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
 
 
-for _command in (*USING, budget):
+for _command in (*USING, *BEFORE, budget):
     cli.add_command(_command)
 
 
