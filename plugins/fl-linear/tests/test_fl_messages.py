@@ -145,6 +145,56 @@ def test_what_is_no_message(line, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("junk", "place"), [(b"\xff\xfe\n", "line 1"), (GOOD.encode() + b"\n\xe9\n", "line 2")])
+def test_files_that_are_no_text(junk, place, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(junk)
+    (tmp_path / "sites.csv").write_text(SITES)
+    for done in (ask(tmp_path, "a", 1, round_="2"), gather(tmp_path, files=("a",))):
+        assert done.exit_code == 2, done.output
+        assert place in done.stderr
+        assert "UTF-8" in done.stderr
+        assert "Traceback" not in done.output
+    assert (tmp_path / "a.jsonl").read_bytes() == junk
+    options = ("--location", "a", "--epsilon", "1", "--round", "1", "--kept", tmp_path / "k")
+    assert run("report", "--clients", "-", *options, given=b"\xff\n").exit_code == 2
+
+
+def test_a_file_of_messages_without_its_end_goes_on_in_a_line_of_its_own(tmp_path):
+    (tmp_path / "a.jsonl").write_text(GOOD)
+    assert ask(tmp_path, "a", 20, round_="1").stdout.strip().endswith('"noisy_clients": 3}')  # sent, or to be sent
+    assert (tmp_path / "a.jsonl").read_text() == GOOD
+    sent = ask(tmp_path, "a", 20, round_="2").stdout
+    assert (tmp_path / "a.jsonl").read_text() == f"{GOOD}\n{sent}"
+
+
+def test_what_a_killed_write_left_is_cut_off_and_nothing_else(tmp_path):
+    kept = tmp_path / "a.jsonl"
+    whole = (report("\u00e9", 7, Fraction(1, 2), "1").line() + "\n").encode()
+    before = report("a", 7, Fraction(1, 2), "0").line() + "\n"
+    for length in range(1, len(whole) - 1):  # the last has all of the message, but not the line's end
+        kept.write_bytes(before.encode() + whole[:length])
+        message, drawn = kept_or_drawn(kept, "\u00e9", 20, Fraction(1, 2), "1")
+        assert drawn
+        assert kept.read_text() == before + message.line() + "\n"
+    kept.write_bytes(before.encode() + whole[:-1])
+    assert kept_or_drawn(kept, "\u00e9", 20, Fraction(1, 2), "1") == (Message.read(whole.decode()), False)
+    for other in ("notes", before + "{}", before[:20] + "\n"):  # no killed write leaves these
+        kept.write_text(other)
+        with pytest.raises(InputError, match="line"):
+            kept_or_drawn(kept, "a", 20, Fraction(1, 2), "1")
+        assert kept.read_text() == other
+
+
+def test_a_message_is_on_the_disk_before_it_is_printed(tmp_path, monkeypatch):
+    import os
+
+    kept, written = tmp_path / "k", []
+    monkeypatch.setattr(os, "fsync", lambda number: written.append(kept.read_text()))
+    message, drawn = kept_or_drawn(kept, "a", 20, Fraction(1, 2), "1")
+    assert drawn
+    assert written[0] == message.line() + "\n"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

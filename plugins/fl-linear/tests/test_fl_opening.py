@@ -181,8 +181,28 @@ def test_what_was_stopped_early_verifies(city):
 
 
 def test_tables_beyond_memory_are_refused(city):
-    with pytest.raises((InputError, UsageError), match="locations, for which facilities to open"):
+    with pytest.raises((InputError, UsageError), match="pairs, for which facilities to open"):
         run(city("most_facilities = 5"), "laplace", memory=0.001)
+
+
+def test_few_candidates_among_many_locations_are_not_beyond_the_table(tmp_path):
+    """The table has a row a candidate: 3 times 12,000 pairs, where 12,000 squared are beyond it."""
+    rng = np.random.default_rng(3)
+    xy, clients = rng.random((12_000, 2)).round(4), rng.integers(0, 9, 12_000)
+
+    def write(candidates):
+        rows = [f"v{i},{x},{y},.2,2,{int(i < candidates)},{clients[i]}" for i, (x, y) in enumerate(xy.tolist())]
+        table = ["id,x,y,facility_cost,opening_cost,candidate,clients", *rows]
+        (tmp_path / "sites.csv").write_text("\n".join(table) + "\n")
+
+    (tmp_path / "p.toml").write_text(TOML.format("delta = 0.0"))
+    write(3)
+    out, result, _ = run(tmp_path / "p.toml", "laplace", memory=1.0)
+    assert set(result["details"]["told"]["opening"]["sites"]) <= {"v0", "v1", "v2"}
+    assert verify(out).complaints == ()
+    write(12_000)
+    with pytest.raises(InputError, match="12000 places for a facility, 12000 locations: 144000000 pairs"):
+        run(tmp_path / "p.toml", "laplace")
 
 
 @pytest.mark.parametrize("limit", ["", "most_facilities = 4\n"])

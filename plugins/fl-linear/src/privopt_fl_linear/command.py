@@ -40,7 +40,7 @@ def _epsilon(context: click.Context, parameter: click.Parameter, value: str) -> 
 
 def _count(text: str) -> int:
     try:
-        clients = int(text)
+        clients = int(sys.stdin.readline() if text == "-" else text)
     except ValueError:
         clients = -1
     if not 0 <= clients <= 10**12:
@@ -71,7 +71,7 @@ def report(
 
     if not (location.isprintable() and round_.isprintable() and location and round_):
         raise UsageError("--location and --round: wanted text of a line")
-    number = _count(sys.stdin.readline() if clients == "-" else clients)
+    number = _count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
     message, drawn = kept_or_drawn(kept, location, number, epsilon, round_, kind, ledger=ledger)
     if not drawn:

@@ -15,6 +15,7 @@ import fcntl
 import io
 import json
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ from privopt_fl_linear.quantiles import Noise
 __all__ = ["FORMAT", "Message", "budget", "collected", "decimal", "kept_or_drawn", "read_messages", "report"]
 
 FORMAT: Final = "privopt-fl-linear/1"
+BEGIN: Final = json.dumps({"format": FORMAT})[:-1].encode() + b","
+"""What every line that was written here begins with."""
 MOST_FAULTS: Final = 20
 
 
@@ -151,7 +154,8 @@ def kept_or_drawn(
     """The message of this round, drawn where the file of those sent has none; and whether it was drawn.
 
     Args:
-        kept: file of the messages sent, a line each; made where there is none. It is locked meanwhile.
+        kept: file of the messages sent, a line each; made where there is none. It is locked meanwhile. The
+            message lies on the disk before this returns; what a killed write left of a line, never sent, is cut off.
         location, clients, epsilon, round_, noise: see :func:`report`.
         ledger: file of a :class:`privopt.Ledger` that is charged before the draw, with the location as subject.
 
@@ -159,20 +163,48 @@ def kept_or_drawn(
         InputError: the file holds what is no message, or this round's had another epsilon or noise.
         BudgetSpentError: the location has not enough left; nothing was drawn.
     """
-    with kept.open("a+", encoding="utf-8") as file:
+    with kept.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        for message in _parsed(kept.name, file.read()):
-            if (message.location, message.round) == (location, round_):
-                if (message.epsilon, message.noise) != (epsilon, noise):
-                    found = f"epsilon {message.epsilon} and {message.noise} noise in round {cut(round_)}"
-                    raise InputError([Fault(kept.name, "", found, f"epsilon {epsilon} and {noise} noise")])
-                return message, False
-        if ledger is not None:
-            _charge(ledger, location, epsilon, round_, noise)
-        message = report(location, clients, epsilon, round_, noise)
-        file.write(message.line() + "\n")
-        return message, True
+        text = file.read()
+        whole = _without_torn(text)
+        sent = {(message.location, message.round): message for message in _parsed(kept.name, whole)}
+        message = sent.get((location, round_))
+        if message is not None and (message.epsilon, message.noise) != (epsilon, noise):
+            found = f"epsilon {message.epsilon} and {message.noise} noise in round {cut(round_)}"
+            raise InputError([Fault(kept.name, "", found, f"epsilon {epsilon} and {noise} noise")])
+        drawn = message is None
+        if message is None:
+            if ledger is not None:
+                _charge(ledger, location, epsilon, round_, noise)
+            message = report(location, clients, epsilon, round_, noise)
+            file.truncate(len(whole))
+            file.write(b"\n" * (whole[-1:] not in (b"", b"\n")) + message.line().encode() + b"\n")
+            file.flush()
+        os.fsync(file.fileno())
+        _sync_folder(kept)
+    return message, drawn
+
+
+def _without_torn(text: bytes) -> bytes:
+    """The file less a last line without its end that is the beginning of a message and no message."""
+    place = text.rfind(b"\n") + 1
+    last = text[place:]
+    begins = last.startswith(BEGIN) or (bool(last) and BEGIN.startswith(last))
+    try:
+        Message.read(last.decode())
+    except (ValueError, RecursionError):
+        return text[:place] if begins else text
+    return text
+
+
+def _sync_folder(path: Path) -> None:
+    """Put the name of a file that may be new on the disk."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _charge(ledger: Path, location: str, epsilon: Fraction, round_: str, noise: Noise) -> None:
@@ -184,9 +216,16 @@ def _charge(ledger: Path, location: str, epsilon: Fraction, round_: str, noise: 
         book.charge(location, cost)
 
 
-def _parsed(name: str, text: str) -> list[Message]:
+def _parsed(name: str, text: bytes) -> list[Message]:
     found, faults = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
+    try:
+        lines = text.decode().splitlines()
+    except UnicodeDecodeError as error:
+        number = text.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            [Fault(name, f"line {number}", "bytes that are no UTF-8", "a message of a location")]
+        ) from None
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -209,7 +248,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
     faults: list[Fault] = []
     first: Message | None = None
     for path in paths:
-        for message in _parsed(path.name, path.read_text("utf-8")):
+        for message in _parsed(path.name, path.read_bytes()):
             first = first or message
             same = ("round", "epsilon", "noise")
             if any(getattr(message, key) != getattr(first, key) for key in same):

@@ -93,11 +93,13 @@ def base_of(
 def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
     """The facilities to open for counts that are known, with a proved bound."""
     site, n = problem.data.site, problem.data.site.size
-    if n * n > MOST_ENTRIES or not context.fits(3 * 8.0 * n * n):
-        most = min(math.isqrt(MOST_ENTRIES), int(math.sqrt(context.room / 24.0)) if context.room < math.inf else n)
-        wanted = f"at most {most} locations, for which facilities to open is solved over all their pairs"
-        raise InputError([Fault(problem.declared.locations.points.name, "", f"{n} locations", wanted)])
     among = np.arange(n) if site.candidates is None else site.candidates
+    pairs = len(among) * n
+    if pairs > MOST_ENTRIES or not context.fits(3 * 8.0 * pairs):
+        most = min(MOST_ENTRIES, int(context.room / 24.0)) if context.room < math.inf else MOST_ENTRIES
+        asked = f"{len(among)} places for a facility, {n} locations: {pairs} pairs"
+        wanted = f"at most {most} pairs, for which facilities to open is solved over all of them"
+        raise InputError([Fault(problem.declared.locations.points.name, "", asked, wanted)])
     table = site.metric.between(np.repeat(among, n), np.tile(np.arange(n), len(among))).reshape(len(among), n)
     table += site.cost[among, None]
     table *= np.asarray(counts, dtype=np.float64)
