@@ -143,6 +143,7 @@ def metric_problems(
     budgets: Sequence[str] = ("1.0", "0.5", "2.0", "0.1", "0.3", "5.0"),
     other_outputs: bool = True,
     own_distance: bool = False,
+    every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
     """Small metric problems; ``facts["case"]`` is the :class:`MetricCase`.
@@ -155,6 +156,7 @@ def metric_problems(
         budgets: values of epsilon.
         other_outputs: whether outputs may be others than the records.
         own_distance: keep ``[outputs]`` and ``neighbours_within`` out: the plainest problems only.
+        every_pair: keep ``neighbours_within`` out, and spaces of several parts with it.
         extra: tables of the mechanism's own for a case, e.g. ``lambda case: {"acme": {"radius": 2.0}}``.
     """
     space = draw(metric_spaces(most, shapes))
@@ -165,8 +167,8 @@ def metric_problems(
     within = None
     # a limit that leaves no record a neighbour is bad input
     least = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
-    assume(joined or least > 0)
-    if not own_distance and space.lengths:
+    assume(joined or (least > 0 and not every_pair))
+    if not own_distance and not every_pair and space.lengths:
         room = 1e-9 if space.coordinates else 0.0  # distances are those of the decimals, these of their doubles
         choices: list[float | None] = [d * (1.0 + room) for d in reversed(space.lengths) if d >= least]
         within = draw(st.sampled_from([None, *choices] if joined else choices))

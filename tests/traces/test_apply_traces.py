@@ -1,8 +1,11 @@
 """Tables of traces: whose rows, in which order, what is charged, what is refused."""
 
+import hashlib
 import json
+import shutil
 from fractions import Fraction
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -179,23 +182,61 @@ def test_estimates_take_one_report_of_each_subject(folder, tmp_path):
     assert json.loads(done.stdout)["n"] == 3
 
 
-def test_a_changed_test_does_not_hold(folder, tmp_path):
-    import hashlib
-    import shutil
-
-    import numpy as np
-
-    copy = tmp_path / "copy"
+def forged(folder, copy, **changed):
+    """A copy whose test has other numbers, sums and all."""
     shutil.copytree(folder, copy)
     with np.load(copy / "prediction.npz") as found:
-        arrays = dict(found)
-    arrays["rates"] = np.array(arrays["rates"])
-    arrays["rates"][1, 0] *= 2
-    np.savez(copy / "prediction.npz", **arrays)
-    sums = (copy / "SHA256SUMS").read_text().splitlines()
-    new = hashlib.sha256((copy / "prediction.npz").read_bytes()).hexdigest()
-    sums = [f"{new}  prediction.npz" if line.endswith("prediction.npz") else line for line in sums]
-    (copy / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+        np.savez(copy / "prediction.npz", **{**found, **{name: make(found[name]) for name, make in changed.items()}})
+    summed(copy, "prediction.npz")
+    return copy
+
+
+def summed(folder, name):
+    sums = (folder / "SHA256SUMS").read_text().splitlines()
+    new = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    sums = [f"{new}  {name}" if line.endswith(name) else line for line in sums]
+    (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        ("rates", lambda rates: rates * np.array([[1, 1], [2, 1]]), "prediction.npz: test:"),
+        ("rates", lambda rates: rates // np.array([[2, 1], [1, 1]]), "prediction.npz: threshold: not what"),
+        ("level", lambda level: level * 1000, "prediction.npz: level: not what the problem gives"),
+        ("steps", np.zeros_like, "prediction.npz: steps: not what the problem gives"),
+    ],
+)
+def test_a_changed_test_does_not_hold(folder, tmp_path, name, make, said):
+    done = CliRunner().invoke(cli, ["verify", str(forged(folder, tmp_path / "copy", **{name: make}))])
+    assert done.exit_code == 1
+    assert said in done.output
+
+
+@pytest.mark.parametrize("name", ["good_within", "threshold_noise", "test_noise", "unit"])
+def test_what_is_told_of_the_test_is_what_the_problem_gives(folder, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    result = json.loads((copy / "result.json").read_text())
+    result["details"]["prediction"][name] = "mile" if name == "unit" else 99.0
+    (copy / "result.json").write_text(json.dumps(result))
+    summed(copy, "result.json")
     done = CliRunner().invoke(cli, ["verify", str(copy)])
     assert done.exit_code == 1
-    assert "prediction.npz: test:" in done.output
+    assert f"details.prediction.{name}" in done.output
+
+
+def test_near_pairs_alone_are_refused_by_solve_and_by_verify(folder, tmp_path):
+    """Fresh reports of records beyond the limit are bounded by the length of paths, not by their distance."""
+    near = PROBLEM.replace("epsilon = 1.0\n[utility]", "epsilon = 1.0\nneighbours_within = 1.0\n[utility]")
+    (tmp_path / "near.toml").write_text(near)
+    done = CliRunner().invoke(cli, ["solve", "predictive", str(tmp_path / "near.toml"), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "privacy.neighbours_within: found 1, wanted none" in done.output
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / "problem" / "problem.toml").write_text(near)
+    summed(copy, "problem/problem.toml")
+    done = CliRunner().invoke(cli, ["verify", str(copy)])
+    assert done.exit_code == 2
+    assert "privacy.neighbours_within: found 1, wanted none" in done.output

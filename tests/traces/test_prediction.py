@@ -232,3 +232,28 @@ def test_numbers_survive_their_file(tmp_path):
     np.savez(tmp_path / "prediction.npz", steps=again.steps.astype(float), level=[3], rates=[[1, 1], [2, 1]])
     with pytest.raises(InputError, match="steps"):
         Prediction.read(tmp_path)
+
+
+def test_numbers_that_the_problem_does_not_give_are_named():
+    """As private, and yet another report than the problem asks for."""
+    terms = Terms(report=Fraction(1), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(3))
+    data, walker = walker_of([0.0, 1.0, 3.5], terms)
+    numbers = walker.prediction
+    for changed in (
+        {"level": numbers.level * 2},
+        {"level": numbers.level + 1},
+        {"threshold": numbers.threshold / 2},
+        {"test": numbers.test * Fraction(999, 1000)},
+        {"steps": np.zeros_like(numbers.steps)},
+    ):
+        told = evolve(numbers, **changed).failures(data, terms)
+        assert told == [f"prediction.npz: {next(iter(changed))}: not what the problem gives"]
+
+
+def test_the_last_bit_of_a_distance_is_no_forgery():
+    """Another machine's least distance may lie on the other side of a power of two."""
+    terms = Terms(report=Fraction(1), threshold=Fraction(1, 4), test=Fraction(1, 4), good_within=Fraction(3))
+    for least in (1.0, np.nextafter(1.0, 0.0), np.nextafter(1.0, 2.0)):
+        made = Prediction.of(Line([0.0, least, 3.5]), terms)
+        for other in (1.0, np.nextafter(1.0, 0.0)):
+            assert not any("not what" in line for line in made.failures(Line([0.0, other, 3.5]), terms))

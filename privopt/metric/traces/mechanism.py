@@ -79,7 +79,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """The problem, between records alone: a test between any two points of a region is not certified.
+        """The problem, between records alone, any two of them.
+
+        A test between any two points of a region is not certified; and where near pairs alone are promised something,
+        fresh reports of two traces that are farther apart differ by more than their distance allows.
 
         Raises:
             InputError: every fault.
@@ -88,6 +91,9 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         if problem.data.region is not None:
             wanted = "false: what traces promise is between records"
             raise InputError([Fault(file, "privacy.everywhere", "true", wanted)])
+        if problem.data.within is not None:
+            wanted = "none: what traces promise is between any two records, as far apart as they are"
+            raise InputError([Fault(file, "privacy.neighbours_within", f"{problem.data.within:g}", wanted)])
         terms = declared.terms
         if terms.total is not None and terms.total < terms.report:
             found, wanted = f"{float(terms.total):g}", f"at least epsilon, {float(terms.report):g}: one report"

@@ -136,6 +136,7 @@ class TraceDP(MetricDP):
         """Also: the noise of tests; that a table's rows are in the order of time is its owner's."""
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
+        checked.append("The distance that counts as good and the width of the noise, against the problem.")
         if AGAIN in unchecked:
             unchecked[unchecked.index(AGAIN)] = "Reports of a subject beyond those that one table was charged for."
         unchecked.append("How many reports a subject sends, and when: these are public.")

@@ -32,6 +32,9 @@ FINENESS: Final = 1024
 FARTHEST: Final = 1 << 50
 """Steps that a distance counts for, at most; so cut, distances differ by no more than before."""
 
+ULPS: Final = 2.0**-36
+"""By how much distances differ that two machines computed, relatively, at most."""
+
 _BLOCK = 1 << 22
 _ROOM = 1.0 - 2.0**-40
 
@@ -87,10 +90,12 @@ class Prediction:
         Raises:
             InputError: distances that are none of a metric, or too uneven for 64 bits.
         """
+        return cls._on(_fine(data, terms), data, terms)
+
+    @classmethod
+    def _on(cls, grid: float, data: MetricData, terms: Terms) -> Self:
         pairs, distances = data.standing
         apart = distances > 0
-        least = float(distances[apart].min()) if apart.any() else np.inf
-        grid = 2.0 ** np.floor(np.log2(min(least, float(1 / max(terms.threshold, terms.test))) / FINENESS))
         far = data.to_outputs
         known = np.isfinite(far)
         top = float(far[known].max(initial=0.0))
@@ -101,6 +106,7 @@ class Prediction:
         rates = [_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
         if min(rates) <= 0 or max(rates) >= 1 or level > FARTHEST:
+            least = float(distances[apart].min(initial=np.inf))
             found = f"records {least:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
             wanted = "distances and epsilons that leave noise within 64 bits"
             raise InputError([Fault(data.file, "predictive", found, wanted)])
@@ -110,7 +116,8 @@ class Prediction:
         """Where a step's noise hides less than it should: a line for each of the first few pairs; exact.
 
         For each pair that the certificate stands on and every output, steps times rate must be at most epsilon times
-        distance; along paths that gives it for all required pairs.
+        distance; along paths that gives it for all required pairs. A line, too, for each number that the problem does
+        not give: another distance for good, or wider noise, would hide as much and report something else.
         """
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: shape {self.steps.shape}, wanted {data.shape}"]
@@ -128,7 +135,22 @@ class Prediction:
                     lines.append(
                         f"{ARTEFACT}: {name}: {i} and {j} differ by {spread[row]} steps, too many for its rate"
                     )
-        return lines[:8]
+        return [*lines[:8], *self._unlike(data, terms)]
+
+    def _unlike(self, data: MetricData, terms: Terms) -> list[str]:
+        """A line for each number that the problem does not give; distances may be another machine's."""
+        grids = dict.fromkeys(_fine(data, terms, 1 + side * ULPS) for side in (0, -1, 1))
+        names = min((self._others(self._on(grid, data, terms)) for grid in grids), key=len)
+        return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
+
+    def _others(self, made: Prediction) -> list[str]:
+        same = {
+            "level": made.level == self.level,
+            "threshold": abs(made.threshold / self.threshold - 1) < ULPS,
+            "test": abs(made.test / self.test - 1) < ULPS,
+            "steps": bool((np.abs(made.steps - self.steps) <= 1 + ULPS * made.steps).all()),
+        }
+        return [name for name, alike in same.items() if not alike]
 
     def write(self, folder: Path) -> None:
         """Write prediction.npz."""
@@ -170,6 +192,13 @@ def _fits(array: Any, shape: tuple[int | None, ...]) -> bool:
     if array is None or array.dtype != np.int64 or array.ndim != len(shape):
         return False
     return all(side in (None, own) for side, own in zip(shape, array.shape, strict=True))
+
+
+def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
+    """The grid, a power of two, were the closest pair so many times as far apart."""
+    _, distances = data.standing
+    least = float(distances[distances > 0].min(initial=np.inf)) * stretch
+    return float(2.0 ** np.floor(np.log2(min(least, float(1 / max(terms.threshold, terms.test))) / FINENESS)))
 
 
 def _spread(steps: Ints, pairs: Ints) -> Ints:
