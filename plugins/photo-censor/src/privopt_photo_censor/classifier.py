@@ -33,6 +33,7 @@ from privopt.declare.schema import positive
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError, UsageError
 from privopt_photo_censor.cells import Cells, read_cells
+from privopt_photo_censor.picture import flattened
 
 __all__ = ["Classifier", "Input", "Settings", "load_classifier", "log_softmax"]
 
@@ -102,7 +103,7 @@ class Classifier:
         """One photo as the model takes it, float32, without the batch axis."""
         taken = self.settings.input
         size = (taken.width, taken.height)
-        upright = ImageOps.exif_transpose(photo).convert("RGB")
+        upright = flattened(photo)
         how = Image.Resampling[taken.interpolation.upper()]
         if taken.resize == "stretch":
             sized = upright.resize(size, how)

@@ -1,21 +1,24 @@
 """Clean copies of photos: the picture that was scored, encoded anew, and nothing else of its file.
 
 Whatever a file carries beside its pixels (position, time, thumbnail, comments, further pictures, films after its end)
-cannot pass, since none of its bytes are taken: pixels are decoded, turned upright, brought to sRGB, and encoded.
+cannot pass, since none of its bytes are taken: the picture that was scored, flattened, is encoded anew. What encoding
+changes of it is seen by scoring the copies.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from PIL import ExifTags, Image, ImageCms, ImageOps
+from PIL import ExifTags, Image
 
 from privopt.errors import CertificationError, Fault, InputError, UsageError
-from privopt_photo_censor.folder import HEIF, UNREADABLE, opened
+from privopt_photo_censor.folder import HEIF, gps, opened, readable
+from privopt_photo_censor.picture import flattened
 from privopt_photo_censor.scores import Copy
 
 __all__ = ["clean", "clean_copies", "metadata_of"]
@@ -39,6 +42,9 @@ TIMES: Final = (
     ExifTags.Base.DateTimeDigitized,
     ExifTags.Base.OffsetTimeOriginal,
 )
+MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
+"""A time as EXIF writes it; whatever else stands in such a field is no time."""
+SIDES: Final = ("N", "S", "E", "W")
 
 
 def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
@@ -47,7 +53,7 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
     Args:
         contents: the photo's file.
         suffix: of the copy, one of :data:`FORMATS`.
-        wishes: ``"position"`` keeps latitude and longitude, ``"time"`` the times of EXIF.
+        wishes: ``"position"`` keeps latitude and longitude, ``"time"`` date and time of EXIF, without their zone.
 
     Raises:
         CertificationError: what came out carries more than was asked for.
@@ -56,12 +62,10 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
     kind, options = FORMATS[suffix]
     with opened(contents) as photo:
         exif = _wished(photo, wishes)
-        upright = _srgb(ImageOps.exif_transpose(photo))
-    plain = Image.new("RGB", upright.size)
-    plain.paste(upright)
+        plain = flattened(photo)
     out = io.BytesIO()
     if exif is not None and kind in CARRIERS:
-        options = {**options, "exif": exif}
+        options = {**options, "exif": exif.tobytes()}  # an Exif of nothing but a position passes for empty
     plain.save(out, kind, **options)
     with opened(out.getvalue()) as copy:
         more = metadata_of(copy) - set(wishes)
@@ -71,38 +75,28 @@ def clean(contents: bytes, suffix: str, wishes: Collection[str] = ()) -> bytes:
 
 
 def _wished(photo: Image.Image, wishes: Collection[str]) -> Image.Exif | None:
-    """EXIF of a photo, cut down to what was wished for."""
-    if not wishes:
-        return None
+    """EXIF of a photo, cut down to what was wished for and is of its form; None where there is nothing of it."""
     before, after = photo.getexif(), Image.Exif()
-    if "position" in wishes:
-        place = before.get_ifd(ExifTags.IFD.GPSInfo)
-        wanted = (ExifTags.GPS.GPSLatitude, ExifTags.GPS.GPSLongitude)
-        kept = {tag: place[tag] for base in wanted for tag in (base - 1, base) if tag in place}
-        if kept:
-            after.get_ifd(ExifTags.IFD.GPSInfo).update(kept)
+    place: dict[int, Any] = {}
+    times: dict[int, Any] = {}
+    first: dict[int, Any] = {}
+    if "position" in wishes and gps(photo) is not None:
+        tags = before.get_ifd(ExifTags.IFD.GPSInfo)
+        for base in (ExifTags.GPS.GPSLatitude, ExifTags.GPS.GPSLongitude):
+            side = str(tags.get(base - 1)).strip("\0 ").upper()
+            place |= {base - 1: side, base: tags[base]} if side in SIDES else {base: tags[base]}
     if "time" in wishes:
         detail = before.get_ifd(ExifTags.IFD.Exif)
-        kept = {tag: detail[tag] for tag in TIMES if tag in detail}
-        if kept:
-            after.get_ifd(ExifTags.IFD.Exif).update(kept)
-        if ExifTags.Base.DateTime in before:
-            after[ExifTags.Base.DateTime] = before[ExifTags.Base.DateTime]
+        times = {tag: detail[tag] for tag in TIMES if MOMENT.fullmatch(str(detail.get(tag)))}
+        first = {tag: before[tag] for tag in TIMES[:1] if MOMENT.fullmatch(str(before.get(tag)))}
+    if not (place or times or first):
+        return None
+    if place:
+        after.get_ifd(ExifTags.IFD.GPSInfo).update(place)
+    if times:
+        after.get_ifd(ExifTags.IFD.Exif).update(times)
+    after.update(first)
     return after
-
-
-def _srgb(photo: Image.Image) -> Image.Image:
-    """RGB pixels; colours of another profile as sRGB has them, since a copy carries no profile."""
-    profile = photo.info.get("icc_profile")
-    if profile and photo.mode in ("RGB", "CMYK", "L"):
-        try:
-            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-            changed = ImageCms.profileToProfile(photo, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
-        except (ImageCms.PyCMSError, OSError):  # a profile that does not fit its picture: most programs ignore it too
-            return photo.convert("RGB")
-        if changed is not None:
-            return changed
-    return photo.convert("RGB")
 
 
 def metadata_of(photo: Image.Image) -> set[str]:
@@ -123,7 +117,12 @@ def metadata_of(photo: Image.Image) -> set[str]:
 
 
 def clean_copies(
-    root: Path, photos: Sequence[tuple[str, str]], into: Path, wishes: Collection[str] = ()
+    root: Path,
+    photos: Sequence[tuple[str, str]],
+    into: Path,
+    wishes: Collection[str] = (),
+    *,
+    album: Collection[str] = (),
 ) -> tuple[Copy, ...]:
     """Write clean copies of photos into a folder, by the same names; those of HEIC files are JPEGs.
 
@@ -132,6 +131,7 @@ def clean_copies(
         photos: their paths in it, and the SHA-256 that their files had when they were scored.
         into: an empty folder.
         wishes: see :func:`clean`.
+        album: names of all its photos; no copy takes the name of another photo, or of a folder.
 
     Raises:
         InputError: a photo changed since it was scored.
@@ -139,7 +139,8 @@ def clean_copies(
     """
     if root.resolve() in into.resolve().parents:
         raise UsageError(f"--copy-to: lies in the folder of the photos, {root}; name a folder elsewhere")
-    taken = {name.lower() for name, _ in photos}
+    paths = [PurePosixPath(name) for name in {*album, *(name for name, _ in photos)}]
+    taken = {str(each).lower() for path in paths for each in (path, *path.parents)}
     made = []
     for name, digest in photos:
         contents = (root / name).read_bytes()
@@ -149,10 +150,8 @@ def clean_copies(
         if PurePosixPath(name).suffix.lower() in HEIF:
             called = next(c for c in _jpeg_names(name) if c.lower() not in taken)
             taken.add(called.lower())
-        try:
+        with readable(name, "copied"):
             copy = clean(contents, PurePosixPath(called).suffix.lower(), wishes)
-        except UNREADABLE as error:
-            raise InputError([Fault(name, "", f"a photo that cannot be copied ({error})", "a photo")]) from None
         path = into / called
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(copy)

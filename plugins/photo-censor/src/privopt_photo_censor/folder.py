@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,13 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import frozen
-from PIL import ExifTags, Image, ImageOps
+from attrs import field, frozen
+from PIL import ExifTags, Image
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.classifier import Classifier, load_classifier
 from privopt_photo_censor.joint import jointly
+from privopt_photo_censor.picture import flattened
 from privopt_photo_censor.scores import Listing, Places
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "gps",
     "heif",
     "opened",
+    "readable",
+    "score_files",
     "score_folder",
 ]
 
@@ -41,7 +45,9 @@ HEIF: Final = (".heic", ".heif", ".hif")
 MODERN: Final = (*HEIF, ".avif")
 """Formats whose decoders are not everywhere: a file that none reads is left out and listed."""
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words in the XMP of photos that have a film appended."""
+"""Words in the files of photos that have a film appended: in XMP, or before the film."""
+FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
+"""How a film of the MP4 family begins."""
 POSITION_MARK: Final = b"GPSLatitude"
 """The word by which XMP names a position."""
 
@@ -60,6 +66,7 @@ class ScoredFolder:
         thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
         digests: SHA-256 of the files, as they were scored.
         places: the classifier's cells, in words and on a map.
+        models: the classifiers that scored them, to score their copies too.
     """
 
     names: tuple[str, ...]
@@ -71,6 +78,7 @@ class ScoredFolder:
     thumbnails: tuple[bytes, ...]
     digests: tuple[str, ...]
     places: Places
+    models: tuple[Classifier, ...] = field(repr=False)
 
 
 @frozen(kw_only=True, eq=False)
@@ -160,21 +168,24 @@ def _metadata(photo: Image.Image) -> list[bytes]:
     return [v if isinstance(v, bytes) else v.encode() for v in photo.info.values() if isinstance(v, (bytes, str))]
 
 
-def carries_position(photo: Image.Image) -> bool:
-    """Whether a photo's file holds a position: GPS in EXIF, usable or not, or in XMP."""
+def carries_position(photo: Image.Image, contents: bytes) -> bool:
+    """Whether a photo's file holds a position: GPS in EXIF, usable or not, or in XMP anywhere in the file."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
     if any(tag != ExifTags.GPS.GPSVersionID for tag in tags):
         return True
-    return any(POSITION_MARK in text for text in _metadata(photo))
+    return any(POSITION_MARK in text for text in (contents, *_metadata(photo)))
 
 
-def _more(photo: Image.Image) -> str:
+def _more(photo: Image.Image, contents: bytes) -> str:
     """What a photo's file shows beside the one picture that is scored; empty: nothing."""
+    found = []
     pictures = int(getattr(photo, "n_frames", 1))
     if pictures > 1:
-        return f"picture 2 of {pictures}" if pictures == 2 else f"pictures 2 to {pictures}"
-    filmed = any(mark in text for text in _metadata(photo) for mark in FILM_MARKS)
-    return "the film inside" if filmed else ""
+        found.append(f"picture 2 of {pictures}" if pictures == 2 else f"pictures 2 to {pictures}")
+    marked = any(mark in text for text in (contents, *_metadata(photo)) for mark in FILM_MARKS)
+    if marked or FILM.search(contents, 12):  # a HEIC itself begins so
+        found.append("the film inside")
+    return " and ".join(found)
 
 
 UNREADABLE: Final = (
@@ -201,32 +212,37 @@ def opened(contents: bytes) -> Iterator[Image.Image]:
             yield photo
 
 
-def _read(name: str, path: Path, models: Sequence[Classifier], edge: int) -> _Photo:
+@contextmanager
+def readable(name: str, what: str = "read") -> Iterator[None]:
+    """Where a photo is decoded: what cannot be is an InputError with its name."""
     try:
+        yield
+    except UNREADABLE as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        wanted = "a photo of 8 or 16 bits a channel"
+        raise InputError([Fault(name, "", f"a photo that cannot be {what} ({reason})", wanted)]) from None
+
+
+def _read(name: str, path: Path, models: Sequence[Classifier], edge: int) -> _Photo:
+    with readable(name):
         contents = path.read_bytes()
         with opened(contents) as photo:
-            more = _more(photo)
-            upright = ImageOps.exif_transpose(photo).convert("RGB")
+            upright = flattened(photo)
             return _Photo(
                 tensors=tuple(model.tensor(upright) for model in models),
                 point=gps(photo),
-                positioned=carries_position(photo),
-                more=more,
+                positioned=carries_position(photo, contents),
+                more=_more(photo, contents),
                 thumbnail=_thumbnail(upright, edge),
                 digest=hashlib.sha256(contents).hexdigest(),
             )
-    except UNREADABLE as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError([Fault(name, "", f"a photo that cannot be read ({reason})", "a photo")]) from None
 
 
 def _thumbnail(upright: Image.Image, edge: int) -> bytes:
     small = upright.copy()
     small.thumbnail((edge, edge))
-    plain = Image.new("RGB", small.size)
-    plain.paste(small)
     out = io.BytesIO()
-    plain.save(out, "JPEG", quality=72)
+    small.save(out, "JPEG", quality=72)
     return out.getvalue()
 
 
@@ -276,13 +292,10 @@ def score_folder(
         raise InputError([Fault(folder.name, "", "no photos that can be read", "photos")])
     cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos.values()]
     true = _place(cells, folder) if true_location is None else true_location
-    tables = [each.scores([photo.tensors[n] for photo in photos.values()]) for n, each in enumerate(models)]
-    if len(tables) > 1 and true is not None and true < len(model.cells):
-        tables = [jointly(tables, true)]
     left_out.sort(key=lambda name: (name.lower(), name))
     return ScoredFolder(
         names=tuple(photos),
-        scores=tables[0],
+        scores=_table(models, [photo.tensors for photo in photos.values()], true),
         points=tuple(photo.point for photo in photos.values()),
         cells=tuple(cells),
         true_location=true,
@@ -293,7 +306,31 @@ def score_folder(
         thumbnails=tuple(photo.thumbnail for photo in photos.values()),
         digests=tuple(photo.digest for photo in photos.values()),
         places=Places(names=model.cells.names, points=model.cells.centres()),
+        models=tuple(models),
     )
+
+
+def score_files(paths: Sequence[Path], models: Sequence[Classifier], true: int) -> Floats:
+    """(N, M) scores of further photos by the models that scored a folder, for its true location.
+
+    Raises:
+        InputError: one cannot be read, or a model will not do.
+    """
+    tensors = []
+    for path in paths:
+        contents = path.read_bytes()
+        with readable(path.name), opened(contents) as photo:
+            upright = flattened(photo)
+            tensors.append(tuple(model.tensor(upright) for model in models))
+    return _table(models, tensors, true)
+
+
+def _table(models: Sequence[Classifier], tensors: Sequence[tuple[Any, ...]], true: int | None) -> Floats:
+    """(N, M) scores of photos, as each model takes them; of several models those that protect against each."""
+    tables = [model.scores([each[n] for each in tensors]) for n, model in enumerate(models)]
+    if len(tables) > 1 and true is not None and true < len(models[0].cells):
+        return jointly(tables, true)
+    return tables[0]
 
 
 def _place(cells: Sequence[int | None], folder: Path) -> int | None:

@@ -231,10 +231,32 @@ def _copied(problem: PhotoInstance, kept: Bools, context: SolveContext) -> tuple
     if context.copies is None or photos.folder is None or photos.folder.path is None:
         return None
     from privopt_photo_censor.clean import clean_copies
+    from privopt_photo_censor.folder import score_files
 
-    chosen = [(data.names[row], data.digests[row]) for row in np.flatnonzero(kept).tolist()]
+    rows = np.flatnonzero(kept).tolist()
+    chosen = [(data.names[row], data.digests[row]) for row in rows]
     context.report("clean copies")
-    return clean_copies(photos.folder.path, chosen, context.copies, photos.copies_keep)
+    copies = clean_copies(photos.folder.path, chosen, context.copies, photos.copies_keep, album=data.names)
+    if copies:
+        scores = score_files([context.copies / copy.name for copy in copies], data.models, data.album.true)
+        _held(problem, protected_k(data.album, kept), protected_k(evolve(data.album, scores=scores, keep=kept[kept])))
+    return copies
+
+
+def _held(problem: PhotoInstance, photos: int, copies: int) -> None:
+    """Encoding changes pixels, and so scores: the promise must hold of the copies as they are written.
+
+    Raises:
+        CertificationError: fewer locations are at or above the true one than what is promised of the photos.
+    """
+    top_k = problem.declared.task.top_k
+    wanted, key = (photos, "deletion_budget") if top_k is None else (top_k, "top_k")
+    if copies < wanted:
+        raise CertificationError(
+            f"the clean copies, scored as they are encoded, leave {copies} locations at or above the true one, where "
+            f"{wanted} are promised; nothing written. Other deletions may do: another privacy.{key}, a greater "
+            "privacy.margin, or other photos.keep"
+        )
 
 
 def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:

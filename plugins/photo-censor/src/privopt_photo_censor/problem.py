@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -15,6 +15,9 @@ from privopt.declare import File, Folder, at_least, key, non_negative, problem_h
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.scores import Album, Listing, Places, Task
+
+if TYPE_CHECKING:
+    from privopt_photo_censor.classifier import Classifier
 
 __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
@@ -79,6 +82,7 @@ class Scored:
         thumbnails: small JPEGs of the photos of a folder; none where they were not read.
         digests: SHA-256 of the photos' files as scored; none where they were not read.
         places: names and positions of the places, as far as they are known.
+        models: the classifiers that scored a folder, to score its copies.
     """
 
     names: tuple[str, ...]
@@ -87,6 +91,7 @@ class Scored:
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
     digests: tuple[str, ...] = field(default=(), repr=False)
     places: Places = field(factory=Places, repr=False)
+    models: tuple[Classifier, ...] = field(default=(), repr=False)
 
 
 @frozen(kw_only=True, eq=False)
@@ -148,7 +153,13 @@ class PhotoInstance:
             nothing = "nothing, and no photo with GPS"
             raise InputError([Fault(file, "photos.true_location", nothing, "column of the true location, from 0")])
         made = cls.scored(declared, file, found.scores, found.names, found.true_location, found.listing)
-        data = evolve(made.data, thumbnails=found.thumbnails, digests=found.digests, places=found.places)
+        data = evolve(
+            made.data,
+            thumbnails=found.thumbnails,
+            digests=found.digests,
+            places=found.places,
+            models=found.models,
+        )
         return evolve(made, data=data)
 
     @classmethod

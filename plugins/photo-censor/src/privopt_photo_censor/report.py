@@ -209,6 +209,7 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
         )
         return (
             f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded anew, with {left}. "
+            "They were scored again as they are encoded, and keep the promise. "
             "Post the copies, not the files that they were made of."
         )
     if release.listing is None:
