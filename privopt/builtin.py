@@ -99,6 +99,13 @@ def privopt_kinds() -> Sequence[KindSpec]:
             "privopt.interfaces.notions:LocalDP",
             "epsilon-DP of each sender's own report",
         ),
+        ("notion", "zcdp", "privopt.interfaces.gaussian:ZCDP", "rho-zero-concentrated DP between neighbouring inputs"),
+        (
+            "notion",
+            "approx-dp",
+            "privopt.interfaces.gaussian:ApproxDP",
+            "(epsilon, delta)-DP between neighbouring inputs",
+        ),
         ("notion", "none", "privopt.interfaces.notions:NoGuarantee", "no privacy: for comparison"),
         ("solver", "cbc", "privopt.backends.cbc:Cbc", "COIN-OR CBC, in a process of its own"),
         ("solver", "highs", "privopt.backends.highs:Highs", "HiGHS"),

@@ -4,9 +4,11 @@
   and the scale it is given is rounded up until the map stays within the budget;
 * above: an exact integer sampler (Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy",
   Algorithms 1 and 2) on the operating system's entropy: integers and rejection only, no floating point;
-* under a seed, for experiments: the same sampler on NumPy's PCG64 stream. What it gives is not private, and says so.
+* discrete Gaussian noise, in any number: the same paper's Algorithm 3, as exact;
+* under a seed, for experiments: the same samplers on NumPy's PCG64 stream. What they give is not private, and says so.
 
-The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = exp(-1 / b): the double geometric.
+The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = exp(-1 / b): the double geometric. The
+discrete Gaussian of variance parameter V has P(X = v) proportional to exp(-v**2 / (2 V)).
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, UsageError
+from privopt.exact.gaussian import draw_gaussian, variance_above
 from privopt.exact.laplace import draw_laplace
 from privopt.exact.sample import seeded
 
-__all__ = ["NoiseRecord", "continuous_laplace", "discrete_laplace", "split_budget"]
+__all__ = ["NoiseRecord", "continuous_laplace", "discrete_gaussian", "discrete_laplace", "split_budget"]
 
 
 #: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
@@ -39,8 +42,8 @@ class NoiseRecord:
 
     Attributes:
         engine: "opendp", "exact-integer" (bulk) or "seeded".
-        distribution: "discrete-laplace" or "laplace".
-        scale: exact scale that was drawn from.
+        distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
+        scale: exact scale that was drawn from; of a Gaussian the variance parameter.
         map: OpenDP's privacy map at sensitivity 1, where OpenDP drew.
         draws: how many.
     """
@@ -53,8 +56,11 @@ class NoiseRecord:
 
     @property
     def spent(self) -> Fraction:
-        """Privacy loss for each unit of sensitivity: 1 / scale, exactly; at most what was asked for."""
-        return 1 / self.scale
+        """Privacy loss for each unit of sensitivity, exactly; at most what was asked for.
+
+        Epsilon, 1 / scale; of a Gaussian rho, 1 / (2 V), for each unit of the square of the L2 sensitivity.
+        """
+        return 1 / (2 * self.scale if self.distribution == "discrete-gaussian" else self.scale)
 
     @property
     def seeded(self) -> bool:
@@ -83,12 +89,7 @@ def discrete_laplace(
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
     ((2,), True, False)
     """
-    values = np.asarray(counts)
-    if not np.issubdtype(values.dtype, np.integer):
-        raise UsageError(f"counts are {values.dtype}; wanted integers")
-    if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= _LARGEST_COUNT:
-        raise UsageError("counts must be below 2**62 in size")
-    values = values.astype(np.int64)
+    values = _whole(counts)
     _positive(scale_reciprocal)
     if seed is None and values.size <= OPENDP_DRAWS:
         measurement, scale, mapped = _opendp(scale_reciprocal, "i64")
@@ -99,6 +100,37 @@ def discrete_laplace(
     engine = "exact-integer" if seed is None else "seeded"
     record = NoiseRecord(engine, "discrete-laplace", 1 / scale_reciprocal, None, values.size)
     return values + noise.reshape(values.shape), record
+
+
+def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | None = None) -> tuple[Ints, NoiseRecord]:
+    """Integers plus independent discrete Gaussian noise.
+
+    Args:
+        counts: integers of any shape, below 2**62 in size.
+        variance: sensitivity**2 / (2 rho), exact, above 0, at most 2**40; the sensitivity is in L2. It is rounded up a
+            little (:func:`privopt.exact.gaussian.variance_above`), as the record says.
+        seed: for experiments only.
+
+    Returns:
+        Noisy integers of the same shape, and the record.
+
+    Raises:
+        UsageError: counts that are no integers, a variance out of range.
+
+    >>> noisy, record = discrete_gaussian(np.array([3, 5]), Fraction(100))
+    >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
+    ((2,), True, False)
+    """
+    values = _whole(counts)
+    noise, drawn = _gaussian(values, variance, seed)
+    record = NoiseRecord("exact-integer" if seed is None else "seeded", "discrete-gaussian", drawn, None, values.size)
+    return noise, record
+
+
+def _gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
+    """The values with their noise, and the variance drawn at."""
+    noise = draw_gaussian(values.size, variance, source=seeded(seed))
+    return values + noise.reshape(values.shape), variance_above(variance)
 
 
 def continuous_laplace(
@@ -175,6 +207,20 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
     lower = pow(p, -1, q) if q > 1 else 1
     lower += (denominator - lower) // q * q
     return Fraction((p * lower - 1) // q, lower)
+
+
+def _whole(counts: NDArray[Any]) -> Ints:
+    """Counts as 64-bit integers.
+
+    Raises:
+        UsageError: they are none, or too large.
+    """
+    values = np.asarray(counts)
+    if not np.issubdtype(values.dtype, np.integer):
+        raise UsageError(f"counts are {values.dtype}; wanted integers")
+    if values.size and max(abs(int(values.min())), abs(int(values.max()))) >= _LARGEST_COUNT:
+        raise UsageError("counts must be below 2**62 in size")
+    return values.astype(np.int64)
 
 
 def _positive(budget: Fraction) -> None:

@@ -7,7 +7,6 @@ comparisons and rejection only. The distribution of scale t / s is P(X = v) prop
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -15,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
+from privopt.exact.sample import Source
 from privopt.execution.compiled import jit
 
-__all__ = ["LARGEST_TERM", "draw_laplace", "falls", "geometric"]
+__all__ = ["LARGEST_TERM", "draw_laplace", "falls", "geometric", "in_bulk", "one_laplace"]
 
 #: Numerators and denominators up to here keep every product inside 64 bits.
 LARGEST_TERM = 1 << 40
@@ -91,7 +91,7 @@ def geometric(words, at, s, t):  # type: ignore[no-untyped-def]
 
 
 @jit()
-def _one_draw(words, at, s, t):  # type: ignore[no-untyped-def]
+def one_laplace(words, at, s, t):  # type: ignore[no-untyped-def]
     """One draw (Algorithm 2), and the place of the next word."""
     while True:
         magnitude, at = geometric(words, at, s, t)
@@ -111,7 +111,7 @@ def _fill(words, s, t, drawn, done):  # type: ignore[no-untyped-def]
     """Fill drawn from done on; the words used by whole draws, and how far it got."""
     at = 0
     while done < drawn.size:
-        value, after = _one_draw(words, at, s, t)
+        value, after = one_laplace(words, at, s, t)
         if after < 0:
             break
         drawn[done] = value
@@ -120,9 +120,7 @@ def _fill(words, s, t, drawn, done):  # type: ignore[no-untyped-def]
     return at, done
 
 
-def draw_laplace(
-    count: int, scale_reciprocal: Fraction, *, source: Callable[[int], bytes] | None = None
-) -> NDArray[np.int64]:
+def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
 
     Words are handed on in order. Where they run out in the middle of a draw, that draw starts again from its own first
@@ -139,6 +137,19 @@ def draw_laplace(
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0 or max(s, t) > LARGEST_TERM:
         raise UsageError(f"the reciprocal scale {scale_reciprocal} must be above 0 with terms of at most 2**40")
+    return in_bulk(count, _fill, np.uint64(s), np.uint64(t), source=source)
+
+
+def in_bulk(count: int, fill: Any, *terms: Any, source: Source | None = None) -> NDArray[np.int64]:
+    """``count`` draws by a compiled filler, handed words in order.
+
+    Args:
+        count: how many.
+        fill: ``(words, *terms, drawn, done) -> (used, done)``: fills drawn from done on with whole draws, and tells how
+            many words they took.
+        terms: of the distribution.
+        source: random bytes; the operating system's where left out.
+    """
     entropy: Any = source or os.urandom
     drawn = np.empty(count, dtype=np.int64)
     left = np.empty(0, dtype=np.uint64)
@@ -146,6 +157,6 @@ def draw_laplace(
     while done < count:
         size = min(_WORDS, 16 * (count - done) + 256)
         words = np.concatenate([left, np.frombuffer(entropy(8 * size), dtype="<u8")])
-        used, done = _fill(words, np.uint64(s), np.uint64(t), drawn, done)
+        used, done = fill(words, *terms, drawn, done)
         left = words[used:]
     return drawn

@@ -12,7 +12,7 @@ from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guar
 from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.plan import Plan
 from privopt.interfaces.result import Result
-from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces.seams import Decomposed, Decomposer, PrivacyConstraint, Release, Shift, UtilityLoss
 from privopt.interfaces.work import Outcome, Progress, Proof, SolveContext
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Proof",
     "Release",
     "Result",
+    "Shift",
     "SolveContext",
     "UtilityLoss",
 ]

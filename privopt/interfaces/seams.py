@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from attrs import field, frozen
 
@@ -21,9 +22,26 @@ if TYPE_CHECKING:
     from privopt.interfaces.result import Result
     from privopt.interfaces.work import SolveContext
 
-__all__ = ["Decomposed", "Decomposer", "PrivacyConstraint", "Release", "UtilityLoss"]
+__all__ = ["Decomposed", "Decomposer", "PrivacyConstraint", "Release", "Shift", "UtilityLoss"]
 
 R_contra = TypeVar("R_contra", contravariant=True)
+
+
+@frozen(kw_only=True)
+class Shift:
+    """What one call of noise has to hide between two inputs.
+
+    Attributes:
+        law: ``"laplace"`` (double geometric too) or ``"gaussian"``.
+        scale: of the noise, exact; of Gaussian noise the variance.
+        change: sum of absolute changes of the numbers that noise is added to.
+        square: sum of their squares.
+    """
+
+    law: Literal["laplace", "gaussian"]
+    scale: Fraction
+    change: Fraction
+    square: Fraction
 
 
 class Release(ABC):
@@ -81,10 +99,30 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         odds: whether it bounds the odds of every output between inputs at distance d by exp(epsilon d), d being 1
             where inputs are neighbours or not. The kit attacks releases of such a notion; what else it tries follows
             from what a release is.
+        tails: whether it bounds that but for an event of small probability, for releases that are draws of noise: the
+            pairs (epsilon, delta) of :meth:`curve`.
     """
 
     kind: ClassVar[str] = ""
     odds: ClassVar[bool] = False
+    tails: ClassVar[bool] = False
+
+    @classmethod
+    def spent(cls, shift: Shift) -> Fraction | None:
+        """What one call of noise spends between two inputs; calls add up. None: such noise does not keep the notion."""
+        return shift.change / shift.scale if shift.law == "laplace" else None
+
+    @classmethod
+    def allowed(cls, guarantee: Guarantee) -> Fraction | None:
+        """What all calls together may spend (:meth:`spent`) under a guarantee; None where it has no such number."""
+        return guarantee.epsilon
+
+    @classmethod
+    def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
+        """Pairs (epsilon, delta) that follow from a guarantee: an event is likelier by the factor exp(epsilon), and by
+        delta more, at most. The kit attacks releases at each.
+        """
+        return () if guarantee.epsilon is None else ((float(guarantee.epsilon), 0.0),)
 
     @classmethod
     def keys(cls) -> type | None:

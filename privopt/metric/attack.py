@@ -196,7 +196,7 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
     return float(max(0.0, -(positive * np.log2(positive)).sum()))
 
 
-def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95) -> float:
+def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
     """A lower bound on the privacy loss between two inputs, from draws alone.
 
     One half of the draws picks events that tell the inputs apart: for each of the two directions, the set of outputs
@@ -210,6 +210,7 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
         draws_a: (n,) outputs under one input, integers or reals.
         draws_b: (m,) outputs under another.
         confidence: in (0, 1).
+        delta: what (epsilon, delta)-DP allows beside: it is taken off the probability bounded from below.
 
     Returns:
         The bound, at least 0.
@@ -225,7 +226,7 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     alpha = (1.0 - confidence) / 4.0
     bound = 0.0
     for left, right in ((a, b), (b, a)):
-        member = _learned_event(left[0::2], right[0::2], alpha)
+        member = _learned_event(left[0::2], right[0::2], alpha, delta)
         tested_left, tested_right = left[1::2], right[1::2]
         bound = max(
             bound,
@@ -235,14 +236,15 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
                 int(member(tested_right).sum()),
                 tested_right.size,
                 alpha,
+                delta,
             ),
         )
     return bound
 
 
-def _log_ratio_bound(hits: int, n: int, other_hits: int, m: int, alpha: float) -> float:
-    """log (lower bound of the first probability / upper bound of the second), each at confidence 1 - alpha."""
-    low = _clopper_pearson_low(hits, n, alpha)
+def _log_ratio_bound(hits: int, n: int, other_hits: int, m: int, alpha: float, delta: float) -> float:
+    """log (lower bound of the first probability less delta / upper bound of the second), each at 1 - alpha."""
+    low = _clopper_pearson_low(hits, n, alpha) - delta
     high = 1.0 - _clopper_pearson_low(m - other_hits, m, alpha)
     return max(0.0, math.log(low / high)) if low > 0 and high > 0 else 0.0
 
@@ -257,7 +259,7 @@ def _clopper_pearson_low(hits: int | Ints, n: int, alpha: float) -> float:
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
 
 
-def _learned_event(left: NDArray[np.generic], right: NDArray[np.generic], alpha: float) -> Event:
+def _learned_event(left: NDArray[np.generic], right: NDArray[np.generic], alpha: float, delta: float) -> Event:
     """The event that promises the best bound on draws like these: a set of values seen, or a half-line.
 
     Half of the draws orders the values by likelihood ratio, the other half says how far down that order to go: where
@@ -273,13 +275,13 @@ def _learned_event(left: NDArray[np.generic], right: NDArray[np.generic], alpha:
     best, event = -np.inf, _event("set", values, upwards[:0])
     for ordering, kind in ((np.argsort(-ratio, kind="stable"), "set"), (upwards, "below"), (upwards[::-1], "above")):
         hits, others = np.cumsum(judged[:, ordering], axis=1)
-        score, at = _best_prefix(hits, int(sizes[0]), others, int(sizes[1]), alpha)
+        score, at = _best_prefix(hits, int(sizes[0]), others, int(sizes[1]), alpha, delta)
         if score > best:
             best, event = score, _event(kind, values, ordering[: at + 1])
     return event
 
 
-def _best_prefix(hits: Ints, n: int, others: Ints, m: int, alpha: float) -> tuple[float, int]:
+def _best_prefix(hits: Ints, n: int, others: Ints, m: int, alpha: float, delta: float) -> tuple[float, int]:
     """The prefix of an ordering of values whose own bound is greatest."""
     from scipy.special import betaincinv
 
@@ -287,7 +289,7 @@ def _best_prefix(hits: Ints, n: int, others: Ints, m: int, alpha: float) -> tupl
     rest = m - others
     high = 1.0 - np.where(rest > 0, betaincinv(np.maximum(rest, 1), others + 1, alpha), 0.0)
     with np.errstate(divide="ignore"):
-        score = np.log(low) - np.log(high)
+        score = np.log(np.maximum(low - delta, 0.0)) - np.log(high)
     at = int(np.argmax(score))
     return float(score[at]), at
 

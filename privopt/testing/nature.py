@@ -18,6 +18,7 @@ TRAITS: Final = {
     "noise": "the release is no draw of noise",
     "choice": "the release is no deterministic choice",
     "odds": "its notion bounds no odds",
+    "tails": "its notion allows no delta",
 }
 """Each trait, and what is said of a release without it."""
 
@@ -29,10 +30,11 @@ def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> froz
     * ``traces``: it has a ``walker`` of its own, which draws reports along a trace;
     * ``sampler``: it draws for any secret (:meth:`privopt.interfaces.Release.sample`);
     * ``odds``: the notion bounds odds (:attr:`privopt.interfaces.PrivacyConstraint.odds`);
-    * ``noise``: it is neither matrix nor sampler, and odds are bounded: so what it publishes was drawn;
+    * ``tails``: the notion bounds them but for events of small probability (``PrivacyConstraint.tails``);
+    * ``noise``: it is neither matrix nor sampler, and either is bounded: so what it publishes was drawn;
     * ``choice``: none of these, one result that follows from its input.
     """
-    found = {"odds"} if notion.odds else set()
+    found = {name for name in ("odds", "tails") if getattr(notion, name)}
     fields = {each.name for each in attrs.fields(release)} if attrs.has(release) else set()
     if hasattr(release, "weights") or "weights" in fields:
         found.add("matrix")
@@ -41,5 +43,5 @@ def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> froz
     if getattr(release, "sample", Release.sample) is not Release.sample:
         found.add("sampler")
     if not found & {"matrix", "sampler"}:
-        found.add("noise" if notion.odds else "choice")
+        found.add("noise" if found & {"odds", "tails"} else "choice")
     return frozenset(found)

@@ -6,18 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
 
 import privopt.noise
+from privopt.arrays import Ints
+from privopt.exact.gaussian import variance_above
 from privopt.testing.profile import Query
 
 __all__ = ["answered", "recorded", "rescaled", "same_measurements"]
 
 Answer = Callable[[list[Any], Fraction, str], list[Any]]
-"""``answer(values, scale, kind)``: what a call of the noise returns; kind is ``"i64"`` or ``"f64"``."""
+"""``answer(values, scale, kind)``: what a call of the noise returns; kind is ``"i64"``, ``"f64"`` or ``"gaussian"``
+(integers, the scale being the variance)."""
 
 
 def _replaced(answer: Answer) -> AbstractContextManager[Any]:
@@ -27,7 +30,16 @@ def _replaced(answer: Answer) -> AbstractContextManager[Any]:
         scale = 1 / scale_reciprocal
         return lambda values: answer(values, scale, kind), scale, float(scale_reciprocal)
 
-    return patch.multiple(privopt.noise, _opendp=measurement, OPENDP_DRAWS=1 << 62)
+    real = privopt.noise._gaussian
+
+    def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
+        if seed is not None:
+            return real(values, variance, seed)
+        drawn = variance_above(variance)
+        answered = answer(values.ravel().tolist(), drawn, "gaussian")
+        return np.array(answered, dtype=np.int64).reshape(values.shape), drawn
+
+    return patch.multiple(privopt.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62)
 
 
 @contextmanager
@@ -39,7 +51,9 @@ def recorded() -> Iterator[list[Query]]:
     calls: list[Query] = []
 
     def keep(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
-        calls.append(Query(name=f"noise call {len(calls) + 1} ({len(values)} values)", values=values, scale=scale))
+        name = f"noise call {len(calls) + 1} ({len(values)} values)"
+        law: Literal["laplace", "gaussian"] = "gaussian" if kind == "gaussian" else "laplace"
+        calls.append(Query(name=name, values=values, scale=scale, law=law))
         return values
 
     with _replaced(keep):
@@ -50,18 +64,25 @@ def recorded() -> Iterator[list[Query]]:
 def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
     """A block in which :mod:`privopt.noise` draws at ``factor`` times the scale asked for, and says so in its records.
 
+    Of Gaussian noise the scale is the standard deviation.
+
     Yields:
-        The scales drawn at, call by call.
+        The scales drawn at, call by call; of Gaussian noise the variances.
     """
     scales: list[Fraction] = []
-    real = privopt.noise._opendp
+    real, real_gaussian = privopt.noise._opendp, privopt.noise._gaussian
 
     def measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
         drawn, scale, _ = real(scale_reciprocal / factor, kind)
         scales.append(scale)
         return drawn, scale, float(1 / scale)
 
-    with patch.multiple(privopt.noise, _opendp=measurement, OPENDP_DRAWS=1 << 62):
+    def gaussian(values: Ints, variance: Fraction, seed: int | None) -> tuple[Ints, Fraction]:
+        noisy, drawn = real_gaussian(values, variance * factor**2, seed)
+        scales.append(drawn)
+        return noisy, drawn
+
+    with patch.multiple(privopt.noise, _opendp=measurement, _gaussian=gaussian, OPENDP_DRAWS=1 << 62):
         yield scales
 
 

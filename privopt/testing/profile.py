@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from attrs import field, frozen
@@ -37,15 +37,17 @@ class Query:
     Attributes:
         name: in words, for messages: ``"counts of level 2"``.
         values: the true quantities, before the noise; any shape.
-        scale: of the Laplace or double geometric noise on each of them, exact.
+        scale: of the Laplace or double geometric noise on each of them, exact; the variance of Gaussian noise.
         sensitivity: greatest change of the sum of absolute values between neighbours that the mechanism reckons
-            with; None where it states none for this call alone.
+            with, of the sum of squares under Gaussian noise; None where it states none for this call alone.
+        law: ``"laplace"`` (double geometric too) or ``"gaussian"``.
     """
 
     name: str
     values: NDArray[Any] = field(converter=_flat)
     scale: Fraction = field(converter=Fraction)
     sensitivity: Fraction | int | None = None
+    law: Literal["laplace", "gaussian"] = "laplace"
 
 
 def _epsilon(problem: Any) -> Fraction:

@@ -20,7 +20,7 @@ from attrs import define, evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
-from privopt.interfaces import Mechanism, Outcome, Result, SolveContext
+from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
@@ -193,7 +193,7 @@ class Subject:
     @property
     def traits(self) -> frozenset[str]:
         """What its releases are, and what their notion bounds (:func:`privopt.testing.nature.nature`)."""
-        return nature(self.mechanism_class.release_class, registry().kind("notion", self.kind).load())
+        return nature(self.mechanism_class.release_class, self.notion)
 
     @property
     def mechanism(self) -> Mechanism[Any, Any]:
@@ -204,6 +204,17 @@ class Subject:
         """The budget that the release claims for a problem, or that the paper claims."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
+
+    @property
+    def notion(self) -> type[PrivacyConstraint[Any]]:
+        """The notion that it is held against."""
+        found: type[PrivacyConstraint[Any]] = registry().kind("notion", self.kind).load()
+        return found
+
+    def claimed(self, problem: object) -> Guarantee:
+        """What the release claims for a problem, or what its paper claims of the problem's epsilon."""
+        stated = self.mechanism.privacy(problem, self.method.name).guarantee
+        return stated if stated.kind == self.kind else Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
     def declared(self, problem: GeneratedProblem) -> Any:
         """The problem file, read by the mechanism's own problem class.

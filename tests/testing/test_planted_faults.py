@@ -1,7 +1,7 @@
 """Every planted fault is caught by the check that is named for it; what is right passes all of them."""
 
 import pytest
-from faults import answers, choice, counts, drawn, everywhere, matrix, noise, ranks, traces
+from faults import answers, choice, counts, drawn, everywhere, gaussian, matrix, noise, ranks, traces
 
 from privopt.testing import run_check, run_checks, subject
 from privopt.testing.checks import CHECKS
@@ -40,6 +40,12 @@ FAULTS = [
     ("exact-epsilon", choice.ChoosesTooSharply, "local-dp"),
     ("sensitivity", noise.HalfTheScale, "local-dp"),
     ("sensitivity", noise.ChainAsPublished, "pure-dp"),
+    ("sensitivity", gaussian.HalfTheDeviation, "zcdp"),
+    ("epsilon-attack", gaussian.HalfTheDeviation, "zcdp"),
+    ("own-scale", gaussian.VarianceUnseen, "zcdp"),
+    ("sensitivity", gaussian.SumsForSquares, "zcdp"),
+    ("sensitivity", gaussian.DeltaForgotten, "pure-dp"),
+    ("sensitivity", gaussian.HalfTheDeviationApprox, "approx-dp"),
     ("objective-reported", matrix.ObjectiveMisreported, "metric-dp"),
     ("lower-bound", matrix.BoundTooHigh, "metric-dp"),
     ("lower-bound", ranks.BoundOneTooHigh, "top-k"),
@@ -96,6 +102,8 @@ RIGHT = [
     (traces.RightWalk, "trace-dp"),
     (counts.RightCounts, "local-dp"),
     (counts.RightRegions, "pure-dp"),
+    (gaussian.RightSquares, "zcdp"),
+    (gaussian.RightApprox, "approx-dp"),
     (choice.RightChoice, "local-dp"),
     (choice.RightFlips, "local-dp"),
     (answers.RightAnswers, "local-dp"),

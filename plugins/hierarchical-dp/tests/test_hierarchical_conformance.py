@@ -10,10 +10,20 @@ import pytest
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
 from privopt_hierarchical_dp.as_published import chain_query
+from privopt_hierarchical_dp.kit import PROFILES
 from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity, spent_on_a_neighbour, true_sensitivity
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 test_hierarchical_dp = conformance("hierarchical-dp", how="dev")
+GAUSSIAN = ["cumulative-smoothed", "hierarchical-dp"]
+OF_NOISE = [
+    "solves", "certificate-holds", "guarantee-stated", "evidence", "fresh-noise", "sensitivity", "own-scale",
+    "epsilon-attack", "round-trip", "use-verifies", "verify-catches", "seed-determinism", "no-secret-leak",
+]  # fmt: skip
+test_zcdp = conformance("hierarchical-dp", profile=PROFILES["zcdp"], methods=GAUSSIAN, checks=OF_NOISE, how="dev")
+test_approx_dp = conformance(
+    "hierarchical-dp", profile=PROFILES["approx-dp"], methods=GAUSSIAN, checks=OF_NOISE, how="dev"
+)
 
 
 def test_the_published_chain_fails_the_kit():
@@ -70,6 +80,25 @@ def test_the_running_example_costs_one_and_a_half_epsilon_and_the_census_1066(pa
     nation = Tree.from_paths([("US", f"s{c % 52}", f"c{c}") for c in range(3144)])
     third = (Fraction(1, 3),) * 3
     assert round(float(spent_on_a_neighbour("cumulative-chain-as-published", nation, third, 1))) == 1066
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("method", ["cumulative-dp", "cumulative-smoothed", "hierarchical-dp"])
+def test_squares_by_search_are_the_sensitivity_too(method, most, random_tree):
+    """Over every move of one group by up to Q sizes: the square of the L2 sensitivity, on each level."""
+    rng = np.random.default_rng(9)
+    tree = random_tree(rng, 3)
+    leaves = rng.integers(1, 3, size=(tree.widths[-1], 6))
+    before, worst = measured(method, add_up(tree, leaves), totals=False), [0] * 3
+    for region, size, other in np.ndindex(len(leaves), 6, 6):
+        if 0 < abs(other - size) <= most:
+            moved = leaves.copy()
+            moved[region, size] -= 1
+            moved[region, other] += 1
+            after = measured(method, add_up(tree, moved), totals=False)
+            squares = [int(((a - b) ** 2).sum()) for a, b in zip(after, before, strict=True)]
+            worst = [max(pair) for pair in zip(worst, squares, strict=True)]
+    assert worst == [sensitivity(method, most)] * 3
 
 
 def test_a_quantity_of_q_moves_q_cumulative_entries():

@@ -15,8 +15,9 @@ from privopt.noise import discrete_laplace
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
+from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.least_squares import Noise, intervals, least_squares, quantile
-from privopt_hierarchical_dp.methods import METHODS, measured, noise_of
+from privopt_hierarchical_dp.methods import METHODS, measured
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 

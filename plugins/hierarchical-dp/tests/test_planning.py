@@ -65,8 +65,9 @@ def test_no_secret_is_opened(tmp_path):
     [("cumulative-dp", ""), ("cumulative-smoothed", ""), ("hierarchical-dp", "[hierarchical-dp]\nbudget = [1, 3]\n")],
 )
 def test_regions_alone_give_the_errors_of_least_squares(tmp_path, method, more):
+    from privopt_hierarchical_dp.laws import noise_of
     from privopt_hierarchical_dp.least_squares import least_squares
-    from privopt_hierarchical_dp.methods import METHODS, level_budgets, noise_of, sensitivity
+    from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
     from privopt_hierarchical_dp.tree import Tree
 
     regions = "level_1,level_2\n" + "".join(f"US,S{state}\n" for state in range(4))

@@ -9,6 +9,7 @@ from attrs import AttrsInstance, frozen
 from privopt.declare import files_of
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee, Progress, Release
+from privopt.registry import registry
 from privopt.run.ledger.entries import Cost
 from privopt.run.ledger.ledger import Ledger
 
@@ -61,6 +62,9 @@ class ChargeRelease:
         if guarantee.epsilon is None or seeded:
             found = "a seed, and no epsilon covers what it draws" if seeded else f"{guarantee.kind}, without epsilon"
             raise UsageError(f"--ledger: found {found}; wanted a method whose noise can be charged")
+        if not registry().kind("notion", guarantee.kind).load().odds:
+            found = f"{guarantee.kind}, which does not add up by epsilon alone"
+            raise UsageError(f"--ledger: found {found}; wanted a notion that does: a ledger has one number a subject")
         if release.sample is not Release.sample:
             found = f"{guarantee.kind}, whose reports are drawn later"
             raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")

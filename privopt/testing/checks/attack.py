@@ -19,6 +19,7 @@ from privopt.metric.attack import epsilon_lower
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
 from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
+from privopt.testing.nature import TRAITS
 from privopt.testing.noise import same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
@@ -44,6 +45,8 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def _can_attack(subject: Subject) -> str | None:
+    if not subject.traits & {"odds", "tails"}:
+        return Elsewhere(TRAITS["odds"])
     if subject.traits & {"matrix", "sampler"}:
         return None
     if subject.profile.draws is None and subject.profile.observed is None:
@@ -51,7 +54,7 @@ def _can_attack(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("epsilon-attack", version=2, of={"odds"}, needs=_can_attack, share=0.3, least=4)
+@check("epsilon-attack", version=3, needs=_can_attack, share=0.3, least=4)
 def epsilon_attack(trial: Trial) -> None:
     """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()
@@ -168,21 +171,26 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         pair = max(candidates, key=excess) if len(candidates) > 1 else candidates[0]
         loaded = [trial.load(each) for each in pair]
         one, two = (_draws(trial, each, trial.effort.draws) for each in loaded)
-    epsilon = float(trial.subject.epsilon(loaded[0]))
+    curve = trial.subject.notion.curve(trial.subject.claimed(loaded[0]))
+    if not curve:
+        trial.cannot(f"a guarantee of kind {trial.subject.kind} with no epsilon implies none")
     if one.shape[1] != two.shape[1]:
         trial.fail(
             f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there are "
             f"is no secret kept. The neighbour:\n{news(*pair)}",
             pair[0],
         )
-    found = _best_attack(one, two)
-    if found > epsilon * (1 + 1e-12):
-        trial.fail(
-            f"from {len(one)} releases each, this problem and a neighbour of it differ by a log ratio of at least "
-            f"{found:.4g}; epsilon allows {epsilon:.4g}. The neighbour:\n{news(*pair)}",
-            pair[0],
-        )
-    trial.powers.append(smallest_seen(_tested(one), epsilon, _views(one)))
+    for epsilon, delta in curve:
+        found = _best_attack(one, two, 1 - (1 - CONFIDENCE) / len(curve), delta)
+        if found > epsilon * (1 + 1e-12):
+            beside = f" beside a delta of {delta:.4g}" if delta else ""
+            trial.fail(
+                f"from {len(one)} releases each, this problem and a neighbour of it differ by a log ratio of at least "
+                f"{found:.4g}{beside}; epsilon allows {epsilon:.4g}. The neighbour:\n{news(*pair)}",
+                pair[0],
+            )
+    if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
+        trial.powers.append(smallest_seen(_tested(one), curve[0][0], _views(one)))
 
 
 def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
@@ -246,17 +254,17 @@ def _views(draws: NDArray[Any]) -> int:
     return 1 if draws.shape[1] == 1 else min(5, draws.shape[1]) + 1
 
 
-def _best_attack(one: NDArray[Any], two: NDArray[Any], confidence: float = CONFIDENCE) -> float:
+def _best_attack(one: NDArray[Any], two: NDArray[Any], confidence: float = CONFIDENCE, delta: float = 0.0) -> float:
     """Greatest bound over the published numbers and their sum along the direction in which the means differ.
 
     The direction is learnt on a tenth of the draws, which take no further part.
     """
     cut, count = _cut(one), _views(one)
     if count == 1:
-        return epsilon_lower(one, two, confidence)
+        return epsilon_lower(one, two, confidence, delta=delta)
     direction = one[:cut].mean(axis=0) - two[:cut].mean(axis=0)
     order = np.argsort(-np.abs(direction))[: count - 1]
     views: Iterable[NDArray[Any]] = [np.eye(one.shape[1])[k] for k in order]
     views = [*views, np.sign(np.where(np.abs(direction) >= 0.3 * np.abs(direction).max(), direction, 0.0))]
     shared = 1 - (1 - confidence) / count
-    return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, shared) for view in views)
+    return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, shared, delta=delta) for view in views)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
-from privopt.interfaces import SolveContext
+from privopt.interfaces import Shift, SolveContext
 from privopt.testing.checks.base import Elsewhere, Trial, check
 from privopt.testing.noise import recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
@@ -70,13 +70,16 @@ def _adds_noise(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("sensitivity", version=3, of={"noise"}, needs=_adds_noise, least=10)
+@check("sensitivity", version=4, of={"noise"}, needs=_adds_noise, least=10)
 def sensitivity(trial: Trial) -> None:
     """Between neighbours, what noise is added to changes by no more than the noise is scaled for."""
     problem = trial.problem()
     subject = trial.subject
     loaded = trial.load(problem)
-    epsilon = Fraction(subject.epsilon(loaded))
+    claimed = subject.claimed(loaded)
+    budget = subject.notion.allowed(claimed)
+    if budget is None:
+        trial.cannot(f"a guarantee of kind {claimed.kind} allows noise no number to spend")
     try:
         before = queries_of(subject, loaded)
     except PrivoptError:
@@ -96,32 +99,45 @@ def sensitivity(trial: Trial) -> None:
                 f"{news(problem, neighbour)}",
                 problem,
             )
-        spent, lines = _spent(before, after)
+        spent, lines = _spent(subject, before, after)
         over = [line for line, beyond in lines if beyond]
-        if (spent > epsilon or over) and (worst is None or spent > worst[0]):
+        if (spent > budget or over) and (worst is None or spent > worst[0]):
             parts = "\n".join(f"  {line}" for line, _ in lines)
             worst = (
                 spent,
                 (
-                    f"one neighbour costs {float(spent):.6g}, that is {float(spent / epsilon):.4g} times the epsilon "
-                    f"of {float(epsilon):g} claimed:\n{parts}\nthe neighbour:\n{news(problem, neighbour)}"
+                    f"one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
+                    f"{'epsilon' if subject.notion.odds else 'budget'} of {float(budget):g} claimed:\n{parts}\n"
+                    f"the neighbour:\n{news(problem, neighbour)}"
                 ),
             )
     if worst is not None:
         trial.fail(worst[1], problem)
 
 
-def _spent(before: Sequence[Query], after: Sequence[Query]) -> tuple[Fraction, list[tuple[str, bool]]]:
+def _spent(
+    subject: Subject, before: Sequence[Query], after: Sequence[Query]
+) -> tuple[Fraction, list[tuple[str, bool]]]:
     """Privacy loss between two inputs, exact, and what each call adds to it."""
     total, lines = Fraction(0), []
     for one, two in zip(before, after, strict=True):
-        change = sum((abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)), Fraction(0))
-        if change:
-            total += change / one.scale
+        changes = [abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)]
+        square = sum((change * change for change in changes), Fraction(0))
+        shift = Shift(law=one.law, scale=one.scale, change=sum(changes, Fraction(0)), square=square)
+        if shift.change:
+            spent = subject.notion.spent(shift)
+            gaussian = one.law == "gaussian"
+            moved = shift.square if gaussian else shift.change
             claimed = "" if one.sensitivity is None else f" (claimed: {one.sensitivity})"
-            line = f"{one.name}: changes by {float(change):g} in total{claimed}, noise of scale {float(one.scale):g}"
-            lines.append((line, one.sensitivity is not None and change > one.sensitivity))
-        if one.scale != two.scale:
+            words = ("squares of changes add up to", "variance") if gaussian else ("changes by", "scale")
+            line = (
+                f"{one.name}: {words[0]} {float(moved):g} in total{claimed}, noise of {words[1]} {float(one.scale):g}"
+            )
+            if spent is None:
+                line += f": {one.law} noise does not keep {subject.kind}"
+            total += spent or 0
+            lines.append((line, spent is None or (one.sensitivity is not None and moved > one.sensitivity)))
+        if (one.law, one.scale) != (two.law, two.scale):
             lines.append((f"{one.name}: the scale itself changes, {one.scale} to {two.scale}", True))
     return total, lines
 

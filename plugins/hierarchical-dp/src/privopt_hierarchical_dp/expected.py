@@ -17,8 +17,9 @@ from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.fitting import Task, fit, objective_weights
 from privopt_hierarchical_dp.half_prices import project_counts
 from privopt_hierarchical_dp.isotonic import isotonic_integers
+from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.least_squares import pool_upwards
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, noise_of, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.smoothing import PRIOR_SQUARE
@@ -54,13 +55,14 @@ class Expected:
 def errors_on(leaves: Sequence[Ints], tree: Tree, problem: HierarchyProblem, method: str, *, seed: int = 0) -> Expected:
     """Errors of a method on known counts (R_L, N), one trial each; what is drawn is for trials alone."""
     settings = problem.settings
-    budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+    law = law_of(problem.privacy)
+    budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
     delta, totals = sensitivity(method, settings.max_quantity), with_totals(problem, method)
     errors, root = [], []
     for trial, known in enumerate(leaves, start=seed):
         levels = add_up(tree, known)
         tops = [level.sum(axis=1) for level in levels]
-        noisy, _ = draw(method, levels, budgets, totals=totals, most=settings.max_quantity, seed=trial)
+        noisy, _ = draw(method, levels, budgets, totals=totals, most=settings.max_quantity, seed=trial, law=law)
         task = Task(
             method=method,
             tree=tree,
@@ -68,7 +70,7 @@ def errors_on(leaves: Sequence[Ints], tree: Tree, problem: HierarchyProblem, met
             total=int(tops[0][0]),
             totals=tops if totals else None,
             weights=objective_weights(settings.level_weights, tree.depth),
-            noise=tuple(noise_of(delta / budget) for budget in budgets),
+            noise=tuple(law.moments(law.scale(budget, delta)) for budget in budgets),
             gap=1e-3,
         )
         found, _ = fit(task)
@@ -105,7 +107,7 @@ def like_leaves(release: HierarchyRelease, method: str, rng: np.random.Generator
         return np.maximum(release.counts[-1], 0)
     totals = add_up(tree, np.maximum(release.counts[-1], 0).sum(axis=1))
     counts = _root(release, method, totals[0], rng)
-    noise = [noise_of(scale) for scale in release.scales]
+    noise = [release.law.moments(scale) for scale in release.scales]
     size = release.counts[0].shape[1]
     cumulative = METHODS[method].query == "cumulative"
     noisy = [level[:, : size - 1] for level in release.noisy] if cumulative else release.noisy
@@ -229,7 +231,7 @@ def _root(release: HierarchyRelease, method: str, total: Ints, rng: np.random.Ge
 
     One that was smoothed along sizes is nearer than what was measured, but smoother than the truth.
     """
-    noise = [noise_of(scale) for scale in release.scales]
+    noise = [release.law.moments(scale) for scale in release.scales]
     seen = pool_upwards(release.tree, release.noisy, noise)[0]
     whole = np.rint(seen.mean).astype(np.int64)
     if METHODS[method].query != "cumulative":

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from attrs import evolve
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -20,21 +21,34 @@ from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
 from privopt.testing.noise import recorded
 from privopt_hierarchical_dp.half_prices import objective
+from privopt_hierarchical_dp.laws import Law, budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["PROFILE", "least_objective", "neighbours", "problems"]
+__all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems"]
 
 COUNTS = "counts.csv"
 PLANTED = 10**6
 _SMALL = 40
 
 
+BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
+    "pure-dp": ({"epsilon": 1.0}, {"epsilon": 0.5}, {"epsilon": 0.1}),
+    "zcdp": ({"rho": 0.5}, {"rho": 0.125}, {"rho": 0.005}),
+    "approx-dp": (
+        {"epsilon": 1.0, "delta": 1e-3},
+        {"epsilon": 0.5, "delta": 1e-6},
+        {"epsilon": 0.1, "delta": 1e-9},
+    ),
+}
+"""Budgets that problems of each notion have."""
+
+
 @st.composite
-def problems(draw_from: st.DrawFn) -> GeneratedProblem:
+def problems(draw_from: st.DrawFn, kind: str = "pure-dp") -> GeneratedProblem:
     """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long."""
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
@@ -58,7 +72,7 @@ def problems(draw_from: st.DrawFn) -> GeneratedProblem:
     header = [*(f"level_{level + 1}" for level in range(depth)), "size", "groups"]
     tables: dict[str, Any] = {
         "hierarchy": {"counts": COUNTS, "sizes": sizes},
-        "privacy": {"epsilon": draw_from(st.sampled_from([1.0, 0.5, 0.1]))},
+        "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind]))},
     }
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
@@ -92,33 +106,30 @@ def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
     most = problem.declared.settings.max_quantity
     tree = problem.groups.tree
     counts = add_up(tree, problem.groups.leaves)
-    budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, problem.declared.settings.budget)
+    law, privacy = law_of(problem.declared.privacy), problem.declared.privacy
+    budgets = level_budgets(budget_of(privacy), method, tree.depth, problem.declared.settings.budget)
     totals = with_totals(problem.declared, method)
     with recorded() as calls:
-        draw(method, counts, budgets, totals=totals, most=most, seed=None)
+        draw(method, counts, budgets, totals=totals, most=most, seed=None, law=law)
     delta = sensitivity(method, most)
-    return [
-        Query(name=f"level {level}", values=call.values, scale=call.scale, sensitivity=delta)
-        for level, call in enumerate(calls, start=1)
-    ]
+    return [evolve(call, name=f"level {level}", sensitivity=delta) for level, call in enumerate(calls, start=1)]
 
 
 def _draws(problem: HierarchyInstance, method: str, count: int) -> NDArray[Any]:
     """Noisy values of all levels, ``count`` times: everything that a release is made of."""
-    return _noisy(tuple((tuple(map(int, q.values)), q.scale) for q in _queries(problem, method)), count)
+    levels = tuple((tuple(map(int, q.values)), q.scale) for q in _queries(problem, method))
+    return _noisy(levels, law_of(problem.declared.privacy), count)
 
 
 @lru_cache(maxsize=64)
-def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], count: int) -> NDArray[Any]:
+def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: Law, count: int) -> NDArray[Any]:
     """Kept whole, for methods that measure the same differ only in what they make of it.
 
     Not level by level: equal levels, and those that a neighbour does not change, have noise of their own.
     """
-    from privopt import noise
-
     return np.concatenate(
         [
-            noise.discrete_laplace(np.tile(np.array(values, dtype=np.int64), (count, 1)), 1 / scale)[0]
+            law.draw(np.tile(np.array(values, dtype=np.int64), (count, 1)), law.spent(scale, 1), 1, seed=None)[0]
             for values, scale in levels
         ],
         axis=1,
@@ -188,3 +199,9 @@ PROFILE = Profile(
     skip={"backends-agree": "each run draws its own noise; test_qip.py compares the backends on the same noisy values"},
     claims={"cumulative-chain-as-published": "pure-dp"},
 )
+
+PROFILES: Final[dict[str, Profile]] = {
+    "pure-dp": PROFILE,
+    **{kind: evolve(PROFILE, problems=problems(kind), notion=kind, claims={}) for kind in ("zcdp", "approx-dp")},
+}
+"""Of each notion the same, for problems that name it."""

@@ -17,9 +17,10 @@ from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, objective_weights, refuse_size
+from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import intervals
 from privopt_hierarchical_dp.loss import PostProcessing
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, noise_of, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
 from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, violations
@@ -41,7 +42,7 @@ PROGRAM_SCALE = 1 << 20
 
 
 class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
-    """Counts of groups by size in a hierarchy of regions, under pure differential privacy."""
+    """Counts of groups by size in a hierarchy of regions, under pure, zero-concentrated or (epsilon, delta) DP."""
 
     problem_class: ClassVar[type] = HierarchyProblem
     release_class = HierarchyRelease
@@ -56,6 +57,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         self, declared: HierarchyProblem, file: str, folder: Path
     ) -> tuple[PublishedHierarchy, HierarchyRelease]:
         """What is published: no counts."""
+        declared.privacy.checked(file)
         problem = PublishedHierarchy(declared=declared)
         return problem, HierarchyRelease.read(folder, problem)
 
@@ -64,6 +66,10 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         if method == "cumulative-chain-as-published":
             return PublishedChain(problem=problem.declared)
         return LevelNoise(problem=problem.declared, method=method)
+
+    def notion(self, problem: PublishedHierarchy, method: str) -> str | None:
+        """``privacy.kind``, but for the published chain."""
+        return None if METHODS[method].query == "chain" else problem.declared.privacy.kind
 
     def utility(self, problem: PublishedHierarchy, method: str) -> UtilityLoss[HierarchyRelease]:
         """The post-processing objective at the noisy values."""
@@ -81,15 +87,18 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
         method = context.method
         tree, sizes = problem.groups.tree, problem.declared.hierarchy.sizes
-        _check_totals_asked(problem.declared, method)
+        _check_asked(problem.declared, method)
         refuse_size(method, tree, sizes)
-        budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, problem.declared.settings.budget)
+        law = law_of(problem.declared.privacy)
+        budgets = level_budgets(
+            budget_of(problem.declared.privacy), method, tree.depth, problem.declared.settings.budget
+        )
         most = problem.declared.settings.max_quantity
-        _check_scales(method, budgets, sensitivity(method, most))
+        _check_scales(method, problem.declared.privacy.kind, budgets, sensitivity(method, most))
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
             totals = with_totals(problem.declared, method)
-            noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed)
+            noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed, law=law)
         region_totals = [level.sum(axis=1) for level in counts]
         task = evolve(
             _task(problem.declared, method, tree, noisy, region_totals, context.solver, context.gap),
@@ -105,7 +114,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         scales = tuple(Fraction(record.scale) for record in records)
         public = region_totals if totals else region_totals[:1]
         release = HierarchyRelease(
-            tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, truth=counts
+            tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, law=law, truth=counts
         )
         release = evolve(release, bounds=_bounds(problem.declared, method, release))
         bound = _bound(problem.declared, method, release, found, room=ROOM)
@@ -128,14 +137,15 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     ) -> Mapping[str, Any]:
         """Budgets, sensitivity and weights by level, and whether children add up."""
         tree, settings = release.tree, problem.declared.settings
-        budgets = level_budgets(problem.declared.privacy.epsilon, method, tree.depth, settings.budget)
+        law = law_of(problem.declared.privacy)
+        budgets = level_budgets(budget_of(problem.declared.privacy), method, tree.depth, settings.budget)
         weights = objective_weights(settings.level_weights, tree.depth)
         found: dict[str, Any] = {
             "levels": [{"regions": width} for width in tree.widths],
             "sizes": problem.declared.hierarchy.sizes,
             "level_budgets": [str(budget) for budget in budgets],
             "sensitivity": sensitivity(method, settings.max_quantity),
-            "scales": [str(scale) for scale in release.scales],
+            law.stated: [str(scale) for scale in release.scales],
             "level_weights": [float(weight / max(weights)) for weight in weights],
             "region_totals_exact": with_totals(problem.declared, method),
             "constraint_violations": violations(tree, release.counts),
@@ -179,10 +189,14 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
         method, settings = result.method, problem.declared.settings
-        epsilon = problem.declared.privacy.epsilon
-        budgets = level_budgets(epsilon, method, release.tree.depth, settings.budget)
+        privacy = problem.declared.privacy
+        if law_of(privacy) is not GEOMETRIC:  # no epsilon bounds the odds of every release
+            claimed = None if privacy.epsilon is None else float(privacy.epsilon)
+            return {"epsilon": {"claimed": claimed, "achieved": None}}
+        budget = budget_of(privacy)
+        budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
         real = spent_on_a_neighbour(method, release.tree, budgets, settings.max_quantity)
-        claimed = None if METHODS[method].query == "chain" else float(epsilon)
+        claimed = None if METHODS[method].query == "chain" else float(budget)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
     def report(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[Section]:
@@ -217,7 +231,8 @@ def _task(
 ) -> Task:
     """What is to be fitted; ``totals`` of every level, or of the root alone where no others are published."""
     settings = problem.settings
-    budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+    law = law_of(problem.privacy)
+    budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
     delta = sensitivity(method, settings.max_quantity)
     return Task(
         method=method,
@@ -226,7 +241,7 @@ def _task(
         total=int(totals[0][0]),
         totals=totals if with_totals(problem, method) else None,
         weights=objective_weights(settings.level_weights, tree.depth),
-        noise=tuple(noise_of(delta / budget) for budget in budgets),
+        noise=tuple(law.moments(law.scale(budget, delta)) for budget in budgets),
         backend=backend,
         gap=max(gap, 1e-4),
     )
@@ -256,7 +271,7 @@ def _bounds(problem: HierarchyProblem, method: str, release: HierarchyRelease) -
         release.noisy,
         release.counts,
         release.totals,
-        noise=[noise_of(scale) for scale in release.scales],
+        noise=[release.law.moments(scale) for scale in release.scales],
         cumulative=METHODS[method].query == "cumulative",
         confidence=problem.settings.confidence,
     )
@@ -279,7 +294,11 @@ def _narrowed(release: HierarchyRelease, again: Sequence[tuple[Ints, Ints]] | No
     return lines
 
 
-def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:
+def _check_asked(problem: HierarchyProblem, method: str) -> None:
+    """Refuse what a method cannot do: totals that it must or cannot publish, noise that it was not published with."""
+    if METHODS[method].query == "chain" and law_of(problem.privacy) is not GEOMETRIC:
+        wanted = f"pure-dp: {method} is as it was printed, with double geometric noise"
+        raise InputError([Fault("problem", "privacy.kind", problem.privacy.kind, wanted)])
     asked, rule = problem.settings.region_totals, METHODS[method].totals
     if asked is False and rule == "always":
         found, wanted = "false", f"true, or nothing: {method} publishes every region's number of groups exactly"
@@ -290,14 +309,17 @@ def _check_totals_asked(problem: HierarchyProblem, method: str) -> None:
     raise InputError([Fault("problem", "hierarchical-dp.region_totals", found, wanted)])
 
 
-def _check_scales(method: str, budgets: Sequence[Fraction], delta: int) -> None:
+def _check_scales(method: str, kind: str, budgets: Sequence[Fraction], delta: int) -> None:
     """Refuse noise that the fit's integers, or an integer program's doubles, have no room for."""
+    law, (key, *_) = KINDS[kind]
     most = PROGRAM_SCALE if method in ("hierarchical", "cumulative") else LARGEST_SCALE
     for level, budget in enumerate(budgets, start=1):
-        if delta / budget > most:
-            found = f"{_short(budget)} of it on level {level}: noise of scale {_short(delta / budget)}"
-            wanted = f"a scale of at most {most:,} ({method}): a larger epsilon, or a larger share of it"
-            raise InputError([Fault("problem", "privacy.epsilon", found, wanted)])
+        wide = law.wide(budget, delta)
+        if wide > law.widest(most):
+            found = f"{_short(budget)} of it on level {level}: noise of {law.word} {_short(wide)}"
+            least = f"a {law.word} of at most {law.widest(most):,}"
+            wanted = f"{least} ({method}): a larger {key}, or a larger share of it"
+            raise InputError([Fault("problem", f"privacy.{key}", found, wanted)])
 
 
 def _short(value: Fraction) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import exp, expm1
 from typing import Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from attrs import frozen
 from privopt import noise
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.as_published import chain_query
-from privopt_hierarchical_dp.least_squares import Noise
+from privopt_hierarchical_dp.laws import GEOMETRIC, Law
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "draw",
     "level_budgets",
     "measured",
-    "noise_of",
     "sensitivity",
     "true_sensitivity",
 ]
@@ -84,7 +82,7 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
 
 def sensitivity(method: str, most: int) -> int:
-    """Delta that a level's noise is scaled for: 2 for counts, Q for cumulative counts."""
+    """Delta that a level's noise is scaled for: 2 for counts, Q for cumulative counts (see :mod:`.laws`)."""
     return 2 if METHODS[method].query == "counts" else most
 
 
@@ -93,13 +91,11 @@ def true_sensitivity(method: str, most: int, width: int) -> int:
     return most * width if METHODS[method].query == "chain" else sensitivity(method, most)
 
 
-def level_budgets(
-    epsilon: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None
-) -> tuple[Fraction, ...]:
-    """Each level's part of epsilon: small-denominator rationals that add up to at most epsilon."""
+def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None) -> tuple[Fraction, ...]:
+    """Each level's part of a budget: small-denominator rationals that add up to at most it."""
     from privopt.noise import split_budget
 
-    return split_budget(epsilon, list(shares) if shares is not None else list(default_shares(method, depth)))
+    return split_budget(budget, list(shares) if shares is not None else list(default_shares(method, depth)))
 
 
 def measured(method: str, counts: Sequence[Ints], *, totals: bool) -> list[Ints]:
@@ -131,13 +127,6 @@ def spent_on_a_neighbour(method: str, tree: Tree, budgets: Sequence[Fraction], m
     )
 
 
-def noise_of(scale: Fraction) -> Noise:
-    """Moments of double geometric noise; variance at least 1e-9, so that it can be divided by."""
-    x = float(1 / scale)
-    variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
-    return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
-
-
 def draw(
     method: str,
     counts: Sequence[Ints],
@@ -146,22 +135,24 @@ def draw(
     totals: bool,
     most: int,
     seed: int | None,
+    law: Law = GEOMETRIC,
 ) -> tuple[list[Ints], list[noise.NoiseRecord]]:
     """Measure every level with noise: the only step that reads true counts.
 
     Args:
         method: which measurement.
         counts: for each level (R_l, N) true counts.
-        budgets: for each level its part of epsilon.
+        budgets: for each level its part of the budget.
         totals: whether region totals are published exactly.
         most: Q.
         seed: for experiments only.
+        law: of the noise.
     """
     delta = sensitivity(method, most)
     noisy, records = [], []
     for level, (values, budget) in enumerate(zip(measured(method, counts, totals=totals), budgets, strict=True)):
         own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
-        drawn, record = noise.discrete_laplace(values, budget / delta, seed=own)
+        drawn, record = law.draw(values, budget, delta, seed=own)
         noisy.append(drawn)
         records.append(record)
     return noisy, records

@@ -15,14 +15,15 @@ from privopt.interfaces import Plan
 from privopt_hierarchical_dp.counts import read_counts, read_regions
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.fitting import refuse_size
+from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares
-from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, noise_of, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
-    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
 
 __all__ = ["plan"]
 
@@ -51,6 +52,7 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         InputError: ``hierarchy.like`` is missing or not of its form, or lists have not a number a level.
         UsageError: an integer program is asked for a size that it cannot take.
     """
+    declared.privacy.checked(file)
     like, method = declared.hierarchy.like, context.method
     if like is None:
         wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
@@ -72,26 +74,33 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         context.report(phase)
         asked = evolve(
             declared,
-            privacy=evolve(declared.privacy, epsilon=budget),
+            privacy=_with_budget(declared.privacy, budget),
             settings=evolve(declared.settings, budget=tuple(split)),
         )
         return errors(asked, trials)
 
-    epsilon, few = declared.privacy.epsilon, TRIALS if tree.regions * declared.hierarchy.sizes <= SMALL else 1
-    found = {step * epsilon: told("errors by epsilon", step * epsilon, shares, TRIALS) for step in STEPS}
-    tried = {split: sum(told("splits of the budget", epsilon, split, few)) for split in (shares, *_splits(tree.depth))}
+    name = KINDS[declared.privacy.kind][1][0]
+    whole: Fraction = getattr(declared.privacy, name)
+    few = TRIALS if tree.regions * declared.hierarchy.sizes <= SMALL else 1
+    found = {step * whole: told("errors by budget", step * whole, shares, TRIALS) for step in STEPS}
+    tried = {split: sum(told("splits of the budget", whole, split, few)) for split in (shares, *_splits(tree.depth))}
     best = min(tried, key=tried.__getitem__)
     return Plan(
         method=method,
-        budget="epsilon",
+        budget=name,
         unit="groups (sum of absolute errors over regions and sizes)",
         basis=basis,
         parts=tuple(f"level {level} ({width})" for level, width in enumerate(tree.widths, start=1)),
         errors=found,
         shares=shares,
-        best=(best, told("errors by epsilon", epsilon, best, TRIALS)),
+        best=(best, told("errors by budget", whole, best, TRIALS)),
         notes=() if counted else (NOISE_ALONE,),
     )
+
+
+def _with_budget(privacy: Privacy, budget: Fraction) -> Privacy:
+    """The same notion with another rho, or another epsilon and the same delta."""
+    return evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
 
 
 def _trials(tree: Tree, leaves: Ints, method: str) -> Errors:
@@ -108,10 +117,11 @@ def _analytic(tree: Tree, method: str) -> Errors:
 
     def errors(problem: HierarchyProblem, trials: int) -> tuple[float, ...]:
         settings, size = problem.settings, problem.hierarchy.sizes
-        budgets = level_budgets(problem.privacy.epsilon, method, tree.depth, settings.budget)
+        law = law_of(problem.privacy)
+        budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
         delta = sensitivity(method, settings.max_quantity)
         blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
-        found = least_squares(tree, blank, [noise_of(delta / budget) for budget in budgets])
+        found = least_squares(tree, blank, [law.moments(law.scale(budget, delta)) for budget in budgets])
         sums = []
         for level, width in zip(found, tree.widths, strict=True):
             variance = size * level.variance

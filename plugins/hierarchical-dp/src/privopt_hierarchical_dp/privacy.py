@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
+from privopt.declare.exact_text import exact_text
 from privopt.exact.bounds import float_up
+from privopt.exact.gaussian import delta_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.release import HierarchyRelease
 
@@ -21,25 +24,29 @@ __all__ = ["LevelNoise", "PublishedChain", "statement"]
 SCOPE = "one individual moves one existing group by one size"
 
 
-def statement(*, totals: bool, most: int) -> str:
+MOVES: Final = {"pure-dp": "2 epsilon", "zcdp": "4 rho", "approx-dp": "2 epsilon, at (1 + exp(epsilon)) delta"}
+"""Of each notion what two steps at once cost at most: as its group privacy has it."""
+
+
+def statement(*, totals: bool, most: int, kind: str = "pure-dp") -> str:
     """The neighbour relation in words."""
     step = "from size s to s + 1 or s - 1" if most == 1 else f"by up to {most} sizes (max_quantity = {most})"
     exact = "Every region's number of groups is" if totals else "The number of groups of the whole hierarchy is"
     return (
         f"Inputs are alike that differ in one individual who moves one existing group {step} (sizes of N or more are "
-        "one class). A person who moves from one group to another costs 2 epsilon. Not covered: a group that appears "
-        "or vanishes, which includes the step between one individual and none, since size 0 is no class here. "
+        f"one class). A person who moves from one group to another costs {MOVES[kind]}. Not covered: a group that "
+        "appears or vanishes, which includes the step between one individual and none, since size 0 is no class here. "
         f"{exact} published exactly; regions' names are public."
     )
 
 
 @frozen(kw_only=True)
 class LevelNoise(PrivacyConstraint[HierarchyRelease]):
-    """Pure differential privacy by double geometric noise on every level.
+    """Noise on every level, each for its share of the budget: pure DP where it is double geometric.
 
     Attributes:
         problem: what was asked.
-        method: one of `METHODS` that keeps its epsilon.
+        method: one of `METHODS` that keeps its budget.
     """
 
     problem: HierarchyProblem
@@ -52,49 +59,62 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Kind ``"pure-dp"`` under the neighbour relation that the statement spells out."""
-        most = self.problem.settings.max_quantity
+        """The notion asked for, under the neighbour relation that the statement spells out."""
+        privacy = self.problem.privacy
+        extra: dict[str, Any] = {"region_totals_exact": self.totals}
+        for name, value in (("rho", privacy.rho), ("delta", privacy.delta)):
+            if value is not None:
+                extra |= {name: float(value), f"{name}_text": exact_text(value)}
         return Guarantee(
-            kind="pure-dp",
-            epsilon=self.problem.privacy.epsilon,
+            kind=privacy.kind,
+            epsilon=privacy.epsilon,
             unit="per individual",
             scope=SCOPE,
-            statement=statement(totals=self.totals, most=most),
-            extra={"region_totals_exact": self.totals},
+            statement=statement(totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind),
+            extra=extra,
         )
 
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
-        """Sum over levels of sensitivity over scale, in rationals.
+        """Sum over levels of what its noise spends, in rationals.
 
         The scales are those stated beside the noisy values; that the noise was drawn at them cannot be read off one
-        release. Each level must also keep to its own share of epsilon.
+        release. Each level must also keep to its own share of the budget.
         """
-        epsilon, settings = self.problem.privacy.epsilon, self.problem.settings
-        budgets = level_budgets(epsilon, self.method, release.tree.depth, settings.budget)
+        privacy, settings = self.problem.privacy, self.problem.settings
+        law, budget = law_of(privacy), budget_of(privacy)
+        budgets = level_budgets(budget, self.method, release.tree.depth, settings.budget)
         delta = sensitivity(self.method, settings.max_quantity)
-        allowed = float(epsilon)
-        losses = [Fraction(delta) / scale for scale in release.scales]
+        losses = [law.spent(scale, delta) for scale in release.scales]
         spent = sum(losses, Fraction(0))
         failures = release.shape_faults(self.method, self.totals)
         if len(losses) != release.tree.depth:
-            failures.append(f"scales of {len(losses)} levels are stated, there are {release.tree.depth}")
+            failures.append(f"{law.stated} of {len(losses)} levels are stated, there are {release.tree.depth}")
         failures += [
-            f"level {level} spends {loss}, its share of epsilon is {budget}"
-            for level, (loss, budget) in enumerate(zip(losses, budgets, strict=False), start=1)
-            if loss > budget
+            f"level {level} spends {loss}, its share of {law.budget} is {share}"
+            for level, (loss, share) in enumerate(zip(losses, budgets, strict=False), start=1)
+            if loss > share
         ]
-        if spent > epsilon:
-            failures.append(f"the levels spend {spent}, epsilon is {epsilon}")
+        if spent > budget:
+            failures.append(f"the levels spend {spent}, {law.budget} is {budget}")
+        notes: dict[str, Any] = {"sensitivity": delta, law.stated: [str(scale) for scale in release.scales]}
+        worst, allowed = spent, budget
+        arithmetic = f"exact rationals: sum over levels of {law.sum}"
+        if privacy.delta is not None and privacy.epsilon is not None and spent > 0:
+            worst, allowed = delta_of(spent, privacy.epsilon), privacy.delta
+            notes["rho"] = str(spent)
+            arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
+            if worst > allowed:
+                failures.append(f"rho = {spent} implies a delta of {float_up(worst):.6g}, {privacy.delta} is claimed")
         return Certificate(
             holds=not failures,
             evidence="declared",
-            kind="pure-dp",
-            worst=min(float_up(spent), allowed) if spent <= epsilon else float_up(spent),
-            allowed=allowed,
+            kind=privacy.kind,
+            worst=min(float_up(worst), float(allowed)) if worst <= allowed else float_up(worst),
+            allowed=float(allowed),
             checked=sum(level.size for level in release.noisy),
-            arithmetic="exact rationals: sum over levels of sensitivity / stated scale",
-            rests_on="that the noise was drawn, freshly and at those scales",
-            notes={"sensitivity": delta, "scales": [str(scale) for scale in release.scales]},
+            arithmetic=arithmetic,
+            rests_on=f"that the noise was drawn, freshly and at those {law.stated}",
+            notes=notes,
             failures=tuple(failures),
         )
 
@@ -124,7 +144,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
         """Nothing is claimed; the note says what one individual really costs."""
         budgets = level_budgets(
-            self.problem.privacy.epsilon,
+            budget_of(self.problem.privacy),
             "cumulative-chain-as-published",
             release.tree.depth,
             self.problem.settings.budget,

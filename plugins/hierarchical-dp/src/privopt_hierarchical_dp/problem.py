@@ -9,6 +9,7 @@ from attrs import frozen
 
 from privopt.declare import File, at_least, between, key, positive, problem_html
 from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.laws import KINDS
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
@@ -24,6 +25,14 @@ def _weights(value: Any) -> str | None:
     return (
         None if value and min(value) >= 0 and value[-1] > 0 else "numbers of at least 0, one a level, the last above 0"
     )
+
+
+def _kind(value: Any) -> str | None:
+    return None if value in KINDS else f"one of {', '.join(KINDS)}"
+
+
+def _probability(value: Any) -> str | None:
+    return None if 0 < value < 1 else "a number above 0 and below 1"
 
 
 @frozen(kw_only=True)
@@ -55,7 +64,37 @@ class HierarchyTable:
 class Privacy:
     """How much may leak."""
 
-    epsilon: Fraction = key(help="budget of one individual, over all levels", unit="1/individual", check=positive)
+    kind: str = key(default="pure-dp", help="the notion: pure-dp, zcdp or approx-dp", check=_kind)
+    epsilon: Fraction | None = key(
+        default=None,
+        help="pure-dp, approx-dp: budget of one individual, over all levels",
+        unit="1/individual",
+        check=positive,
+    )
+    rho: Fraction | None = key(
+        default=None, help="zcdp: budget of one individual, over all levels", unit="1/individual", check=positive
+    )
+    delta: Fraction | None = key(
+        default=None, help="approx-dp: beside epsilon, between 0 and 1", unit="probability", check=_probability
+    )
+
+    def checked(self, file: str) -> None:
+        """Whether the notion has the keys that say how much, and no others.
+
+        Raises:
+            InputError: it has not.
+        """
+        wanted = KINDS[self.kind][1]
+        given = {name: getattr(self, name) for name in ("epsilon", "rho", "delta")}
+        has = f"{self.kind} has {' and '.join(wanted)}"
+        faults = [
+            Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{what}: {has}")
+            for name, value in given.items()
+            for what in ["a number" if name in wanted else "no such key"]
+            if (value is None) == (name in wanted)
+        ]
+        if faults:
+            raise InputError(faults)
 
 
 @frozen(kw_only=True)
@@ -63,7 +102,7 @@ class Settings:
     """How the budget is spent and the noise undone."""
 
     budget: tuple[Fraction, ...] | None = key(
-        default=None, help="shares of epsilon by level, the root's first; left out: the method's own", check=_shares
+        default=None, help="shares of the budget by level, the root's first; left out: the method's own", check=_shares
     )
     level_weights: tuple[Fraction, ...] | None = key(
         default=None, help="weights of the levels in the objective, the root's first; left out: all 1", check=_weights
@@ -124,6 +163,7 @@ class HierarchyInstance(PublishedHierarchy):
         """
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
 
+        declared.privacy.checked(file)
         table, settings = declared.hierarchy, declared.settings
         given = [source for source in (table.counts, table.units) if source is not None]
         if len(given) != 1:

@@ -14,6 +14,7 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
+from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.tree import Tree
 
@@ -39,7 +40,8 @@ class HierarchyRelease(Release):
         noisy: for each level the noisy values of what the method measured: counts (R_l, N), or
             cumulative counts (R_l, N) or (R_l, N - 1).
         totals: exact totals that are published: for each level (R_l,), or the root's alone.
-        scales: of the noise on each level's values, exact, as it was drawn.
+        scales: of the noise on each level's values, exact, as it was drawn; variances of Gaussian noise.
+        law: of that noise.
         bounds: for each level low and high (R_l, N), between which a true count lies with the problem's confidence,
             worked out from public values; None for methods without them.
         truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
@@ -50,6 +52,7 @@ class HierarchyRelease(Release):
     noisy: list[Ints]
     totals: list[Ints]
     scales: tuple[Fraction, ...] = ()
+    law: Law = GEOMETRIC
     bounds: list[tuple[Ints, Ints]] | None = field(default=None, repr=False)
     truth: list[Ints] | None = field(default=None, repr=False)
 
@@ -68,7 +71,7 @@ class HierarchyRelease(Release):
             f"totals_{level}": values[order]
             for level, (values, order) in enumerate(zip(self.totals, by_name, strict=False), start=1)
         }
-        arrays["scales"] = np.array([str(scale) for scale in self.scales], dtype=np.str_)
+        arrays[self.law.stated] = np.array([str(scale) for scale in self.scales], dtype=np.str_)
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -94,7 +97,7 @@ class HierarchyRelease(Release):
         Raises:
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
-        sizes = problem.declared.hierarchy.sizes
+        sizes, law = problem.declared.hierarchy.sizes, law_of(problem.declared.privacy)
         tree, (counts,) = read_table(folder / ARTEFACT, sizes)
         bounds = None
         if (folder / INTERVALS).exists():
@@ -113,7 +116,7 @@ class HierarchyRelease(Release):
         faults = [
             Fault(str(path), name, "an array that nothing reads", wanted)
             for name in arrays
-            if name not in shapes and name != "scales"
+            if name not in shapes and name != law.stated
         ]
         for name, (axes, level) in shapes.items():
             found = arrays.get(name)
@@ -130,7 +133,8 @@ class HierarchyRelease(Release):
             counts=counts,
             noisy=[arrays[f"level_{level + 1}"].astype(np.int64)[back[level]] for level in range(tree.depth)],
             totals=[arrays[f"totals_{level + 1}"].astype(np.int64)[back[level]] for level in range(known)],
-            scales=_scales(path, arrays.get("scales"), tree.depth),
+            scales=_scales(path, law, arrays.get(law.stated), tree.depth),
+            law=law,
             bounds=bounds,
         )
 
@@ -173,7 +177,7 @@ class HierarchyRelease(Release):
         return lines
 
 
-def _scales(path: Path, stated: Any, depth: int) -> tuple[Fraction, ...]:
+def _scales(path: Path, law: Law, stated: Any, depth: int) -> tuple[Fraction, ...]:
     """The scales of the noise by level.
 
     Raises:
@@ -185,7 +189,7 @@ def _scales(path: Path, stated: Any, depth: int) -> tuple[Fraction, ...]:
             return scales
     except (AttributeError, TypeError, ValueError, ZeroDivisionError):
         pass
-    raise InputError([Fault(str(path), "scales", "other values", f"{depth} rationals above 0 as text")])
+    raise InputError([Fault(str(path), law.stated, "other values", f"{depth} rationals above 0 as text")])
 
 
 def errors_of(released: Ints, true: Ints) -> dict[str, int]:

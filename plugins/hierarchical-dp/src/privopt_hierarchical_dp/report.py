@@ -17,6 +17,7 @@ from privopt.interfaces import Result
 from privopt.run.report import Section, drawing, figure_section, pair_section, table, table_section, themed
 from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axes_of
 from privopt_hierarchical_dp.expected import Expected, expected_errors
+from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import level_budgets
 from privopt_hierarchical_dp.release import errors_of, read_table
 
@@ -162,12 +163,12 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Resul
 
 
 def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, expected: Expected | None) -> Section:
-    epsilon, settings = problem.privacy.epsilon, problem.settings
-    budgets = level_budgets(epsilon, method, release.tree.depth, settings.budget)
-    header = ["level", "regions", "epsilon", "share of epsilon", "noise scale"]
+    law, budget, settings = law_of(problem.privacy), budget_of(problem.privacy), problem.settings
+    budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
+    header = ["level", "regions", law.budget, f"share of {law.budget}", "noise's deviation"]
     rows: list[list[Any]] = [
-        [level, width, float(budget), f"{100 * float(budget / epsilon):.4g} %", float(scale)]
-        for level, (width, budget, scale) in enumerate(
+        [level, width, float(part), f"{100 * float(part / budget):.4g} %", release.law.moments(scale).variance ** 0.5]
+        for level, (width, part, scale) in enumerate(
             zip(release.tree.widths, budgets, release.scales, strict=True), start=1
         )
     ]
@@ -177,7 +178,7 @@ def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, ex
         for row, error in zip(rows, expected.errors.mean(axis=0).tolist(), strict=False):
             row += [float(f"{error:.4g}"), float(f"{error / row[1]:.4g}"), f"{100 * error / groups:.2g} %"]
     lead = (
-        "Scale: the noise on one number is about as large as this, and e times less likely for each further scale. "
+        "Deviation: the noise on one number is about as large as this (its standard deviation). "
         "Errors are sums over all regions and sizes of a level, in groups."
     )
     return table_section("Noise by level", header, rows, lead)

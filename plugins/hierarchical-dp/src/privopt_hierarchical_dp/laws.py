@@ -1,0 +1,148 @@
+"""The noise that each notion is kept by: how a budget becomes a scale, what it spends, and its moments.
+
+Sensitivities. Neighbours differ in one group that moves from one size to another (mathematics H0), on each level in
+one region. There two counts change by 1 each; or, where it moves by up to Q sizes, at most Q cumulative counts by 1
+each. As no entry changes by more than 1, squares add up to what absolute values do: 2 for counts, whatever Q, and Q for
+cumulative counts. One number Delta serves both: the L1 sensitivity, and the square of the L2 sensitivity (sqrt 2 and
+sqrt Q). A search over neighbours in the tests comes to the same.
+
+Budgets. Double geometric noise of scale b spends epsilon = Delta / b, discrete Gaussian noise of variance V spends
+rho = Delta / (2 V); either adds up over the levels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from fractions import Fraction
+from math import exp, expm1
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from privopt import noise
+from privopt.arrays import Ints
+from privopt.exact.gaussian import LARGEST_VARIANCE, rho_of, variance_above
+from privopt_hierarchical_dp.least_squares import Noise
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.problem import Privacy
+
+__all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "Law", "budget_of", "law_of", "noise_of"]
+
+
+class Law(ABC):
+    """A family of noise.
+
+    Attributes:
+        budget: what it spends, in words.
+        sum: what each level adds to the budget spent, in words.
+        word: what its scale is called.
+        stated: the same for several, in files and results.
+    """
+
+    budget: ClassVar[str]
+    sum: ClassVar[str]
+    word: ClassVar[str]
+    stated: ClassVar[str]
+
+    @abstractmethod
+    def scale(self, budget: Fraction, delta: int) -> Fraction:
+        """The scale that is drawn at for a part of the budget; it spends at most that."""
+
+    @abstractmethod
+    def spent(self, scale: Fraction, delta: int) -> Fraction:
+        """What noise of a scale spends, exactly."""
+
+    @abstractmethod
+    def moments(self, scale: Fraction) -> Noise:
+        """Variance and fourth cumulant of one draw."""
+
+    @abstractmethod
+    def wide(self, budget: Fraction, delta: int) -> Fraction:
+        """The scale that a budget asks for, whether or not it can be drawn."""
+
+    @abstractmethod
+    def widest(self, most: int) -> int:
+        """The largest scale whose draws spread no further than double geometric ones of scale ``most``."""
+
+    @abstractmethod
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        """Values with noise for a part of the budget."""
+
+
+class _Geometric(Law):
+    budget: ClassVar[str] = "epsilon"
+    sum: ClassVar[str] = "sensitivity / stated scale"
+    word: ClassVar[str] = "scale"
+    stated: ClassVar[str] = "scales"
+
+    def scale(self, budget: Fraction, delta: int) -> Fraction:
+        return self.wide(budget, delta)
+
+    def spent(self, scale: Fraction, delta: int) -> Fraction:
+        return delta / scale
+
+    def moments(self, scale: Fraction) -> Noise:
+        return noise_of(scale)
+
+    def wide(self, budget: Fraction, delta: int) -> Fraction:
+        return delta / budget
+
+    def widest(self, most: int) -> int:
+        return most
+
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        return noise.discrete_laplace(values, budget / delta, seed=seed)
+
+
+class _Gaussian(Law):
+    budget: ClassVar[str] = "rho"
+    sum: ClassVar[str] = "squared L2 sensitivity / (2 stated variance)"
+    word: ClassVar[str] = "variance"
+    stated: ClassVar[str] = "variances"
+
+    def scale(self, budget: Fraction, delta: int) -> Fraction:
+        return variance_above(self.wide(budget, delta))
+
+    def spent(self, scale: Fraction, delta: int) -> Fraction:
+        return delta / (2 * scale)
+
+    def moments(self, scale: Fraction) -> Noise:
+        return Noise(variance=float(scale))
+
+    def wide(self, budget: Fraction, delta: int) -> Fraction:
+        return delta / (2 * budget)
+
+    def widest(self, most: int) -> int:
+        return min(most**2, LARGEST_VARIANCE)
+
+    def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
+        return noise.discrete_gaussian(values, self.wide(budget, delta), seed=seed)
+
+
+GEOMETRIC: Final = _Geometric()
+GAUSSIAN: Final = _Gaussian()
+KINDS: Final[dict[str, tuple[Law, tuple[str, ...]]]] = {
+    "pure-dp": (GEOMETRIC, ("epsilon",)),
+    "zcdp": (GAUSSIAN, ("rho",)),
+    "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
+}
+"""Of each notion the noise that it is kept by, and the keys that say how much."""
+
+
+def law_of(privacy: Privacy) -> Law:
+    """The noise of the notion asked for."""
+    return KINDS[privacy.kind][0]
+
+
+def budget_of(privacy: Privacy) -> Fraction:
+    """All that the levels may spend: epsilon, rho, or the largest rho that is proved to imply epsilon and delta."""
+    if privacy.rho is not None:
+        return privacy.rho
+    assert privacy.epsilon is not None  # the other kinds have it
+    return privacy.epsilon if privacy.delta is None else rho_of(privacy.epsilon, privacy.delta)
+
+
+def noise_of(scale: Fraction) -> Noise:
+    """Moments of double geometric noise; variance at least 1e-9, so that it can be divided by."""
+    x = float(1 / scale)
+    variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
+    return Noise(variance=variance, fourth=3.0 * variance**2 + variance)

@@ -1,0 +1,165 @@
+"""zCDP and (epsilon, delta)-DP by discrete Gaussian noise: keys, certificates, forgeries, ledgers, plans, intervals."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privopt.errors import InputError, UsageError
+from privopt.exact.gaussian import delta_of, rho_of
+from privopt.interfaces import SolveContext
+from privopt.run.folder import sums_text
+from privopt.run.ledger.solving import ChargeRelease
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt_hierarchical_dp.expected import errors_on
+from privopt_hierarchical_dp.laws import GAUSSIAN, budget_of
+from privopt_hierarchical_dp.least_squares import intervals
+from privopt_hierarchical_dp.mechanism import HierarchicalDP
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
+from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy, Settings
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+ZCDP = 'kind = "zcdp"\nrho = 0.1\n'
+APPROX = 'kind = "approx-dp"\nepsilon = 1\ndelta = 1e-6\n'
+
+
+def _problem(folder, privacy, *, like=False):
+    rows = [f"all,{region},{size},{60 * size}" for region in "ab" for size in range(1, 5)]
+    (folder / "counts.csv").write_text("\n".join(["level_1,level_2,size,groups", *rows]), "utf-8")
+    more = 'like = "counts.csv"\n' if like else 'counts = "counts.csv"\n'
+    path = folder / "problem.toml"
+    path.write_text(f"[hierarchy]\n{more}sizes = 4\n[privacy]\n{privacy}", "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].query != "chain"])
+@pytest.mark.parametrize("privacy", [ZCDP, APPROX])
+def test_every_method_keeps_both_notions_and_verifies(tmp_path, method, privacy):
+    solved = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(method=method))
+    certificate = solved.result.certificate
+    assert (certificate.holds, certificate.evidence) == (True, "declared")
+    spent = sum(
+        GAUSSIAN.spent(Fraction(text), certificate.notes["sensitivity"]) for text in certificate.notes["variances"]
+    )
+    if privacy is ZCDP:
+        assert Fraction(99, 1000) < spent <= Fraction(1, 10)
+    else:
+        assert spent <= rho_of(Fraction(1), Fraction("1e-6"))
+        assert float(Fraction("0.999e-6")) < float(delta_of(spent, Fraction(1))) <= certificate.worst <= 1e-6
+    assert verify(tmp_path / "out").holds
+
+
+@pytest.mark.parametrize("privacy", [ZCDP, APPROX])
+def test_a_smaller_variance_beside_the_values_does_not_verify(tmp_path, privacy):
+    out = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path, privacy), out, Options())
+    with np.load(out / "noisy.npz") as archive:
+        arrays = dict(archive)
+    arrays["variances"] = np.array([str(Fraction(text) / 2) for text in arrays["variances"].tolist()])
+    np.savez(out / "noisy.npz", **arrays)
+    (out / "SHA256SUMS").write_text(sums_text(out), "utf-8")
+    assert not verify(out).holds
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ('kind = "zcdp"\nepsilon = 1\n', "privacy.rho: found nothing"),
+        ('kind = "zcdp"\nrho = 1\ndelta = 0.1\n', "privacy.delta: found 1/10, wanted no such key: zcdp has rho"),
+        ('kind = "approx-dp"\nepsilon = 1\n', "privacy.delta: found nothing"),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 1.0\n', "privacy.delta: found .* below 1"),
+        ("epsilon = 1\nrho = 1\n", "privacy.rho: found 1, wanted no such key: pure-dp has epsilon"),
+        ("rho = 1\n", "privacy.epsilon: found nothing"),
+        ('kind = "gaussian"\nrho = 1\n', "privacy.kind: found .*gaussian.*, wanted one of pure-dp, zcdp, approx-dp"),
+        ('kind = "zcdp"\nrho = 1e-15\n', "privacy.rho: found .* noise of variance"),
+    ],
+)
+def test_a_notion_has_its_own_keys_and_no_others(tmp_path, privacy, words):
+    with pytest.raises(InputError, match=words):
+        solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options())
+
+
+def test_the_published_chain_has_no_gaussian_noise(tmp_path):
+    options = Options(method="cumulative-chain-as-published", allow_unsafe=True)
+    with pytest.raises(InputError, match=r"privacy\.kind: found .*zcdp"):
+        solve("hierarchical-dp", _problem(tmp_path, ZCDP), tmp_path / "out", options)
+
+
+@pytest.mark.parametrize(("privacy", "found"), [(ZCDP, "zcdp"), (APPROX, "approx-dp")])
+def test_a_ledger_refuses_what_does_not_add_up_by_epsilon(tmp_path, privacy, found):
+    charged = ChargeRelease(ledger=tmp_path / "ledger.db")
+    with pytest.raises(UsageError, match=f"--ledger: found {found}"):
+        solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(charged=charged))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("privacy", "budget"), [(ZCDP, "rho"), (APPROX, "epsilon")])
+def test_a_plan_speaks_of_the_notions_own_budget(tmp_path, privacy, budget):
+    from privopt.declare import load_problem
+
+    declared = load_problem(HierarchyProblem, _problem(tmp_path, privacy, like=True))
+    made = HierarchicalDP().plan(declared, "problem.toml", SolveContext(method="hierarchical-dp"))
+    assert made.budget == budget
+    sums = [sum(errors) for _, errors in sorted(made.errors.items())]
+    assert sums[0] > sums[-1]
+    assert json.loads(json.dumps(made.to_json()))
+
+
+def test_intervals_hold_as_often_as_they_say_under_gaussian_noise():
+    tree = Tree.from_paths([("all", f"r{k}") for k in range(4)])
+    truth = add_up(tree, np.full((4, 6), 5_000))
+    budgets = level_budgets(Fraction(1, 100), "hierarchical-dp", 2, None)
+    held = []
+    for seed in range(150):
+        noisy, records = draw("hierarchical-dp", truth, budgets, totals=False, most=1, seed=seed, law=GAUSSIAN)
+        bounds = intervals(
+            tree,
+            noisy,
+            noisy,
+            [truth[0].sum(axis=1)],
+            noise=[GAUSSIAN.moments(record.scale) for record in records],
+            cumulative=False,
+            confidence=0.9,
+        )
+        held.append([np.mean((low <= true) & (true <= high)) for (low, high), true in zip(bounds, truth, strict=True)])
+    assert np.abs(np.mean(held, axis=0) - 0.9).max() < 0.04
+
+
+def six_levels():
+    """2 ^ k regions on level k + 1, 64 on the sixth; 172,906 groups of 1 to 10."""
+    paths: list[tuple[str, ...]] = [("0",)]
+    for level in range(5):
+        paths = [(*path, f"{path[-1]}{k}") for path in paths for k in range(2 if level < 4 else 4)]
+    rng = np.random.default_rng(1)
+    shape = np.array([267, 328, 161, 134, 65, 26, 11, 5, 2, 1])
+    return Tree.from_paths(paths), np.array(
+        [rng.multinomial(rng.integers(500, 5000), shape / shape.sum()) for _ in paths]
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "most", "epsilon", "pure", "gaussian"),
+    [
+        ("cumulative-smoothed", 1, "0.1", 14_532, 15_642),
+        ("cumulative-smoothed", 1, "1", 2_881, 4_672),
+        ("cumulative-smoothed", 4, "0.1", 33_611, 20_384),
+        ("cumulative-smoothed", 4, "1", 8_115, 7_266),
+        ("hierarchical-dp", 1, "0.1", 67_300, 58_225),
+        ("hierarchical-dp", 1, "1", 8_842, 8_617),
+    ],
+)
+def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian):
+    """docs/papers/hierarchical-dp.md: errors over all levels, mean of ten seeded runs."""
+    tree, leaves = six_levels()
+    approx = Privacy(kind="approx-dp", epsilon=Fraction(epsilon), delta=Fraction("1e-6"))
+    kinds = [Privacy(epsilon=Fraction(epsilon)), Privacy(kind="zcdp", rho=budget_of(approx))]
+    for privacy, told in zip(kinds, (pure, gaussian), strict=True):
+        problem = HierarchyProblem(
+            hierarchy=HierarchyTable(sizes=10), privacy=privacy, settings=Settings(max_quantity=most)
+        )
+        found = errors_on([leaves] * 10, tree, problem, method).errors.sum(axis=1).mean()
+        assert found == pytest.approx(told, rel=0.02)

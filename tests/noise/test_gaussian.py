@@ -1,0 +1,157 @@
+"""Discrete Gaussian noise: its exact distribution, its agreement with OpenDP's, and what its rho is worth."""
+
+from fractions import Fraction
+
+import flint
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency, chisquare, norm
+
+from privopt.errors import UsageError
+from privopt.exact.gaussian import LARGEST_VARIANCE, delta_of, draw_gaussian, rho_of, variance_above
+from privopt.interfaces import Guarantee, Shift
+from privopt.interfaces.gaussian import ZCDP, ApproxDP
+from privopt.noise import discrete_gaussian
+from privopt.registry import registry
+
+RARE = 1e-4
+COUNT = 200_000
+
+
+def law(variance, reach):
+    """Exact probabilities of -reach to reach by ball arithmetic, the ends with their tails."""
+    far = range(-reach - 200, reach + 201)
+    weights = {v: (-flint.arb(v) ** 2 / (2 * flint.arb(flint.fmpq(variance.numerator, variance.denominator)))).exp()
+               for v in far}  # fmt: skip
+    total = sum(weights.values(), flint.arb(0))
+    inside = [weights[v] for v in range(-reach, reach + 1)]
+    tail = (total - sum(inside, flint.arb(0))) / 2
+    inside[0], inside[-1] = inside[0] + tail, inside[-1] + tail
+    return np.array([float((weight / total).mid()) for weight in inside])
+
+
+def histogram(draws, reach):
+    return np.bincount(np.clip(draws, -reach, reach) + reach, minlength=2 * reach + 1)
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(37, 7), Fraction(400, 3)])
+def test_draws_have_the_exact_distribution(variance):
+    drawn = variance_above(variance)
+    reach = max(1, int(2.5 * float(drawn) ** 0.5))
+    expected = COUNT * law(drawn, reach)
+    assert chisquare(histogram(draw_gaussian(COUNT, variance), reach), expected).pvalue > RARE
+
+
+@pytest.mark.parametrize("deviation", [1.0, 7.0])
+def test_draws_agree_with_opendp(deviation):
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    vetted = np.array(dp.m.make_gaussian(*space, scale=deviation)([0] * 30_000))
+    noisy, record = discrete_gaussian(np.zeros(30_000, dtype=np.int64), Fraction(deviation) ** 2)
+    assert record.scale == deviation**2
+    reach = int(2.5 * deviation)
+    assert chi2_contingency([histogram(vetted, reach), histogram(noisy, reach)]).pvalue > RARE
+    assert record.distribution == "discrete-gaussian"
+    assert not record.seeded
+
+
+@pytest.mark.parametrize("variance", [10**4, 10**8, LARGEST_VARIANCE])
+def test_large_variances_are_drawn_within_64_bits(variance):
+    draws = draw_gaussian(COUNT, Fraction(variance)).astype(float)
+    scaled = draws / variance**0.5
+    assert abs(scaled.mean()) < 5 / COUNT**0.5
+    assert abs(scaled.var() - 1) < 5 * (2 / COUNT) ** 0.5
+    cuts = np.linspace(-3, 3, 25)
+    counts = np.histogram(scaled, [-np.inf, *cuts, np.inf])[0]
+    assert chisquare(counts, COUNT * np.diff(norm.cdf([-np.inf, *cuts, np.inf]))).pvalue > RARE
+
+
+@given(st.fractions(min_value=Fraction(1, 10**9), max_value=LARGEST_VARIANCE))
+def test_variances_are_rounded_up_and_little(variance):
+    drawn = variance_above(variance)
+    assert drawn >= variance
+    if variance >= 1:
+        assert drawn <= variance * Fraction(1001, 1000)
+    t, n = drawn.numerator, drawn.denominator
+    assert max(t, n) < 1 << 60
+
+
+def test_words_that_run_out_end_no_draw_early():
+    stream = np.random.default_rng(4).bytes(8 << 20)
+
+    def source(limit):
+        at = 0
+
+        def give(size):
+            nonlocal at
+            part = stream[at : at + min(size, limit)]
+            at += len(part)
+            return part
+
+        return give
+
+    one = draw_gaussian(1000, Fraction(50), source=source(1 << 30))
+    assert (draw_gaussian(1000, Fraction(50), source=source(64)) == one).all()
+
+
+@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(LARGEST_VARIANCE + 1)])
+def test_variances_out_of_range_are_refused(variance):
+    with pytest.raises(UsageError, match="variance"):
+        discrete_gaussian(np.zeros(1, dtype=np.int64), variance)
+
+
+def test_a_seed_decides_the_noise_and_says_so():
+    counts = np.arange(10)
+    one, record = discrete_gaussian(counts, Fraction(9), seed=7)
+    again, _ = discrete_gaussian(counts, Fraction(9), seed=7)
+    assert (one == again).all()
+    assert record.seeded
+    assert record.spent == 1 / (2 * record.scale) <= Fraction(1, 18)
+
+
+# --- what rho is worth -------------------------------------------------------------------------------
+
+
+def gaussian_delta(rho, epsilon):
+    """The least delta of continuous Gaussian noise of that rho (Balle and Wang 2018), which any bound is above."""
+    mu = (2 * rho) ** 0.5
+    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "0.5", "1", "8"])
+@pytest.mark.parametrize("delta", ["0.1", "1e-6", "1e-12"])
+def test_rho_is_the_largest_that_implies_epsilon_and_delta(epsilon, delta):
+    e, d = Fraction(epsilon), Fraction(delta)
+    rho = rho_of(e, d)
+    assert delta_of(rho, e) <= d < delta_of(rho * Fraction(100_001, 100_000), e)
+    assert gaussian_delta(float(rho), float(e)) <= float(d)  # a proved bound is no smaller than the truth
+    classic = float(e) - 2 * (float(rho) * -np.log(float(d))) ** 0.5 - float(rho)
+    assert classic < 0  # Bun and Steinke's conversion would allow less
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.fractions(min_value=Fraction(1, 10**6), max_value=20), st.fractions(min_value=Fraction(1, 10**4), max_value=20)
+)
+def test_delta_falls_with_epsilon_and_rises_with_rho(rho, epsilon):
+    assert delta_of(rho, 2 * epsilon) <= delta_of(rho, epsilon) <= delta_of(2 * rho, epsilon) <= 1
+
+
+def test_notions_add_up_what_each_noise_spends():
+    gaussian = Shift(law="gaussian", scale=Fraction(8), change=Fraction(4), square=Fraction(8))
+    laplace = Shift(law="laplace", scale=Fraction(8), change=Fraction(4), square=Fraction(8))
+    assert ZCDP.spent(gaussian) == ApproxDP.spent(gaussian) == Fraction(1, 2)
+    assert ZCDP.spent(laplace) == Fraction(1, 8)
+    pure = registry().kind("notion", "pure-dp").load()
+    assert pure.spent(laplace) == Fraction(1, 2)
+    assert pure.spent(gaussian) is None  # no epsilon bounds the odds of Gaussian noise
+
+
+def test_the_curve_of_rho_lies_above_the_gaussians_own():
+    stated = Guarantee(kind="zcdp", extra={"rho": 0.5, "rho_text": "0.5"})
+    for epsilon, delta in ZCDP.curve(stated):
+        assert gaussian_delta(0.5, epsilon) < delta < 1
