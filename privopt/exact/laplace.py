@@ -7,6 +7,7 @@ comparisons and rejection only. The distribution of scale t / s is P(X = v) prop
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -140,7 +141,9 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
     return in_bulk(count, _fill, np.uint64(s), np.uint64(t), source=source)
 
 
-def in_bulk(count: int, fill: Any, *terms: Any, source: Source | None = None) -> NDArray[np.int64]:
+def in_bulk(
+    count: int, fill: Callable[..., tuple[int, int]], *terms: np.uint64, source: Source | None = None
+) -> NDArray[np.int64]:
     """``count`` draws by a compiled filler, handed words in order.
 
     Args:
