@@ -35,12 +35,14 @@ class Law(ABC):
         budget: what it spends, in words.
         sum: what each level adds to the budget spent, in words.
         word: what its scale is called.
+        meaning: what that says of one draw.
         stated: the same for several, in files and results.
     """
 
     budget: ClassVar[str]
     sum: ClassVar[str]
     word: ClassVar[str]
+    meaning: ClassVar[str]
     stated: ClassVar[str]
 
     @abstractmethod
@@ -72,6 +74,9 @@ class _Geometric(Law):
     budget: ClassVar[str] = "epsilon"
     sum: ClassVar[str] = "sensitivity / stated scale"
     word: ClassVar[str] = "scale"
+    meaning: ClassVar[str] = (
+        "Scale: the noise on one number is about as large as this, and e times less likely for each further scale."
+    )
     stated: ClassVar[str] = "scales"
 
     def scale(self, budget: Fraction, delta: int) -> Fraction:
@@ -97,6 +102,7 @@ class _Gaussian(Law):
     budget: ClassVar[str] = "rho"
     sum: ClassVar[str] = "squared L2 sensitivity / (2 stated variance)"
     word: ClassVar[str] = "variance"
+    meaning: ClassVar[str] = "Variance: the noise on one number is about as large as its square root."
     stated: ClassVar[str] = "variances"
 
     def scale(self, budget: Fraction, delta: int) -> Fraction:

@@ -165,9 +165,9 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Resul
 def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, expected: Expected | None) -> Section:
     law, budget, settings = law_of(problem.privacy), budget_of(problem.privacy), problem.settings
     budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
-    header = ["level", "regions", law.budget, f"share of {law.budget}", "noise's deviation"]
+    header = ["level", "regions", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = [
-        [level, width, float(part), f"{100 * float(part / budget):.4g} %", release.law.moments(scale).variance ** 0.5]
+        [level, width, float(part), f"{100 * float(part / budget):.4g} %", float(scale)]
         for level, (width, part, scale) in enumerate(
             zip(release.tree.widths, budgets, release.scales, strict=True), start=1
         )
@@ -177,10 +177,7 @@ def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, ex
         groups = max(1, int(release.counts[0].sum()))
         for row, error in zip(rows, expected.errors.mean(axis=0).tolist(), strict=False):
             row += [float(f"{error:.4g}"), float(f"{error / row[1]:.4g}"), f"{100 * error / groups:.2g} %"]
-    lead = (
-        "Deviation: the noise on one number is about as large as this (its standard deviation). "
-        "Errors are sums over all regions and sizes of a level, in groups."
-    )
+    lead = f"{law.meaning} Errors are sums over all regions and sizes of a level, in groups."
     return table_section("Noise by level", header, rows, lead)
 
 
