@@ -111,7 +111,8 @@ def _show(book: Ledger, accounts: Sequence[Account], hours: str | None, *, as_js
     since = f" in the last {hours} hours" if hours else ""
     for account in accounts:
         left = "" if account.left is None else f", {exact_text(account.left)} left"
-        say(f"{account.subject:<{wide}}  {exact_text(account.spent)} spent{since}{left}, {account.reports:,} reports")
+        name = account.subject.replace("\n", "\\n")  # a line each, whatever it is called
+        say(f"{name:<{wide}}  {exact_text(account.spent)} spent{since}{left}, {account.reports:,} charges")
 
 
 def _number(text: str) -> float | int | str:

@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Bools
 from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
@@ -23,7 +22,7 @@ from privopt.specs import NOTHING
 from privopt.tables.charged import STICKY, Charging, Drawn
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS, Snap
-from privopt.tables.traces import KEPT, Tracer
+from privopt.tables.traces import FIRST, KEPT, Traced, Tracer
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -127,7 +126,7 @@ class Protector:
         """Names of the columns that come to the table."""
         kind = "" if self.outputs is None else self.outputs.kind
         ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind, ())
-        kept = () if self.tracer is None else (KEPT,)
+        kept = () if self.tracer is None else (KEPT, FIRST)
         return (REPORT, *(f"{REPORT}_{end}" for end in ends), *kept, *self._marks)
 
     @property
@@ -157,9 +156,10 @@ class Protector:
 
     def protect(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """The table without the secret's columns, with reports; what is refused has none, and is counted."""
-        kept: Bools | None = None
+        traced: Traced | None = None
         if self.tracer is not None:
-            drawn, reason, kept = self.tracer.reports(frame, *self.snap.rows(frame, self.secret))
+            traced = self.tracer.reports(frame, *self.snap.rows(frame, self.secret))
+            drawn, reason = traced.outputs, traced.reason
         elif self.charging is None:
             drawn, reason = self._drawn(frame)
         else:
@@ -172,7 +172,8 @@ class Protector:
         if self.outputs is not None and self.outputs.coordinates is not None:
             for axis, name in enumerate(self.added[1:3]):
                 columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
-        columns += [] if kept is None else [pl.Series(KEPT, kept)]
+        if traced is not None:
+            columns += [pl.Series(KEPT, traced.kept), pl.Series(FIRST, traced.first)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         backend = frame.implementation
         made = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.declare.exact_text import exact_text
@@ -23,14 +23,19 @@ from privopt.metric.traces.walk import Limit, State, Walker
 from privopt.tables.charged import Charging
 from privopt.tables.secret import Secret, texts_of
 from privopt.tables.snap import REASONS
+from privopt.tables.times import ranks_of
 
 if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
 
-__all__ = ["KEPT", "Tracer", "check_subject"]
+__all__ = ["FIRST", "KEPT", "Traced", "Tracer", "check_subject"]
 
 KEPT: Final = "kept"
 """The column that says which reports repeat the subject's last."""
+
+FIRST: Final = "report_first"
+"""The column that says which report is its subject's first in time, drawn whatever came of the others: estimates take
+it alone, for which of the others are fresh depends on the reports before."""
 
 _SPENT, _NOBODY = REASONS.index("budget spent"), REASONS.index("no subject")
 
@@ -57,6 +62,23 @@ def check_subject(release: MatrixRelease, subject: str | None, time: str | None,
     if subject is not None and not charged:
         found = "--subject, wanted --ledger FILE beside" if dashes else "one of ledger and subject, wanted both"
         raise UsageError(f"apply: found {found}: reports are charged to subjects in a ledger")
+
+
+@frozen(kw_only=True, eq=False)
+class Traced:
+    """Reports of some rows.
+
+    Attributes:
+        outputs: (B,) number of each row's report, -1 for none.
+        reason: (B,) why not, as a place in :data:`privopt.tables.snap.REASONS`, else -1.
+        kept: (B,) whether it is the subject's last one again.
+        first: (B,) whether it is the subject's first in time.
+    """
+
+    outputs: Ints
+    reason: Ints
+    kept: Bools
+    first: Bools
 
 
 @define(kw_only=True, eq=False)
@@ -112,7 +134,7 @@ class Tracer:
         if faults:
             raise InputError(faults)
 
-    def reports(self, frame: nw.DataFrame[Any], records: Ints, reason: Ints) -> tuple[Ints, Ints, Bools]:
+    def reports(self, frame: nw.DataFrame[Any], records: Ints, reason: Ints) -> Traced:
         """Reports of a part of the table.
 
         Args:
@@ -120,23 +142,25 @@ class Tracer:
             records: (B,) record of each row.
             reason: (B,) why a row has none, as a place in :data:`privopt.tables.snap.REASONS`, else -1.
 
-        Returns:
-            (B,) outputs, -1 for none; (B,) why not; (B,) whether the last report was kept.
-
         Raises:
-            InputError: rows without a time.
+            InputError: rows without a time, or times that have no order.
         """
         subjects = self._subjects(frame)
         some = np.flatnonzero(subjects >= 0)
-        some = some[np.argsort(self._times(frame)[some], kind="stable")] if self.time is not None else some
+        some = some[np.argsort(ranks_of(frame[self.time])[some], kind="stable")] if self.time is not None else some
         rows = np.where(reason < 0, records, -1)[some]
+        before = np.full(len(self._numbers), -1, dtype=np.int64)
+        before[: len(self._state.last)] = self._state.last
         found = self.walker.walk(rows, subjects[some], self._state, charge=self._charge, source=self.source)
         outputs, kept = np.full(len(subjects), -1, dtype=np.int64), np.zeros(len(subjects), dtype=np.bool_)
         outputs[some], kept[some] = found.outputs, found.kept
+        new = some[(found.outputs >= 0) & (before[subjects[some]] < 0)]
+        first = np.zeros(len(subjects), dtype=np.bool_)
+        first[new[np.unique(subjects[new], return_index=True)[1]]] = True
         why = np.array(reason)
         why[subjects < 0] = _NOBODY
         why[some[found.spent]] = _SPENT
-        return outputs, why, kept
+        return Traced(outputs=outputs, reason=why, kept=kept, first=first)
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's subject, -1 for nobody."""
@@ -148,18 +172,6 @@ class Tracer:
         asked = pl.DataFrame({"name": texts}, schema={"name": pl.String})
         joined = asked.join(known, on="name", how="left", maintain_order="left")
         return np.asarray(joined["number"].fill_null(-1).to_numpy(), dtype=np.int64)
-
-    def _times(self, frame: nw.DataFrame[Any]) -> Ints:
-        """(B,) rank of each row's time: of numbers and dates in their order, of other texts in that of characters."""
-        assert self.time is not None  # asked before
-        column = frame[self.time]
-        texts = texts_of(column)
-        if texts.null_count():
-            row = int(texts.is_null().arg_true()[0]) + 1
-            raise InputError([Fault("table", f"column {self.time}, row {row}", "nothing", "when the row was")])
-        numbers = texts.cast(pl.Float64, strict=False)
-        ranked = texts if numbers.null_count() else numbers
-        return np.asarray(ranked.rank("dense").to_numpy(), dtype=np.int64)
 
     def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge segments, in the ledger durably; what either refuses is refused."""

@@ -551,3 +551,11 @@ def test_export_says_what_to_install(tmp_path, monkeypatch):
         ledger.charge("anna", po.Cost(epsilon="0.1", unit="per client", notion="local-dp"))
         with pytest.raises(UsageError, match="install dp-accounting"):
             ledger.to_dp_accounting("anna")
+
+
+def test_a_name_with_a_line_break_is_one_line_of_budget(tmp_path):
+    with Ledger(tmp_path / "l") as ledger:
+        ledger.charge("anna\nbert  0 spent", po.Cost(epsilon="0.5", unit="per km"))
+    code, out, _ = said("budget", tmp_path / "l")
+    assert code == 0
+    assert out.splitlines()[1:] == ["anna\\nbert  0 spent  0.5 spent, 1 charges"]

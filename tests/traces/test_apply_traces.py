@@ -3,8 +3,10 @@
 import hashlib
 import json
 import shutil
+from datetime import datetime
 from fractions import Fraction
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
@@ -12,7 +14,12 @@ from click.testing import CliRunner
 
 import privopt
 from privopt.command.cli import cli
-from privopt.errors import UsageError
+from privopt.errors import InputError, UsageError
+from privopt.exact.sample import seeded
+from privopt.tables.estimate.reports import Counter, count_batches
+from privopt.tables.estimate.run import channel_of
+from privopt.tables.times import ranks_of
+from privopt.tables.traces import Tracer
 
 PROBLEM = """
 [records]
@@ -62,7 +69,7 @@ def rows_of(count=60):
 
 def test_a_subject_keeps_reports_and_the_table_says_which(folder, tmp_path):
     done, out = applied(folder, table(tmp_path, rows_of()), "--subject", "who")
-    assert out.columns == ["who", "when", "report", "report_x", "report_y", "kept"]
+    assert out.columns == ["who", "when", "report", "report_x", "report_y", "kept", "report_first"]
     for _, part in out.group_by("who", maintain_order=True):
         kept, reports = part["kept"].to_list(), part["report"].to_list()
         assert not kept[0]
@@ -86,7 +93,7 @@ def test_a_total_ends_with_refusal(folder, tmp_path):
     (tmp_path / "problem.toml").write_text(text)
     release = privopt.solve("predictive", tmp_path / "problem.toml")
     places = ["0-0", "2-2"] * 60
-    made = release.apply({"who": ["a"] * 120, "id": places}, id="id", subject="who")
+    made = release.apply({"who": ["a"] * 120, "id": places}, id="id", subject="who", seed=3)
     fresh = [n for n in range(120) if made["report"][n] is not None and not made["kept"][n]]
     assert len(fresh) == 2
     assert made["report"][fresh[-1] + 1 :] == [None] * (119 - fresh[-1])
@@ -240,3 +247,84 @@ def test_near_pairs_alone_are_refused_by_solve_and_by_verify(folder, tmp_path):
     done = CliRunner().invoke(cli, ["verify", str(copy)])
     assert done.exit_code == 2
     assert "privacy.neighbours_within: found 1, wanted none" in done.output
+
+
+def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path):
+    """Newest rows first: which of the others are fresh depends on what came before, so they tell less, and biased."""
+    rows = [(f"p{n % 40}", n, "0-0" if n < 40 else "2-2") for n in range(800)]
+    _, out = applied(folder, table(tmp_path, rows[::-1]), "--subject", "who", "--time", "when")
+    first = out.filter("report_first")
+    assert sorted(first["when"].to_list()) == list(range(40))
+    assert not first["kept"].any()
+    counter = Counter(channel=channel_of(privopt.open(folder).opened), table="out.csv", subject="who")
+    found = count_batches(counter, out.columns, [out[:300], out[300:]])[""]
+    names = list(counter.channel.outputs)
+    assert found.counts.tolist() == [first["report"].to_list().count(name) for name in names]
+    assert found.repeated == out["report"].count() - 40
+
+
+def test_the_first_report_of_a_subject_is_marked_once_however_the_table_is_read(folder):
+    release = privopt.open(folder)
+    tracer = Tracer.of(release.opened.release, "who", None, seeded(4), None)
+    frame = nw.from_native(pl.DataFrame({"who": ["a", None, "b", "a", "c", "b"]}), eager_only=True)
+    records = np.array([-1, 0, 1, 2, -1, 3])
+    reason = np.where(records < 0, 0, -1)
+    marks = [tracer.reports(frame, records, reason).first.tolist() for _ in range(2)]
+    assert marks == [[False, False, True, True, False, False], [False] * 6]
+
+
+def test_batches_hold_first_reports_alone(folder, tmp_path):
+    rows = [("a", 1, "0-0"), ("a", 2, "0-0"), ("b", 2, "0-0"), ("b", 3, "0-0"), ("a", 3, "0-0")]
+    applied(folder, table(tmp_path, rows), "--subject", "who", "--time", "when")
+    ask = ["estimate", str(folder), str(tmp_path / "out.csv"), "--out", str(tmp_path / "shares.csv")]
+    done = CliRunner().invoke(cli, [*ask, "--subject", "who", "--batch", "when", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert {name: each["n"] for name, each in told["batches"].items()} == {"1": 1, "2": 1}
+    assert "2 of subjects whose first report lies elsewhere" in done.stdout
+
+
+@pytest.mark.parametrize("change", ["dropped", "else"])
+def test_tables_of_traces_without_the_mark_are_refused(folder, tmp_path, change):
+    applied(folder, table(tmp_path, rows_of()), "--subject", "who")
+    out = pl.read_csv(tmp_path / "out.csv")
+    out = out.drop("report_first") if change == "dropped" else out.with_columns(report_first=pl.lit("yes"))
+    out.write_csv(tmp_path / "out.csv")
+    ask = ["estimate", str(folder), str(tmp_path / "out.csv"), "--out", str(tmp_path / "shares.csv")]
+    done = CliRunner().invoke(cli, [*ask, "--subject", "who"])
+    assert done.exit_code == 2
+    assert "report_first" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [
+        ([1700000000000000001, 1700000000000000000], [1, 0]),
+        (["9", "10", "-1"], [2, 0, 1]),
+        (["2026-01-01T00:00:00.000000002Z", "2026-01-01T00:00:00.000000001Z"], [1, 0]),
+        (["2026-01-01T10:00:00+02:00", "2026-01-01T09:00:00Z"], [0, 1]),
+        (["2026-02-01", "2026-01-01 23:00"], [1, 0]),
+        ([datetime(2026, 2, 1), datetime(2026, 1, 1)], [1, 0]),
+        ([2.5, -1.0], [1, 0]),
+    ],
+)
+def test_times_are_ranked_exactly(times, order):
+    column = nw.from_native(pl.Series("when", times), series_only=True)
+    assert np.argsort(ranks_of(column), kind="stable").tolist() == order
+
+
+@pytest.mark.parametrize(
+    ("times", "row"),
+    [
+        (["9:00", "10:00"], 1),
+        (["10:00", "09:00"], 1),
+        (["1", "2026-01-01"], 2),
+        (["2026-01-01T10:00", "2026-01-01T10:00Z"], 2),
+        (["2026-01-01", "2026-02-30"], 2),
+        (["1", "1.5"], 2),
+        ([1.0, float("nan")], 2),
+    ],
+)
+def test_times_without_an_order_are_named(times, row):
+    with pytest.raises(InputError, match=f"column when, row {row}: found"):
+        ranks_of(nw.from_native(pl.Series("when", times), series_only=True))

@@ -172,7 +172,7 @@ class Account:
         subject: as the ledger names it.
         spent: in all, or in the window that was asked for.
         left: until the limit, now; None without one.
-        reports: that were charged in all.
+        reports: charges in all: of each report, or of traces that are predicted of the first and of each segment.
     """
 
     subject: str

@@ -17,7 +17,7 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.tables.charged import STICKY
 from privopt.tables.files import TableFile
-from privopt.tables.traces import KEPT
+from privopt.tables.traces import FIRST, KEPT
 
 __all__ = ["Counted", "Counter", "count_batches", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
 
@@ -46,7 +46,8 @@ class Counter:
         table: name of the table, for faults.
         column: that holds the reports.
         subject: column of who sent each; of each only the first report of a batch counts, for several are not
-            independent.
+            independent. Of traces it is the first in time, in the batch that it lies in: which of the others are fresh
+            depends on the reports before.
         batch: column whose values are counted apart; None for one batch, called "".
         known: batch and subject of the reports that count; shared by the counters of several releases, for one person's
             reports to two of them are no more independent.
@@ -62,6 +63,7 @@ class Counter:
     _skipped: dict[str, int] = field(factory=dict)
     _repeated: dict[str, int] = field(factory=dict)
     _rows: int = 0
+    _traced: bool = False
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse a table without the columns.
@@ -79,6 +81,10 @@ class Counter:
                 faults.append(
                     Fault(self.table, f"column {name}", found, "whose each is: one of each counts (--subject)")
                 )
+        if KEPT in names and FIRST not in names:
+            found = f"reports of traces without a column {FIRST}"
+            faults.append(Fault(self.table, f"column {KEPT}", found, "the table as apply wrote it: one of each counts"))
+        self._traced = KEPT in names
         if faults:
             raise InputError(faults)
 
@@ -126,11 +132,21 @@ class Counter:
             found = f"nobody beside a report ({len(nobody):,} such rows)"
             raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
         made = []
-        for key, good in zip(zip(batch.to_list(), names.to_list(), strict=True), there.to_list(), strict=True):
-            made.append(key not in self.known)
+        may = there & self._marked(frame[FIRST]) if self._traced else there
+        for key, good in zip(zip(batch.to_list(), names.to_list(), strict=True), may.to_list(), strict=True):
+            made.append(key not in self.known and (good or not self._traced))
             if good:
                 self.known.add(key)
         return pl.Series(made, dtype=pl.Boolean)
+
+    def _marked(self, marks: pl.Series) -> pl.Series:
+        """Whether each report is its subject's first in time, as the table says."""
+        said = marks.cast(pl.String, strict=False).str.to_lowercase().fill_null("")
+        odd = (~said.is_in(["true", "false"])).arg_true()
+        if len(odd):
+            where = f"row {self._rows + int(odd[0]) + 2:,}, column {FIRST}"
+            raise InputError([Fault(self.table, where, f"neither ({len(odd):,} such rows)", "true or false")])
+        return said == "true"
 
     def found(self) -> dict[str, Counted]:
         """Batches by name, in order of their names."""

@@ -199,7 +199,9 @@ def estimate_batches(
         here = [(channel, found[name]) for channel, found in counted if name in found]
         skipped = sum(each.skipped for _, each in here)
         if not any(each.counts.any() for _, each in here):
-            left.append(f"batch {name!r} has no estimate: no reports, {skipped:,} rows without one")
+            others = sum(each.repeated for _, each in here)
+            more = f", {others:,} of subjects whose first report lies elsewhere" if others else ""
+            left.append(f"batch {name!r} has no estimate: no reports{more}, {skipped:,} rows without one")
             continue
         observed = [Observed(channel=channel, counts=each.counts) for channel, each in here]
         found = estimate(observed, asked, groups=groups, rows=rows, unit=unit, progress=progress)
