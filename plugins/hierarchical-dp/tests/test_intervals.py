@@ -16,7 +16,7 @@ from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.laws import noise_of
-from privopt_hierarchical_dp.least_squares import Noise, intervals, least_squares, quantile
+from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals, least_squares, quantile
 from privopt_hierarchical_dp.methods import METHODS, measured
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -82,7 +82,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say(method, confidence):
             cumulative=METHODS[method].query == "cumulative",
             confidence=confidence,
         )
-        for level, (low, high) in enumerate(bounds):  # which are widened to the released counts, here the true ones
+        for level, ends in enumerate(bounds):
+            low, high = ends.rounded()  # which are widened to the released counts, here the true ones
             inside = (low < true[level]) & (true[level] < high)
             held[level] += inside.sum(), inside.size
     share = held[:, 0] / held[:, 1]
@@ -105,9 +106,36 @@ def test_intervals_are_written_and_a_narrowed_one_is_found(tmp_path):
     assert told["confidence"] == 0.9
     assert len(told["mean_width_by_level"]) == 2
     assert verify(out).complaints == ()
-    lines = (out / "intervals.csv").read_text().splitlines()
-    name, parent, size, low, high = lines[1].split(",")
-    lines[1] = ",".join([name, parent, size, low, str(int(high) - 2)])
+    before = (out / "intervals.csv").read_text()
+    rows = [line.split(",") for line in before.splitlines()[1:]]
+    sides = {3: ("low is", 1), 4: ("high is", -1)}
+    for place, (said, by) in sides.items():  # by the least that is less, one of them and all of them
+        inside = [int(row[place]) != int(row[7 - place]) for row in rows]
+        for chosen in (range(len(rows)), [inside.index(True)]):
+            forged = [list(row) for row in rows]
+            for number in chosen:
+                if inside[number]:
+                    forged[number][place] = str(int(rows[number][place]) + by)
+            _rewrite(out, before, forged)
+            assert any(said in line for line in verify(out).complaints)
+    _rewrite(out, before, rows)
+    assert verify(out).complaints == ()
+
+
+def _rewrite(out, before, rows):
+    lines = [before.splitlines()[0], *(",".join(row) for row in rows)]
     (out / "intervals.csv").write_text("\n".join(lines) + "\n")
     (out / "SHA256SUMS").write_text(sums_text(out))
-    assert any("high is" in line for line in verify(out).complaints)
+
+
+def test_an_end_that_is_whole_may_be_rounded_either_way_and_no_other():
+    ends = Ends(
+        mean=np.array([[5.0, 5.0, 5.0, 3e8]]),
+        reach=np.array([[2 - 1e-9, 2 + 1e-9, 2.4, 1e8 + 1e-6]]),
+        most=np.array([[10**9]]),
+        released=np.array([[5, 5, 5, 3 * 10**8]]),
+    )
+    assert [side.tolist() for side in ends.rounded()] == [[[3, 2, 2, 199_999_999]], [[7, 8, 8, 400_000_001]]]
+    wide, tight = ends.rounded(1e-6), ends.rounded(-1e-6)
+    assert (wide[0] != tight[0]).tolist() == [[True, True, False, True]]
+    assert (tight[1] - wide[1]).tolist() == [[-1, -1, 0, -1]]

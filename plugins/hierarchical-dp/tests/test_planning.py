@@ -7,10 +7,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
+from privopt.declare import load_problem
+from privopt.interfaces import SolveContext
 from privopt.run.solve import Options, solve
+from privopt_hierarchical_dp.counts import read_counts
+from privopt_hierarchical_dp.expected import errors_on
+from privopt_hierarchical_dp.planning import _wins, plan
+from privopt_hierarchical_dp.problem import HierarchyProblem
 
 COUNTS = "level_1,level_2,size,groups\n" + "".join(
     f"US,S{state},{size},{400 // size + 30 * state}\n" for state in range(4) for size in range(1, 7)
@@ -51,6 +58,47 @@ def test_what_is_told_of_public_counts_occurs(tmp_path, method):
     best = [Fraction(share) for share in told["best"]["shares"]]
     assert sum(best) == 1
     assert sum(told["best"]["by_part"]) <= sum(told["errors"][2]["by_part"])
+
+
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
+def test_the_best_split_is_told_without_the_luck_that_chose_it(tmp_path, method):
+    """Three trials of 36 splits have a winner that is lucky by a fifth; fresh ones tell its errors."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "like.csv").write_text(
+        "level_1,level_2,level_3,size,groups\n"
+        + "".join(
+            f"US,s{s},c{c},{z},{rng.poisson(m)}\n"
+            for s in range(3)
+            for c in range(4)
+            for z, m in enumerate((200, 150, 60, 30, 10), 1)
+        )
+    )
+    path = tmp_path / "p.toml"
+    path.write_text('[hierarchy]\nlike = "like.csv"\nsizes = 5\n[privacy]\nepsilon = 0.2\n')
+    declared = load_problem(HierarchyProblem, path)
+    told = plan(declared, "p.toml", SolveContext(method=method))
+    groups = read_counts(declared.hierarchy.like, 5)
+
+    def real(shares):
+        asked = evolve(declared, settings=evolve(declared.settings, budget=shares))
+        return errors_on([groups.leaves] * 150, groups.tree, asked, method, seed=5000).errors.sum(axis=1)
+
+    shares, by_part = told.best
+    best, own = real(shares), real(told.shares)
+    assert sum(by_part) == pytest.approx(best.mean(), rel=0.1)
+    assert sum(told.errors[Fraction(1, 5)]) == pytest.approx(own.mean(), rel=0.1)
+    assert shares == told.shares or best.mean() < own.mean()
+
+
+def test_a_split_wins_only_by_more_than_chance():
+    rng = np.random.default_rng(3)
+    own = 100 + rng.normal(0, 10, (30, 3))
+    assert not _wins(own, own)
+    assert _wins(own - 1, own)  # the same draws: the difference is sure
+    lucky = own + rng.normal(0, 10, own.shape)
+    lucky += (own.sum(axis=1) - lucky.sum(axis=1)).mean() / 3 - 1.0  # better by 3 in all, of which the doubt is 3
+    assert not _wins(lucky, own)
+    assert _wins(np.array([[1.0, 2.0]]), np.array([[2.0, 2.0]]))
 
 
 def test_no_secret_is_opened(tmp_path):

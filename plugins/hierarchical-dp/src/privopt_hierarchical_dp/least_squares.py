@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from attrs import frozen
@@ -19,6 +20,8 @@ from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
+    "SLACK",
+    "Ends",
     "Estimate",
     "Noise",
     "exactly",
@@ -174,6 +177,37 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     return np.asarray(np.interp(thin, *_quantiles(confidence)) * np.sqrt(variance))
 
 
+SLACK: Final = 1e-6
+"""Groups by which machines may place an end of an interval apart: they round its sums differently."""
+
+
+@frozen(kw_only=True, eq=False)
+class Ends:
+    """Where the true counts of one level lie, before ends are whole.
+
+    Attributes:
+        mean: (R, N) estimates.
+        reach: (R, 1) or (R, N) how far from them a true count lies, with the confidence asked for.
+        most: no count is above it: the region's total or the root's.
+        released: (R, N) released counts, which intervals are widened to hold.
+    """
+
+    mean: Floats
+    reach: Floats
+    most: Ints
+    released: Ints
+
+    def rounded(self, slack: float = 0.0) -> tuple[Ints, Ints]:
+        """Low and high (R, N), integers from 0 to the total, of ends that lie by so much further out.
+
+        Above 1e7, where doubles are coarser, it is by so much more.
+        """
+        reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
+        low = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.most)
+        high = np.clip(np.ceil(self.mean + reach).astype(np.int64), 0, self.most)
+        return np.minimum(low, self.released), np.maximum(high, self.released)
+
+
 def intervals(
     tree: Tree,
     noisy: Sequence[Ints],
@@ -183,8 +217,8 @@ def intervals(
     noise: Sequence[Noise],
     cumulative: bool,
     confidence: float,
-) -> list[tuple[Ints, Ints]]:
-    """Where each true count lies, each with the confidence asked for; all of it follows from public values.
+) -> list[Ends]:
+    """Where each true count lies, each with the confidence asked for, by level; all of it follows from public values.
 
     Args:
         tree: the hierarchy.
@@ -194,20 +228,18 @@ def intervals(
         noise: for each level that of its values.
         cumulative: whether the noisy values are cumulative counts.
         confidence: of each interval by itself, between 0 and 1.
-
-    Returns:
-        For each level low and high (R_l, N), integers from 0 to the region's (or the root's) total.
     """
     size = counts[0].shape[1]
     steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
-    found = []
-    for level, (released, step) in enumerate(zip(counts, steps, strict=True)):
-        reach = quantile(step.variance, step.fourth, confidence)
-        most = totals[level][:, None] if level < len(totals) else totals[0][0]
-        low = np.clip(np.floor(step.mean - reach).astype(np.int64), 0, most)
-        high = np.clip(np.ceil(step.mean + reach).astype(np.int64), 0, most)
-        found.append((np.minimum(low, released), np.maximum(high, released)))
-    return found
+    return [
+        Ends(
+            mean=step.mean,
+            reach=quantile(step.variance, step.fourth, confidence),
+            most=totals[level][:, None] if level < len(totals) else totals[0][:1, None],
+            released=released,
+        )
+        for level, (released, step) in enumerate(zip(counts, steps, strict=True))
+    ]
 
 
 def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:

@@ -18,7 +18,7 @@ from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Resu
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, objective_weights, refuse_size
 from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
-from privopt_hierarchical_dp.least_squares import intervals
+from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
@@ -116,7 +116,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         release = HierarchyRelease(
             tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, law=law, truth=counts
         )
-        release = evolve(release, bounds=_bounds(problem.declared, method, release))
+        ends = _ends(problem.declared, method, release)
+        release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
         bound = _bound(problem.declared, method, release, found, room=ROOM)
         details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
         left = context.remaining
@@ -164,7 +165,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         complaints = release.complaints()
         method = result.method
         if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
-            complaints += _narrowed(release, _bounds(problem.declared, method, release))
+            complaints += _narrowed(release, _ends(problem.declared, method, release))
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
             return [line for line in complaints if line.startswith(INTERVALS)]
         return complaints
@@ -262,7 +263,7 @@ def _bound(
     return float_down(value if reached else min(bound * (1 - room), value))
 
 
-def _bounds(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[tuple[Ints, Ints]] | None:
+def _ends(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[Ends] | None:
     """Intervals for every count, from what is published; none for the published chain."""
     if METHODS[method].query == "chain":
         return None
@@ -277,19 +278,20 @@ def _bounds(problem: HierarchyProblem, method: str, release: HierarchyRelease) -
     )
 
 
-def _narrowed(release: HierarchyRelease, again: Sequence[tuple[Ints, Ints]] | None) -> list[str]:
-    """Where intervals differ from those that the noisy values give, by more than machines round apart."""
+def _narrowed(release: HierarchyRelease, again: Sequence[Ends] | None) -> list[str]:
+    """Where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
     if again is None:
         return [f"{INTERVALS}: the method has no intervals"]
     lines = []
-    for names, stated, found in zip(release.tree.names, release.bounds or [], again, strict=True):
-        for side, a, b in zip(("low", "high"), stated, found, strict=True):
-            off = np.argwhere(np.abs(a - b) > 1)
+    for names, stated, ends in zip(release.tree.names, release.bounds or [], again, strict=True):
+        wide, tight = (ends.rounded(by) for by in (SLACK, -SLACK))
+        for side, a, *allowed in zip(("low", "high"), stated, wide, tight, strict=True):
+            off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
             if len(off):
                 region, size = off[0].tolist()
                 lines.append(
                     f"{INTERVALS}: region {names[region]!r}, size {size + 1}: {side} is {a[region, size]}; the noisy "
-                    f"values give {b[region, size]}"
+                    f"values give {allowed[0][region, size]}"
                 )
     return lines
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Plan
 from privopt_hierarchical_dp.counts import read_counts, read_regions
@@ -32,6 +32,12 @@ STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fracti
 TRIALS: Final = 3
 SMALL: Final = 20_000
 """Counts (regions times sizes) up to which each split has as many trials as each budget, not one."""
+FRESH: Final = 1000
+"""Seed of the trials that judge the winner, which are none of those that it won."""
+JUDGES: Final = 30
+"""Those trials where counts are few, and as many as each budget has where they are not."""
+SURELY: Final = 2.0
+"""Standard errors of the difference, trial by trial, by which another split must win."""
 PARTS: Final = 10
 """Shares that are tried are multiples of one of so many parts, or of one a level where that is more."""
 MOST: Final = 40
@@ -41,12 +47,15 @@ NOISE_ALONE: Final = (
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 
-Errors = Callable[["HierarchyProblem", int], tuple[float, ...]]
-"""Errors by level of a problem, from so many trials."""
+Errors = Callable[["HierarchyProblem", int, int], Floats]
+"""Errors (trials, L) by level of a problem, from so many trials from a seed on; one row where none are drawn."""
 
 
 def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     """Errors by level for several epsilons, and the split of the budget with the least sum of them.
+
+    Splits are tried on a few seeds. The least of them owes that to luck too, so fresh seeds tell its errors, and it is
+    told in place of the problem's own split only where it is better there by more than chance.
 
     Raises:
         InputError: ``hierarchy.like`` is missing or not of its form, or lists have not a number a level.
@@ -63,28 +72,37 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         wanted = f"{tree.depth}, one for each level"
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
     shares = tuple(share / sum(shares) for share in shares)
+    small = tree.regions * declared.hierarchy.sizes <= SMALL
     if counted:
         refuse_size(method, tree, declared.hierarchy.sizes)
         leaves = read_counts(like, declared.hierarchy.sizes).leaves
-        basis, errors = f"mean of {TRIALS} trials on the public counts of {like.name}", _trials(tree, leaves, method)
+        drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
+        basis, errors = f"mean of {drawn} on the public counts of {like.name}", _trials(tree, leaves, method)
     else:
         basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
 
-    def told(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int) -> tuple[float, ...]:
+    def told(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int, seed: int = 0) -> Floats:
         context.report(phase)
         asked = evolve(
             declared,
             privacy=_with_budget(declared.privacy, budget),
             settings=evolve(declared.settings, budget=tuple(split)),
         )
-        return errors(asked, trials)
+        return errors(asked, trials, seed)
 
     name = KINDS[declared.privacy.kind][1][0]
     whole: Fraction = getattr(declared.privacy, name)
-    few = TRIALS if tree.regions * declared.hierarchy.sizes <= SMALL else 1
-    found = {step * whole: told("errors by budget", step * whole, shares, TRIALS) for step in STEPS}
-    tried = {split: sum(told("splits of the budget", whole, split, few)) for split in (shares, *_splits(tree.depth))}
+    few, judges = (TRIALS, JUDGES) if small else (1, TRIALS)
+    found = {step * whole: _mean(told("errors by budget", step * whole, shares, TRIALS)) for step in STEPS}
+    tried = {
+        split: float(told("splits of the budget", whole, split, few).sum(axis=1).mean())
+        for split in (shares, *_splits(tree.depth))
+    }
     best = min(tried, key=tried.__getitem__)
+    fresh = {split: told("the best split again", whole, split, judges, FRESH) for split in (shares, best)}
+    if not _wins(fresh[best], fresh[shares]):
+        best = shares
+    found[whole] = _mean(fresh[shares])
     return Plan(
         method=method,
         budget=name,
@@ -93,7 +111,7 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         parts=tuple(f"level {level} ({width})" for level, width in enumerate(tree.widths, start=1)),
         errors=found,
         shares=shares,
-        best=(best, told("errors by budget", whole, best, TRIALS)),
+        best=(best, _mean(fresh[best])),
         notes=() if counted else (NOISE_ALONE,),
     )
 
@@ -103,10 +121,20 @@ def _with_budget(privacy: Privacy, budget: Fraction) -> Privacy:
     return evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
 
 
+def _mean(errors: Floats) -> tuple[float, ...]:
+    return tuple(errors.mean(axis=0).tolist())
+
+
+def _wins(other: Floats, own: Floats) -> bool:
+    """Whether errors (trials, L) are less in all by more than chance makes them; the same seeds are paired."""
+    less = own.sum(axis=1) - other.sum(axis=1)
+    doubt = less.std(ddof=1) / np.sqrt(len(less)) if len(less) > 1 else 0.0
+    return bool(less.mean() > SURELY * doubt)
+
+
 def _trials(tree: Tree, leaves: Ints, method: str) -> Errors:
-    def errors(problem: HierarchyProblem, trials: int) -> tuple[float, ...]:
-        found = errors_on([leaves] * trials, tree, problem, method)
-        return tuple(found.errors.mean(axis=0).tolist())
+    def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
+        return errors_on([leaves] * trials, tree, problem, method, seed=seed).errors
 
     return errors
 
@@ -115,7 +143,7 @@ def _analytic(tree: Tree, method: str) -> Errors:
     """Mean absolute errors of least squares, as of normal errors of the same variance."""
     query = METHODS[method].query
 
-    def errors(problem: HierarchyProblem, trials: int) -> tuple[float, ...]:
+    def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
         settings, size = problem.settings, problem.hierarchy.sizes
         law = law_of(problem.privacy)
         budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
@@ -131,7 +159,7 @@ def _analytic(tree: Tree, method: str) -> Errors:
                 end = known if with_totals(problem, method) else evolve(known, variance=level.variance)
                 variance = np.sqrt(increments(course, end).variance).sum(axis=1, keepdims=True) ** 2 / size
             sums.append(float(np.sqrt(2.0 * size * variance / np.pi).sum()))
-        return tuple(sums)
+        return np.array([sums])
 
     return errors
 
