@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "read_only", "rounded_down"]
+__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "no_doubles", "read_only"]
 
 A = TypeVar("A", bound=NDArray[Any])
 
@@ -41,11 +41,13 @@ def read_only(array: A) -> A:
     return array
 
 
-def rounded_down(numbers: NDArray[Any]) -> Floats:
-    """Whole numbers, or doubles, as doubles that they are not below: beyond 2^53 not every whole number is one."""
-    found = np.ascontiguousarray(numbers, dtype=np.float64)
+def no_doubles(numbers: NDArray[Any]) -> Bools:
+    """Which whole numbers are no doubles: beyond 2^53 not every one is. None of other types of numbers.
+
+    >>> no_doubles(np.array([2**53, 2**53 + 1, 2**60])).tolist()
+    [False, True, False]
+    """
+    found = np.zeros(numbers.shape, dtype=np.bool_)
     if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
-        found = np.array(found)
-        above = [int(near) > int(number) for near, number in zip(found[large], numbers[large], strict=True)]
-        found[large] = np.where(above, np.nextafter(found[large], -np.inf), found[large])
+        found[large] = [int(float(number)) != number for number in numbers[large].tolist()]
     return found

@@ -121,10 +121,10 @@ class Problem:
         return (self.folder / str(name)).read_bytes()
 
     def array(self, name: object, *shape: int) -> Array:
-        """A matrix of numbers, none of them NaN or above all doubles."""
+        """A matrix of numbers, each of them a double, none NaN or above all."""
         found = Array(self.read(name), f"problem/{name}")
         fits = len(found.shape) == 2 and found.shape == (shape or found.shape) and found.kind.lstrip(">")[0] in "fiu"
-        need(fits and all(x < math.inf for x in found.flat), f"problem/{name}: wanted numbers {shape or ''}", 2)
+        need(fits and all(float(x) == x < math.inf for x in found.flat), f"problem/{name}: wanted doubles {shape}", 2)
         return found
 
     def columns(self, file: object) -> dict[Any, list[str]]:
@@ -153,7 +153,7 @@ class Problem:
 
 def exponential(x: int, up: bool = False) -> int:
     """At most exp(x), or at least: ``decimal`` rounds quotient and exponential to 120 digits, correctly."""
-    return low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + (2 * up - 1) * TINY)) + up
+    return low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + (2 * up - 1) * TINY)) + up if x else ONE
 
 
 def cosine(x: int) -> int:
@@ -412,7 +412,7 @@ class Matrix:
         """Stored pairs hold at their distances, and imply all that are required."""
         self.worst, direct, after = 0.0, dict[tuple[int, int], int](), [list[Any]() for _ in self.rows]
         for i, j, d, most in self.stored:
-            way = -low(-Fraction(d))
+            way = -low(-Fraction(d)) if self.rows[i] != self.rows[j] else 0  # equal rows: as at distance 0
             for a, b in ((i, j), (j, i)):
                 kept = all(map(le, map(ONE.__mul__, self.rows[a]), map(most.__mul__, self.rows[b])))
                 need(kept, f"a weight of record {a} is above exp(epsilon {d!r}) times that of record {b}")

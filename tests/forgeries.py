@@ -50,6 +50,13 @@ def _town(folder: Path) -> Path:
     return folder / "problem.toml"
 
 
+def _twins(folder: Path) -> Path:
+    problem = _town(folder)
+    points = folder / "points.csv"
+    points.write_text(points.read_text().replace("p4,0.6,0.8", "p4,0.5,0.1"))
+    return problem
+
+
 def _roads(folder: Path) -> Path:
     folder.mkdir(parents=True)
     edges = "a,b,0.31\nb,c,0.42\nc,d,0.25\nd,e,0.6\ne,a,0.5\nb,n,0.2\nn,d,0.3\n"
@@ -102,6 +109,7 @@ def _photos(task: str) -> Callable[[Path], Path]:
 
 BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "town": ("optimal-lp", _town),
+    "twins": ("optimal-lp", _twins),
     "roads": ("optimal-lp", _roads),
     "table": ("optimal-lp", _table),
     "grid": ("optimal-lp", _grid),
@@ -109,7 +117,7 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "fewest": ("photo-censor", _photos("top_k = 5")),
     "highest": ("photo-censor", _photos("deletion_budget = 4")),
 }
-METRIC = ("town", "roads", "table", "grid")
+METRIC = ("town", "twins", "roads", "table", "grid")
 REGIONS = ("streets",)
 
 
@@ -274,7 +282,7 @@ def _npz(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
 def _arrays(folder: Path, base: str) -> Iterator[Forgery]:
     """Every array of a matrix release."""
     with np.load(folder / "mechanism.npz") as archive:
-        weights, pairs = archive["weights"], archive["pairs"]
+        weights, pairs, distances = archive["weights"], archive["pairs"], archive["distances"]
         names = archive.files
 
     def at(name: str, what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
@@ -314,7 +322,7 @@ def _arrays(folder: Path, base: str) -> Iterator[Forgery]:
             f"without {pairs[p].tolist()}",
             lambda a, p=p: a.update(pairs=np.delete(a["pairs"], p, 0), distances=np.delete(a["distances"], p)),
         )
-        if base != "table":
+        if base != "table" and distances[p] > 0.0:
             yield at(
                 "distances",
                 f"longer {pairs[p].tolist()}",
@@ -326,7 +334,9 @@ def _arrays(folder: Path, base: str) -> Iterator[Forgery]:
     yield at("pairs", "below 0", lambda a: a["pairs"].__setitem__((0, 0), -1))
     yield at("pairs", "one for another", lambda a: a["pairs"].__setitem__(0, a["pairs"][-1]))
     for factor in (1 - 1e-7, 1 - 1e-3, 1 + 1e-7, 2.0, 0.0, -1.0, np.nan, np.inf):
-        yield at("distances", f"times {factor}", lambda a, factor=factor: a.update(distances=a["distances"] * factor))
+        yield at(
+            "distances", f"times {factor}", lambda a, factor=factor: a.update(distances=_times(a["distances"], factor))
+        )
     yield at("distances", "one less", lambda a: a.update(distances=a["distances"][1:]))
     for name in names:
         yield at(name, "gone", lambda a, n=name: a.pop(n))
@@ -484,6 +494,11 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
     )
 
 
+def _times(distances: Any, factor: float) -> Any:
+    with np.errstate(invalid="ignore"):  # 0 times infinity
+        return distances * factor
+
+
 def _no_bound(folder: Path) -> None:
     result = json.loads((folder / "result.json").read_text())
     result["objective"].update(lower_bound=None, gap=None)
@@ -580,6 +595,9 @@ def _problems(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name="a prior for fewer", change=_problem("p5,0.1\n", "", "prior.csv"))
         yield Forgery(name="a prior below 0", change=_problem("p0,0.1", "p0,-0.1", "prior.csv"))
         yield Forgery(name="neighbours claimed", change=_problem(epsilon, f"{epsilon}\nneighbours_within = 0.6"))
+    if base == "twins":
+        yield Forgery(name="no twins", change=_problem("p4,0.5,0.1", "p4,0.5,0.11", "points.csv"))
+        yield Forgery(name="more twins", change=_problem("p5,1.2,0.9", "p5,0.5,0.1", "points.csv"))
     if base == "roads":
         yield Forgery(name="a road shorter", change=_problem("a,b,0.31", "a,b,0.3", "roads.csv"))
         yield Forgery(name="a road more", change=_problem("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))

@@ -25,6 +25,8 @@ PLACES: Final = (
     "matrix outputs",
     "outputs",
     "streets",
+    "twins",
+    "vector twins",
 )
 LOSSES: Final = ("distance", "travel-cost", "matrix")
 MECHANISMS: Final = ("optimal-lp", "optimal-lp", "optimal-lp", "exponential", "const-opt", "bd-mdp", "photo-censor")
@@ -72,17 +74,22 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
         corner = f", south_west = [{rng.uniform(-80, 80):.6f}, {rng.uniform(-180, 180):.6f}]" if "lat" in kind else ""
         records = f"grid = {{ rows = {rows}, cols = {cols}, cell_km = {side}{corner} }}"
         ids, outputs = [f"{r}-{c}" for r in range(rows) for c in range(cols)], rows * cols
-    elif kind in ("points", "outputs"):
+    elif kind in ("points", "outputs", "twins"):
+        places = _decimals(rng, (n, 2), digits)
+        places[1:] = places[1:-1] + places[:1] if kind == "twins" else places[1:]
         _csv(
             folder / "points.csv",
             "id,x,y",
-            [(i, *row) for i, row in zip(ids, _decimals(rng, (n, 2), digits), strict=True)],
+            [(i, *row) for i, row in zip(ids, places, strict=True)],
         )
     elif kind == "latlon":
         near = [[f"{41 + float(a) / 50:.8f}", f"{12 + float(b) / 50:.8f}"] for a, b in _decimals(rng, (n, 2), 6)]
         _csv(folder / "points.csv", "id,lat,lon", [(i, *row) for i, row in zip(ids, near, strict=True)])
-    elif kind == "vectors":
-        np.save(folder / "v.npy", rng.normal(0, 1, (n, int(rng.integers(1, 5)))))
+    elif "vector" in kind:
+        vectors = rng.normal(0, 1, (n, int(rng.integers(1, 5))))
+        if kind == "vector twins":
+            vectors[-1], vectors[1] = vectors[0], vectors[0] * (1 + 2.0**-52)
+        np.save(folder / "v.npy", vectors)
         records, ids = 'vectors = "v.npy"', [str(i) for i in range(n)]
     elif kind in ("graph", "streets"):
         edges = [(f"r{i}", f"r{int(rng.integers(0, i))}", f"{rng.uniform(0.05, 1):.{digits}f}") for i in range(1, n)]

@@ -13,9 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from privopt import checker
-from privopt.arrays import rounded_down
+from privopt.arrays import no_doubles
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
+from privopt.metric.space.places import Space
+from privopt.metric.space.roads import Roads
+from privopt.metric.space.table import MatrixMetric
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
@@ -85,22 +88,80 @@ def test_distances_above_the_true_ones_do_not_hold(tmp_path, more):
     assert any("distances" in line for line in verify(folder).complaints)
 
 
-def test_whole_numbers_are_rounded_down():
-    whole = np.array([[2**53 + 1, 2**60 + 2**8 - 1, 2**63 - 1], [0, 1, 2**53]], dtype=np.uint64)
-    found = rounded_down(whole)
-    for near, number in zip(found.ravel().tolist(), whole.ravel().tolist(), strict=True):
-        assert 0 <= number - int(near) <= number >> 52
-    assert int(rounded_down(np.array([-(2**53) - 1]))[0]) <= -(2**53) - 1
+def test_whole_numbers_that_are_no_doubles():
+    whole = np.array([[2**53 + 1, 2**60 + 2**8, 2**64 - 1], [0, 1, 2**53]], dtype=np.uint64)
+    assert no_doubles(whole).tolist() == [[True, False, True], [False] * 3]
+    assert no_doubles(np.array([-(2**53) - 1, -(2**63), 2**63 - 1])).tolist() == [True, False, True]
+    assert not no_doubles(np.array([np.inf, np.nan, 1e300])).any()
 
 
-@pytest.mark.parametrize("far", [2**53 + 3, 2**60 + 2**8 - 1, 2**62 - 1])
-def test_a_table_of_large_whole_numbers(tmp_path, far):
-    table = (np.ones((3, 3), dtype=np.uint64) - np.eye(3, dtype=np.uint64)) * np.uint64(far)
-    hold(
-        solved(
-            tmp_path, {"d.npy": table}, records="count = 3", distance='kind = "matrix"\nmatrix = "d.npy"', epsilon=1e-16
-        )
-    )
+WHOLE = {
+    "distances": ("d.npy", "count = 3", 'kind = "matrix"\nmatrix = "d.npy"', 'kind = "distance"'),
+    "costs": ("c.npy", "count = 3", 'kind = "matrix"\nmatrix = "d.npy"', 'kind = "matrix"\ncost = "c.npy"'),
+    "vectors": ("v.npy", 'vectors = "v.npy"', 'kind = "euclidean"', 'kind = "distance"'),
+}
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**60 + 2**8 - 1, 2**62 - 1])
+@pytest.mark.parametrize("what", WHOLE)
+def test_whole_numbers_that_are_no_doubles_are_refused_by_both(tmp_path, what, number):
+    name, records, distance, utility = WHOLE[what]
+    ones = np.ones((3, 3), dtype=np.uint64) - np.eye(3, dtype=np.uint64)
+    files = dict.fromkeys(("d.npy", name), ones)
+    asked = {"records": records, "distance": distance, "utility": utility}
+    folder = solved(tmp_path / "small", files, **asked)
+    with pytest.raises(InputError, match=rf"row 0, column 1 \(from 0\): found {number}, .*2\^53"):
+        solved(tmp_path / "large", {**files, name: ones * np.uint64(number)}, epsilon=1e-16, **asked)
+    np.save(folder / "problem" / name, ones * np.uint64(number))
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    with pytest.raises(InputError, match=r"2\^53"):
+        verify(folder)
+    lines: list[str] = []
+    assert (checker.check(folder, lines.append), lines[-1][:17]) == (2, "cannot be checked")
+
+
+def test_large_whole_numbers_that_are_doubles_hold(tmp_path):
+    table = (1 - np.eye(3)).astype(np.int64) * 2**60
+    matrix = 'kind = "matrix"\nmatrix = "d.npy"'
+    hold(solved(tmp_path, {"d.npy": table}, records="count = 3", distance=matrix, epsilon=1e-18))
+
+
+def test_arrays_of_whole_numbers_that_are_no_doubles_are_refused_in_memory():
+    large = np.array([[0, 2**53 + 1], [2**53 + 1, 0]])
+    with pytest.raises(UsageError, match=r"2\^53"):
+        Space(ids=("a", "b"), coordinates=large, kind="planar")
+    with pytest.raises(InputError, match=r"2\^53"):
+        MatrixMetric(large)
+    with pytest.raises(InputError, match="double"):
+        Roads(["a"], ["b"], [2**53 + 1])
+
+
+TWINS = {
+    "points": ({"points.csv": SQUARE["points.csv"] + "e,0.5,0.1\n"}, {}),
+    "vectors": ({"v.npy": np.array([[0.1, 0.2], [0.1, 0.2], [1, 1]])}, {"records": 'vectors = "v.npy"'}),
+    "underflowing squares": ({"v.npy": np.array([[0], [1e-200], [1]])}, {"records": 'vectors = "v.npy"'}),
+    "less than the checker's numbers": ({"v.npy": np.array([[0], [1e-120], [1]])}, {"records": 'vectors = "v.npy"'}),
+    "hardly more than its numbers": (
+        {"v.npy": np.array([[0, 0], [1e-75, 3e-75], [1, 1]])},
+        {"records": 'vectors = "v.npy"'},
+    ),
+    "roads": (
+        {"roads.csv": "from,to,km\na,b,0\nb,c,0.4\n", "points.csv": "id\na\nb\nc\n"},
+        {"distance": 'kind = "graph"\nedges = "roads.csv"'},
+    ),
+    "a table": (
+        {"d.npy": np.array([[0.0, 0, 1], [0, 0, 1], [1, 1, 0]])},
+        {"records": "count = 3", "distance": 'kind = "matrix"\nmatrix = "d.npy"'},
+    ),
+    "the sphere": ({"points.csv": "id,lat,lon\na,45,7\nb,45,7\nc,45.01,7\n"}, {"distance": 'kind = "haversine"'}),
+}
+
+
+@pytest.mark.parametrize("within", [None, 1.5])
+@pytest.mark.parametrize("kind", TWINS)
+def test_records_at_distance_0_hold_of_both(tmp_path, kind, within):
+    files, asked = TWINS[kind]
+    hold(solved(tmp_path, files, within=within, **asked))
 
 
 def test_tables_of_longer_floats_are_refused(tmp_path):

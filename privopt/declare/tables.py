@@ -17,7 +17,7 @@ import numpy as np
 from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import read_only, rounded_down
+from privopt.arrays import no_doubles, read_only
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.files.archive import parse_npy
@@ -312,7 +312,7 @@ def read_array(
     most: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
-    """Read an ``.npy`` matrix of numbers; whole ones that are no doubles are rounded down.
+    """Read an ``.npy`` matrix of numbers, whole ones among them that are doubles: up to 2^53 all are.
 
     Args:
         file: as the problem names it.
@@ -336,16 +336,19 @@ def read_array(
     if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):
         found = " x ".join(map(str, array.shape))
         raise InputError([Fault(file.name, "", f"an array of shape {found or 'nothing'}", wanted)])
-    values = rounded_down(array)
-    bad = ~np.isfinite(values) | (values < least) | (np.abs(values) > most)
+    values, lost = np.ascontiguousarray(array, dtype=np.float64), no_doubles(array)
+    bad = lost | ~np.isfinite(values) | (values < least) | (np.abs(values) > most)
     if infinite is not None:
         bad &= ~infinite(values)
     if bad.any():
         bound = f" of at least {least:g}" if least > -math.inf else ""
         bound += f" of at most {most:g} in size" if most < math.inf else ""
         places = np.argwhere(bad)
+        sound = f"{what}: finite numbers{bound}"
+        if lost.any():
+            sound += ", whole ones up to 2^53, or doubles"
         faults = [
-            Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), f"{what}: finite numbers{bound}")
+            Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound)
             for r, c in places[: MOST_FAULTS + 1].tolist()
         ]
         raise InputError(limited(faults, file.name))

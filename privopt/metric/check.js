@@ -249,7 +249,7 @@
             const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
             state.worst = Math.max(state.worst, Math.log1p(Math.max(excess, 0)) / (d || 1));
           }
-          const length = up(top << ROOM, bottom);
+          const length = one.every((w, k) => w === other[k]) ? 0n : up(top << ROOM, bottom); // equal rows keep any distance
           after[a].push([b, length]);
           direct.set(`${a} ${b}`, length);
         }

@@ -63,6 +63,7 @@ const reading = (() => {
     readable(type && turned && sides, `${name}: an array that this page does not read`);
     const flat = numbers(raw.slice(end), type[1]), [high, wide] = sides.slice(1).map(Number);
     readable(flat.length === high * wide && (rows ?? high) === high && (columns ?? wide) === wide, `${name}: another size`);
+    readable(flat.every((x) => typeof x !== "bigint" || BigInt(Number(x)) === x), `${name}: a whole number that is no double`);
     const at = turned[1] === "True" ? (i, k) => k * high + i : (i, k) => i * wide + k;
     return Array.from({ length: high }, (_, i) => Array.from({ length: wide }, (_, k) => flat[at(i, k)]));
   }

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, no_doubles, read_only
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
@@ -33,7 +33,11 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
 
 
 def _coordinates(values: npt.ArrayLike | None) -> Floats | None:
-    return None if values is None else read_only(np.array(values, dtype=np.float64))
+    if values is None:
+        return None
+    if no_doubles(np.asarray(values)).any():
+        raise UsageError("coordinates: found whole numbers that are no doubles, wanted such up to 2^53, or doubles")
+    return read_only(np.array(values, dtype=np.float64))
 
 
 @frozen(kw_only=True, eq=False)
@@ -57,7 +61,7 @@ class Space:
     Raises:
         InputError: duplicate ids, a wrong shape, numbers that are not finite, latitudes beyond 90 or
             longitudes outside [-180, 360] degrees; all faults together.
-        UsageError: rests of another shape than the coordinates.
+        UsageError: rests of another shape than the coordinates; whole numbers that are no doubles.
     """
 
     ids: tuple[str, ...] = field(converter=_texts)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Bools, Floats, Ints, no_doubles
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
@@ -77,9 +77,9 @@ class Roads:
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
             found = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
             raise InputError([Fault(source, "", found, "as many of each, at least one")])
-        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)))
+        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
         if bad.size:
-            wanted = "a finite number of km, at least 0"
+            wanted = "a finite double of km, at least 0"
             rows = [(r + first_row, float(lengths[r])) for r in bad[:100].tolist()]
             raise InputError(limited([Fault(source, f"row {row}, column km", repr(v), wanted) for row, v in rows]))
         number: dict[str, int] = {}

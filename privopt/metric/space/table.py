@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, read_only, rounded_down
+from privopt.arrays import Floats, no_doubles, read_only
 from privopt.errors import Fault, InputError
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import LARGEST, limited
@@ -95,4 +95,8 @@ def _numbers(values: npt.ArrayLike, source: str) -> Floats:
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
-    return np.array(rounded_down(array))
+    lost = np.argwhere(no_doubles(array)).tolist()
+    if lost:
+        wanted = "whole numbers up to 2^53, or doubles"
+        raise InputError(limited([Fault(source, f"entry {at}", str(array[tuple(at)]), wanted) for at in lost]))
+    return np.array(array, dtype=np.float64)
