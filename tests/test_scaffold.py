@@ -1,15 +1,18 @@
 """``privopt new``: what it writes is a plugin that solves, certifies and passes the kit, and is short."""
 
+import math
 import sys
 import tomllib
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from attrs import evolve
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.command.new import KINDS, new_plugin
-from privopt.errors import UsageError
+from privopt.errors import InputError, UsageError
 from privopt.registry import Registered, discover, registry, using
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
@@ -72,6 +75,28 @@ def test_a_new_plugin_solves_and_verifies(acme, request, tmp_path):
     solve("acme-mech", acme / "example.toml", tmp_path / "out")
     assert verify(tmp_path / "out").holds
     assert len((acme / "src/acme_mech/mechanism.py").read_text().splitlines()) < 160
+
+
+@pytest.mark.parametrize("acme", ["selection"], indirect=True)
+@pytest.mark.parametrize("epsilon", ["least", 1e-3, 1.0, 20.0, 1e5])
+def test_a_selection_keeps_epsilon_in_whole_numbers(acme, epsilon):
+    from acme_mech.mechanism import KEPT, rounding, weights
+
+    chance = np.random.default_rng(5)
+    for number, most in [(2, 99), (2, 1000), (5, 99), (40, 10**8)]:
+        allowed = rounding(number) / (1 - KEPT) if epsilon == "least" else epsilon
+        for votes in [np.array([85] + [0] * (number - 1)), *chance.integers(0, most, (20, number))]:
+            more = votes + np.eye(number, dtype=int)[chance.integers(number)]
+            for one, two in zip(*(weights(v, Fraction(allowed)).tolist() for v in (votes, more)), strict=True):
+                assert abs(math.log1p((two - one) / one)) <= allowed, (votes, more)
+
+
+@pytest.mark.parametrize("acme", ["selection"], indirect=True)
+def test_a_selection_refuses_an_epsilon_that_rounding_uses_up(acme, tmp_path):
+    problem = acme / "example.toml"
+    problem.write_text(problem.read_text().replace("epsilon = 1.0", "epsilon = 1e-7"))
+    with pytest.raises(InputError, match=r"privacy.epsilon: found 1e-07, wanted at least 6.\d+e-07 of 3 choices"):
+        solve("acme-mech", problem, tmp_path / "out")
 
 
 def test_a_kind_that_is_none_is_named(tmp_path):

@@ -77,6 +77,8 @@ FAULTS = [
     ("own-scale", noise.HalfTheCountOfCalls, "pure-dp"),
     ("exact-epsilon", choice.FlipsAtTwice, "local-dp"),
     ("exact-epsilon", choice.FlipsAtHalfMore, "local-dp"),
+    ("exact-epsilon", choice.RoundedUp, "local-dp"),
+    ("exact-epsilon", choice.LittleOver, "local-dp"),
     ("drawn-as-stated", choice.FlipsUntold, "local-dp"),
     ("epsilon-attack", choice.FlipsUnknown, "local-dp"),
     ("distances", matrix.FartherThanTheyAre, "metric-dp"),

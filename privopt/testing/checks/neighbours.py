@@ -23,7 +23,10 @@ from privopt.testing.under_trial import Subject, told
 __all__ = ["NEIGHBOURS", "has_neighbours", "neighbours_of", "news", "queries_of", "stated_distribution"]
 
 ROOM: Final = 1e-9
-"""By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon."""
+"""By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon as a share of it."""
+
+DOUBLES: Final = 1e-14
+"""What the log of a ratio of doubles may miss by itself."""
 
 NEIGHBOURS: Final = 60
 """Neighbours of one problem that are searched where each costs a run of the mechanism."""
@@ -176,7 +179,7 @@ def _has_distribution(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("exact-epsilon", of={"odds"}, needs=_has_distribution, least=10)
+@check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, least=40)
 def exact_epsilon(trial: Trial) -> None:
     """No neighbour changes the probability of an outcome by more than exp(epsilon), by the profile's distribution."""
     problem = trial.problem()
@@ -195,7 +198,7 @@ def exact_epsilon(trial: Trial) -> None:
             )
         for place, (one, two) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
             ratio = abs(math.log(one / two)) if one and two else math.inf if one or two else 0.0
-            if ratio > epsilon + ROOM * max(1.0, epsilon):
+            if ratio > epsilon * (1 + ROOM) + DOUBLES:
                 trial.fail(
                     f"outcome {place} is chosen with probability {one:.6g}, for a neighbour with {two:.6g}: log ratio "
                     f"{ratio:.6g}, that is {ratio / epsilon:.4g} epsilon. The neighbour:\n{news(problem, neighbour)}",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
+from hypothesis import strategies as st
 
 from faults.counts import COUNTS, Additive, RightCounts, count_problem
 from privopt.errors import Fault, InputError
@@ -205,3 +206,39 @@ FLIPS = evolve(CHOICE, neighbours=one_person_moves, probabilities=lambda problem
 FLIPS_TWICE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 2.0))
 FLIPS_HALF_MORE = evolve(FLIPS, probabilities=lambda problem, method: flip_shares(problem, 1.5))
 FLIPS_UNKNOWN = evolve(FLIPS, probabilities=None)
+
+
+def rounded_shares(problem: Any, method: str) -> list[float]:
+    """Of the exponential mechanism, in whole parts of 2**63, at least one each; what is over goes to the likeliest."""
+    total = 1 << 63
+    parts = [
+        max(1, int(share * total)) for share in shares(problem.loaded, 0.5 * float(problem.declared.privacy.epsilon))
+    ]
+    parts[int(np.argmax(problem.loaded))] += total - sum(parts)
+    return [part / total for part in parts]
+
+
+class RoundedUp(RightChoice):
+    """No place has less than one part in 2**63, which is much where counts are far apart; its profile tells so."""
+
+    kit = "faults.choice:ROUNDED"
+
+
+class LittleOver(RightChoice):
+    """A thousandth above an epsilon that is next to nothing; its profile tells so."""
+
+    kit = "faults.choice:LITTLE"
+
+
+ROUNDED = evolve(
+    CHOICE,
+    problems=st.builds(
+        lambda first, second: count_problem((first, second), "1"), st.integers(80, 99), st.integers(0, 9)
+    ),
+    probabilities=rounded_shares,
+)
+LITTLE = evolve(
+    CHOICE,
+    problems=st.builds(lambda count: count_problem((count, 5), "0.0000001"), st.integers(0, 9)),
+    probabilities=lambda problem, method: shares(problem.loaded, 2.004 * float(problem.declared.privacy.epsilon)),
+)
