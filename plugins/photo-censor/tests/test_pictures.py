@@ -109,6 +109,26 @@ def test_pixels_without_a_scale_are_refused_by_name(album, tmp_path, picture):
         clean_copies(tmp_path / "problem" / "photos", [("odd.tif", digest)], tmp_path / "clean")
 
 
+def test_sixteen_bits_where_zero_is_white_are_refused():
+    contents = bytearray(encoded(Image.fromarray(np.full((9, 9), 3000, np.uint16)), "TIFF"))
+    for entry in range(len(contents) - 12):
+        if contents[entry : entry + 8] == struct.pack("<HHI", 262, 3, 1):
+            contents[entry + 8] = 0
+    with pytest.raises(ValueError, match="0 being white"):
+        clean(bytes(contents), ".tif")
+
+
+def test_copies_are_held_against_each_of_several_classifiers(album, tmp_path):
+    folder = tmp_path / "problem"
+    text = (folder / "places.toml").read_text()
+    (folder / "other.toml").write_text(text.replace("std = [0.15, 0.15, 0.15]", "std = [0.2, 0.15, 0.1]"))
+    album.write_text(album.read_text().replace("true_location", 'also = ["other.toml"]\ntrue_location'))
+    solve("photo-censor", album, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
+    for name in ("places.toml", "other.toml"):
+        scores = score_folder(tmp_path / "clean", folder / name, 4).scores
+        assert protected_k(Album(scores=scores, true=4)) >= 3
+
+
 def test_colours_of_a_profile_are_scored_as_the_copies_show_them(tmp_path):
     red = Image.new("RGB", (8, 8), (30, 200, 40))
     for picture in (red, red.convert("RGBA"), red.quantize(2)):
