@@ -133,6 +133,25 @@ def test_a_metric_notion_goes_by_distance():
     assert 0.8 < found.epsilon_lower < 1.0
 
 
+PLACES = [(0.0, 0.0), (0.0, 11.0), (160.0, 110.0), (800.0, 1100.0)]
+"""Metres."""
+
+
+def planar_laplace(place, count, rng):
+    """Epsilon 0.01 per metre, to whole metres (Andres et al., CCS 2013)."""
+    angle = rng.random(count) * 2 * math.pi
+    return np.round(place + rng.gamma(2, 100.0, count)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_too_close_to_tell_apart_are_not_chosen(seed):
+    options = {"notion": "metric-dp", "distance": math.dist, "many": planar_laplace, "draws": 120_000, "seed": seed}
+    right = judge(None, PLACES, epsilon=0.01, confidence=0.9999, **options)
+    assert not right.violated
+    assert right.epsilon_lower > 0.006
+    assert judge(None, PLACES, epsilon=0.005, confidence=0.9999, **options).violated
+
+
 def test_the_last_bits_of_doubles_give_inputs_away():
     """Laplace noise in doubles, added to a double (Mironov, CCS 2012)."""
     options = {"notion": "metric-dp", "distance": lambda a, b: abs(a - b), "epsilon": 1.0, "draws": 100_000}

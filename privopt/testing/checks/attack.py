@@ -230,7 +230,7 @@ def drawn_as_stated(trial: Trial) -> None:
         draws = _draws(trial, loaded, trial.effort.draws)
     for place, probability in enumerate(stated.tolist()):
         hits = int((draws[:, 0] == place).sum())
-        if not plausible(hits, len(draws), min(1.0, probability)):
+        if not plausible(hits, len(draws), min(1.0, probability), len(stated)):
             trial.fail(
                 f"outcome {place} was chosen {hits} times in {len(draws)}; the profile's `probabilities` say "
                 f"{probability * len(draws):.6g} times",

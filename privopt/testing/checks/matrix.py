@@ -160,7 +160,7 @@ def sampler(trial: Trial) -> None:
     for k, output in enumerate(outputs):
         places = np.flatnonzero(np.array(drawn) == output)
         expected = rows[number][k] / TOTAL
-        if not plausible(len(places), count, expected):
+        if not plausible(len(places), count, expected, len(outputs)):
             trial.fail(
                 f"output {output} came {len(places)} times in {count} samples of record {record}; its weight says "
                 f"{expected * count:.6g} times",
@@ -178,11 +178,11 @@ def sampler(trial: Trial) -> None:
                 )
 
 
-def plausible(hits: int, count: int, probability: float) -> bool:
-    """Whether a binomial count is inside its two-sided interval at :data:`CONFIDENCE`."""
+def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool:
+    """Whether a binomial count is inside its two-sided interval at :data:`CONFIDENCE`, which so many tests share."""
     from scipy.special import bdtr, bdtrc
 
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - CONFIDENCE) / (2 * tests)
     if probability in (0.0, 1.0):
         return hits == count * probability
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))

@@ -18,6 +18,7 @@ from privopt.arrays import Ints
 from privopt.exact.sample import seeded
 from privopt.metric.traces.walk import Limit, State, Walker
 from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.matrix import plausible
 from privopt.testing.traces import TAIL, Reports, cost_of, law_of
 
 __all__ = ["traces"]
@@ -32,6 +33,9 @@ NOISE: Final = 200_000
 
 DOUBT: Final = 1e-8
 """Probability of a draw's deviation below which it is no chance."""
+
+USUAL: Final = 50.0
+"""Draws expected of a sequence that is counted by itself: of rarer ones chi-square finds far too little chance."""
 
 
 @check("traces", of={"traces"}, share=0.3)
@@ -96,18 +100,18 @@ def _drawn(walker: Walker, trace: list[int], seed: int) -> tuple[Counter[Reports
 
 
 def _tail(found: Counter[Reports], law: Mapping[Reports, float]) -> float:
-    """Probability of a deviation as great, by chi-square over sequences that are expected at least five times."""
+    """Probability of a deviation as great, by chi-square over sequences that are expected often."""
     from scipy.stats import chisquare
 
     if any(seen not in law for seen in found):
         return 0.0
     expected = np.array([law[seen] * DRAWS for seen in law])
     counts = np.array([found[seen] for seen in law], dtype=np.float64)
-    usual = expected >= 5.0
-    rest = max(float(expected[~usual].sum()), 1e-12)
-    if rest < 5.0 and float(counts[~usual].sum()) > 60.0:
+    usual = expected >= USUAL
+    rest = float(expected[~usual].sum())
+    if rest < USUAL and not plausible(int(counts[~usual].sum()), DRAWS, rest / DRAWS):
         return 0.0
     got, wanted = counts[usual], expected[usual]
-    if rest >= 5.0:
+    if rest >= USUAL:
         got, wanted = np.append(got, counts[~usual].sum()), np.append(wanted, rest)
     return float(chisquare(got, wanted * got.sum() / wanted.sum()).pvalue) if len(got) > 1 else 1.0
