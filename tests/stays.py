@@ -70,23 +70,28 @@ class Compared:
     """Mean losses over stays and over all rows, in the unit of distance, at the same total for each subject.
 
     Attributes:
-        total: epsilon that prediction spent of a subject, mean; what independent reports of it were given.
+        total: epsilon that prediction spent of a subject, mean; what its independent reports may spend together.
         fresh: share of reports that prediction drew.
-        each: epsilon of one independent report.
-        predicted, independent: losses of stays, of all rows.
+        predicted: losses of stays, of all rows.
+        even: of independent reports, all at the same epsilon.
+        independent: of the best independent ones: every k-th at k times that epsilon, else the same output for all.
+        held: of the best where those between repeat the last one instead.
+        best: k of either.
         constant: loss of one output for all.
     """
 
     total: float
     fresh: float
-    each: Fraction
     predicted: tuple[float, float]
+    even: tuple[float, float]
     independent: tuple[float, float]
+    held: tuple[float, float]
+    best: tuple[int, int]
     constant: float
 
 
-def compared(folder, text, records, walk, seed=3, **options):
-    """Prediction beside the optimal mechanism for independent reports.
+def compared(folder, text, records, walk, seed=3, every=(1, 2, 5, 10, 20), **options):
+    """Prediction beside the optimal mechanism for independent reports, in whichever way these lose least in stays.
 
     Args:
         folder: where the problem file goes, with what it names.
@@ -94,6 +99,7 @@ def compared(folder, text, records, walk, seed=3, **options):
         records: (nodes,) number of the record that each node of the streets is reported as.
         walk: the rows.
         seed: of the draws.
+        every: the k that are tried for independent reports.
         options: of :func:`privopt.solve`.
     """
     problem = Path(folder) / "problem.toml"
@@ -102,24 +108,37 @@ def compared(folder, text, records, walk, seed=3, **options):
     data, walker, rows = opened.problem.data, opened.release.walker, records[walk.nodes]
     limit = Limit(None)
     found = walker.walk(rows, walk.subjects, State(), charge=limit, source=seeded(seed))
-    total = sum(limit.spent.values(), Fraction(0)) / len(limit.spent)
-    each = Fraction(int(total * len(limit.spent) / len(rows) * 10**6), 10**6)
-    plain = text.split("[predictive]")[0].replace(
-        f"epsilon = {float(walker.terms.report):g}\n", f"epsilon = {float(each)}\n"
-    )
-    assert f"epsilon = {float(each)}" in plain
-    problem.write_text(plain)
-    alone = privopt.solve("optimal-lp", problem, **options).opened.release
-    drawn = draw_each(alone.weights, rows, source=seeded(seed + 1))
+    total = sum(limit.spent.values(), Fraction(0))
     cost = data.to_outputs
-    losses = [cost[rows, outputs] for outputs in (found.outputs, drawn)]
-    means = [(float(loss[walk.staying].mean()), float(loss.mean())) for loss in losses]
+    constant = int((data.prior @ cost).argmin())
+
+    def losses(outputs):
+        lost = cost[rows, outputs]
+        return float(lost[walk.staying].mean()), float(lost.mean())
+
+    spaced, held = {}, {}
+    begins = np.searchsorted(walk.subjects, walk.subjects)
+    for k in every:
+        drawn = (np.arange(len(rows)) - begins) % k == 0
+        each = Fraction(int(total / int(drawn.sum()) * 10**6), 10**6)
+        plain = text.split("[predictive]")[0].replace(
+            f"epsilon = {float(walker.terms.report):g}\n", f"epsilon = {float(each)}\n"
+        )
+        assert f"epsilon = {float(each)}" in plain
+        problem.write_text(plain)
+        alone = privopt.solve("optimal-lp", problem, **options).opened.release
+        outputs = np.full(len(rows), constant)
+        outputs[drawn] = draw_each(alone.weights, rows[drawn], source=seeded(seed + 1))
+        spaced[k], held[k] = losses(outputs), losses(outputs[np.flatnonzero(drawn)[np.cumsum(drawn) - 1]])
+    best = min(spaced, key=spaced.get), min(held, key=held.get)
     return Compared(
-        total=float(total),
+        total=float(total) / len(limit.spent),
         fresh=float((~found.kept).mean()),
-        each=each,
-        predicted=means[0],
-        independent=means[1],
+        predicted=losses(found.outputs),
+        even=spaced[1],
+        independent=spaced[best[0]],
+        held=held[best[1]],
+        best=best,
         constant=float((data.prior @ cost).min()),
     )
 

@@ -218,7 +218,7 @@ def over_time(counts: Sequence[int], lines: Sequence[tuple[str, str, Sequence[fl
         unit: of distance.
     """
     figure, axes = axes_of(7.6, 3.4)
-    styles = dict(zip(dict.fromkeys(attack for attack, _, _ in lines), ("--", "-"), strict=False))
+    styles = dict(zip(dict.fromkeys(attack for attack, _, _ in lines), ("--", ":", "-"), strict=False))
     colours = dict(zip(dict.fromkeys(kind for _, kind, _ in lines), (BAD, MARK, INK), strict=False))
     for attack, kind, errors in lines:
         style = styles.get(attack, "-")

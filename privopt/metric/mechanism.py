@@ -349,7 +349,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def over_time(
         self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
     ) -> Mapping[str, Any] | None:
-        """The mean of reports, the likeliest record, and a hidden Markov model of traces."""
+        """The mean of reports, with its bias and without, the likeliest record, and a hidden Markov model of traces."""
         from privopt.metric.traces.over_time import over_time
 
         return over_time(release, problem.data, most=reports)

@@ -32,9 +32,10 @@ MOST_ATTACKED: Final = 4_000_000
 """Entries of a matrix up to which the report shows attacks on many reports."""
 
 _MANY = (
-    "Fresh reports of one place add up: their mean, and the record that is likeliest under the release's own "
-    "probabilities, come nearer with every report. A report that is repeated (sticky) tells no more than one. Attacks "
-    "on 200 places drawn by the prior, from public data and a fixed seed."
+    "Fresh reports of one place add up: their mean, the record whose mean report is nearest to it (bias off), and the "
+    "record that is likeliest under the release's own probabilities, come nearer with every report. A report that is "
+    "repeated (sticky) tells no more than one. Attacks on 200 places drawn by the prior, from public data and a fixed "
+    "seed."
 )
 
 

@@ -62,19 +62,19 @@ def stays(folder: Path) -> Iterator[str]:
     nearest = dijkstra(streets, directed=False, indices=kept).argmin(axis=0)
     walk = walks(streets, SUBJECTS, STAYS, REPORTS, APART_KM, np.random.default_rng(5))
     yield f"{len(walk.nodes):,} reports of {SUBJECTS} subjects, {walk.staying.mean():.0%} of them in stays"
-    yield "| fresh report | total a subject | fresh | independent report | predicted, stays | all rows |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| fresh report | total a subject | fresh | predicted | independent, all | best | k | held | k | all rows |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for epsilon in (2, 4, 8):
         text = (
             '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
             f'[utility]\nkind = "distance"\n[privacy]\nepsilon = {epsilon}\n[predictive]\n'
         )
         found = compared(folder, text, nearest, walk, gap=1e-2)
-        shares = [
-            f"{one:.3f} km for {two:.3f} ({one / two:.2f})"
-            for one, two in zip(found.predicted, found.independent, strict=True)
-        ]
-        cells = (f"{found.total:.0f}", f"{found.fresh:.1%}", f"{float(found.each):.4f}", *shares)
+        stay, rows = zip(found.predicted, found.even, found.independent, found.held, strict=True)
+        cells = [f"{found.total:.1f}", f"{found.fresh:.1%}", f"{stay[0]:.3f}", f"{stay[1]:.3f}"]
+        for loss, k in zip(stay[2:], found.best, strict=True):
+            cells += [f"{loss:.3f} ({stay[0] / loss:.2f})", f"{k}"]
+        cells.append(" ".join(f"{loss:.3f}" for loss in rows))
         yield f"| {epsilon} | {' | '.join(cells)} |"
         yield f"(one output for all: {found.constant:.3f} km)"
 
@@ -94,7 +94,7 @@ def averaging(folder: Path) -> Iterator[str]:
         assert found is not None
         seconds = time.process_time() - began
         yield f"{mechanism}: {len(opened.release.records):,} records, {seconds:.1f} processor seconds"
-        for attack in ("mean", "likelihood"):
+        for attack in ("mean", "unbiased", "likelihood"):
             for kind, errors in found[attack].items():
                 for name, values in errors.items():
                     cells = " | ".join(f"{1000 * value:.0f}" for value in values)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+import privopt
 from privopt.errors import InputError
 from privopt.exact import rounded
 from privopt.exact.sample import seeded
@@ -257,3 +258,18 @@ def test_the_last_bit_of_a_distance_is_no_forgery():
         made = Prediction.of(Line([0.0, least, 3.5]), terms)
         for other in (1.0, np.nextafter(1.0, 0.0)):
             assert not any("not what" in line for line in made.failures(Line([0.0, other, 3.5]), terms))
+
+
+@pytest.mark.filterwarnings("ignore::privopt.PrivoptWarning")
+@pytest.mark.parametrize(("epsilon", "share"), [("0.5", 1), ("1.75", 1), ("2", Fraction(3, 4)), ("8", Fraction(1, 2))])
+def test_what_tests_get_follows_from_epsilon_and_the_map(tmp_path, epsilon, share):
+    """Three records in a row, 4.5 km apart: one output for all is 3 km off, good_within at most 3 where it can."""
+    (tmp_path / "points.csv").write_text("id,x,y\na,0,0\nb,4.5,0\nc,9,0\n")
+    (tmp_path / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[utility]\nkind = "distance"\n'
+        f"[privacy]\nepsilon = {epsilon}\n"
+    )
+    terms = privopt.solve("predictive", tmp_path / "problem.toml").opened.release.walker.terms
+    assert (terms.threshold, terms.test) == (Fraction(epsilon) * share,) * 2
+    assert terms.good_within == 2 / terms.report + 3 / terms.test
+    assert share == 1 or terms.good_within <= 3

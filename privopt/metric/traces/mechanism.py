@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from attrs import evolve, frozen
 
 from privopt.declare.schema import key, non_negative, positive
@@ -18,7 +19,12 @@ from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.metric.traces.notion import TraceDP, TraceRelease
 from privopt.metric.traces.prediction import Prediction, Terms
 
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+
 __all__ = ["Predictive", "PredictiveKeys", "PredictiveProblem"]
+
+_PARTS = 8  # shares are few round numbers: no last bit of a distance shall decide
 
 
 @frozen(kw_only=True)
@@ -32,10 +38,16 @@ class PredictiveKeys:
         check=non_negative,
     )
     threshold_epsilon: Fraction | None = key(
-        None, help="of a segment's noisy threshold; left out: half of epsilon", unit="per unit", check=positive
+        None,
+        help="of a segment's noisy threshold; left out: half of epsilon to all of it, by the map",
+        unit="per unit",
+        check=positive,
     )
     test_epsilon: Fraction | None = key(
-        None, help="of the noise of each test; left out: half of epsilon", unit="per unit", check=positive
+        None,
+        help="of the noise of each test; left out: half of epsilon to all of it, by the map",
+        unit="per unit",
+        check=positive,
     )
     total: Fraction | None = key(
         None,
@@ -51,18 +63,31 @@ class PredictiveProblem(MetricProblem):
 
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
-    @property
-    def terms(self) -> Terms:
-        """The epsilons and the distance that the keys come to."""
+    def terms(self, data: MetricData) -> Terms:
+        """The epsilons and the distance that the keys come to; data give what is left out (ADR 16)."""
         report, keys = Fraction(self.privacy.epsilon), self.predictive
-        test = keys.test_epsilon or report / 2
+        share = report * _share(report, data) if keys.test_epsilon is None or keys.threshold_epsilon is None else report
+        test = keys.test_epsilon or share
         return Terms(
             report=report,
-            threshold=keys.threshold_epsilon or report / 2,
+            threshold=keys.threshold_epsilon or share,
             test=test,
             good_within=2 / report + 3 / test if keys.good_within is None else keys.good_within,
             total=keys.total,
         )
+
+
+def _share(report: Fraction, data: MetricData) -> Fraction:
+    """Share of a report's epsilon that threshold and tests get: the least from 1/2 with good_within on the map's scale.
+
+    That scale is how far one output for all is off, by the prior. A last report that is farther is worth nothing.
+    """
+    far = data.to_outputs
+    known = np.isfinite(far)
+    scale = float((data.prior @ np.where(known, far, far[known].max(initial=0.0))).min())
+    scale *= 1.0 + 2.0**-30  # even numbers meet the limit exactly, on every machine
+    eighths = (Fraction(n, _PARTS) for n in range(_PARTS // 2, _PARTS))
+    return next((part for part in eighths if 2 + 3 / part <= report * Fraction(scale)), Fraction(1))
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
@@ -94,9 +119,9 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         if problem.data.within is not None:
             wanted = "none: what traces promise is between any two records, as far apart as they are"
             raise InputError([Fault(file, "privacy.neighbours_within", f"{problem.data.within:g}", wanted)])
-        terms = declared.terms
-        if terms.total is not None and terms.total < terms.report:
-            found, wanted = f"{float(terms.total):g}", f"at least epsilon, {float(terms.report):g}: one report"
+        total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
+        if total is not None and total < report:
+            found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g}: one report"
             raise InputError([Fault(file, "predictive.total", found, wanted)])
         return problem
 
@@ -109,21 +134,21 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def solve(self, problem: MetricInstance[PredictiveProblem], context: SolveContext) -> Outcome[MatrixRelease]:
         """The matrix, and the test's numbers."""
         outcome = super().solve(problem, context)
-        terms = problem.declared.terms
+        terms = problem.declared.terms(problem.data)
         with context.timed("build"):
             prediction = Prediction.of(problem.data, terms)
         return evolve(outcome, release=self.release_class.around(outcome.release, prediction, terms))
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
         """Metric DP of fresh reports and of traces."""
-        asked = super().privacy(problem, method)
-        return TraceDP.over(problem.data, problem.declared.terms) if isinstance(asked, MetricDP) else asked
+        asked, data = super().privacy(problem, method), problem.data
+        return TraceDP.over(data, problem.declared.terms(data)) if isinstance(asked, MetricDP) else asked
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
         """Also: what a stay costs."""
-        terms, unit = problem.declared.terms, problem.data.unit
+        terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
             moves = (terms.total - terms.report) // terms.segment
@@ -142,7 +167,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         told: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """The distance that counts as good, and the mean of the noise on either side of it."""
-        terms = problem.declared.terms
+        terms = problem.declared.terms(problem.data)
         return {
             "prediction": {
                 "good_within": float(terms.good_within),

@@ -70,7 +70,7 @@ class TraceRelease(MatrixRelease):
         Raises:
             InputError: one is missing or not of its form.
         """
-        terms = problem.declared.terms
+        terms = problem.declared.terms(problem.data)
         return cls.around(MatrixRelease.load(folder / MATRIX), Prediction.read(folder), terms)
 
     @classmethod

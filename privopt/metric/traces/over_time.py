@@ -1,4 +1,4 @@
-"""What an attacker gets of many reports of one place: their mean, and the likeliest record (mathematics.md T5).
+"""What an attacker gets of many reports of one place: their mean, its bias taken off, the likeliest record (T5).
 
 Attacks are run against fresh reports, against one that is repeated (sticky), and against reports along a trace where
 the release draws these. They are simulated from public data alone with a fixed seed: the same release, the same
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
     from privopt.metric.space.places import Space
 
-__all__ = ["MOST", "Seen", "likeliest", "lines_of", "mean_guess", "over_time"]
+__all__ = ["MOST", "Seen", "likeliest", "lines_of", "mean_guess", "over_time", "unbiased"]
 
 MOST: Final = 1000
 """Reports of one place, where nothing else is asked for."""
@@ -73,10 +73,17 @@ def over_time(
     counts = sorted({10**power for power in range(10) if 10**power < most} | {most})
     kinds = {"fresh": _fresh, "sticky": _sticky, **({} if release.walker is None else {"predicted": _predicted})}
     seen = {name: draw(release, places, most) for name, draw in kinds.items()}
-    found: dict[str, Any] = {"unit": data.unit, "places": PLACES, "reports": counts, "mean": None}
+    found: dict[str, Any] = {"unit": data.unit, "places": PLACES, "reports": counts, "mean": None, "unbiased": None}
     if data.outputs.coordinates is not None and data.records.coordinates is not None:
         found["mean"] = {
             name: _spread(_mean_errors(data, places, each.outputs[:, :n]) for n in counts)
+            for name, each in seen.items()
+        }
+        mean_of = release.probabilities @ _points(data.outputs)
+        found["unbiased"] = {
+            name: _spread(
+                data.distance.between(places, unbiased(each.outputs[:, :n], data.outputs, mean_of)) for n in counts
+            )
             for name, each in seen.items()
         }
     found["likelihood"] = {
@@ -128,15 +135,38 @@ def mean_guess(outputs: Ints, space: Space) -> Floats:
         outputs: numbers of outputs, -1 for none.
         space: of the outputs, with coordinates.
     """
-    assert space.coordinates is not None  # whoever asks has looked
-    there = (outputs >= 0)[..., None]
+    mean = _mean(outputs, _points(space))
     if space.kind != "geographic":
-        at = space.coordinates[np.maximum(outputs, 0)]
-        return np.asarray((at * there).sum(axis=1) / there.sum(axis=1))
-    lat, lon = np.radians(space.coordinates).T
-    points = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
-    x, y, z = (points[np.maximum(outputs, 0)] * there).sum(axis=1).T
+        return mean
+    x, y, z = mean.T
     return np.asarray(np.degrees(np.column_stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)])))
+
+
+def unbiased(outputs: Ints, space: Space, mean_of: Floats) -> Ints:
+    """(P,) record whose mean report is nearest to the mean of reports (P, n): what the map's edge does is taken off.
+
+    Args:
+        outputs: numbers of outputs, -1 for none.
+        space: of the outputs, with coordinates.
+        mean_of: (N, axes) mean report of each record; on the globe of directions.
+    """
+    from scipy.spatial import KDTree
+
+    return np.asarray(KDTree(mean_of).query(_mean(outputs, _points(space)))[1], dtype=np.int64)
+
+
+def _points(space: Space) -> Floats:
+    """(K, axes) coordinates in which means are taken: on the globe directions."""
+    assert space.coordinates is not None  # whoever asks has looked
+    if space.kind != "geographic":
+        return space.coordinates
+    lat, lon = np.radians(space.coordinates).T
+    return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+
+
+def _mean(outputs: Ints, points: Floats) -> Floats:
+    there = (outputs >= 0)[..., None]
+    return np.asarray((points[np.maximum(outputs, 0)] * there).sum(axis=1) / there.sum(axis=1))
 
 
 def _mean_errors(data: MetricData, places: Ints, outputs: Ints) -> Floats:
@@ -179,7 +209,7 @@ def _tests(walker: Walker, outputs: Ints, kept: Bools) -> Floats:
 
 def lines_of(found: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
     """(attack, reports, median errors by number of reports) of each line of the figure."""
-    attacks = {"mean": "mean of reports", "likelihood": "likeliest record"}
+    attacks = {"mean": "mean of reports", "unbiased": "mean, bias off", "likelihood": "likeliest record"}
     return [
         (attack, kind, values["median"])
         for name, attack in attacks.items()
