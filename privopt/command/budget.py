@@ -84,7 +84,7 @@ def _forget(book: Ledger, subject: str) -> None:
     from privopt.run.ledger.sticky import Sticky
 
     book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
-    with Sticky.beside(book.path, make=False) as kept:
+    with Sticky.beside(book, make=False) as kept:
         gone = kept.forget(book.named(subject))
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 

@@ -123,7 +123,7 @@ class Charging:
         """With the kept reports beside the ledger, where they are asked for; a ledger that is open stays so."""
         with ExitStack() as stack:
             book = ledger if isinstance(ledger, Ledger) else stack.enter_context(Ledger(ledger))
-            kept = stack.enter_context(Sticky.beside(book.path)) if sticky else None
+            kept = stack.enter_context(Sticky.beside(book)) if sticky else None
             yield cls(ledger=book, subject=subject, cost=cost, sticky=kept)
 
     def check(self, names: list[str], table: str, secret: Secret) -> None:
@@ -190,11 +190,12 @@ class Charging:
         visits = [(called[name], place) for name, place in zip(whose, at, strict=True)]
         with sticky.visits(self.cost.mechanism, visits) as kept:
             first = np.array(kept.first, dtype=np.int64)
-            charged = self.ledger.charge_each([whose[number] for number in first.tolist()], self.cost)
-            granted = first[np.array(charged, dtype=bool)]
+            booked = self.ledger.booked([whose[number] for number in first.tolist()], self.cost)
+            granted = first[np.array([mark is not None for mark in booked], dtype=bool)]
             drawn, _ = draw(frame[granted])
-            for number, output in zip(granted.tolist(), drawn.tolist(), strict=True):
-                kept.keep(number, output)
+            marks = [mark for mark in booked if mark is not None]
+            for number, output, mark in zip(granted.tolist(), drawn.tolist(), marks, strict=True):
+                kept.keep(number, output, mark)
             found = [kept.report(number) for number in range(len(whose))]
         spent = np.array([output is None for output in found], dtype=bool)
         outputs = np.array([-1 if output is None else output for output in found], dtype=np.int64)

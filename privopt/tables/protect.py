@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
 from privopt.metric.everywhere.projection import Projection
@@ -164,6 +164,8 @@ class Protector:
             drawn, reason = self._drawn(frame)
         else:
             drawn, reason = self.charging.reports(frame, self._drawn, self._places)
+            if not (drawn.min(initial=0) >= -1 and drawn.max(initial=0) < len(self.release.outputs)):
+                raise DoesNotHoldError("kept reports: changed: an output that the release does not have")
         for place, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
             if count:
                 self.refused[REASONS[place]] += count

@@ -367,7 +367,7 @@ def test_kept_reports_are_their_owners_alone_and_name_nobody(town, tmp_path):
 def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
     sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
-    with Sticky.beside(tmp_path / "l") as kept:
+    with Ledger(tmp_path / "l") as ledger, Sticky.beside(ledger) as kept:
         before = kept._connection.execute("SELECT place FROM reports").fetchall()
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
     assert (code, "1 kept reports of anna removed" in err) == (0, True)
@@ -559,3 +559,79 @@ def test_a_name_with_a_line_break_is_one_line_of_budget(tmp_path):
     code, out, _ = said("budget", tmp_path / "l")
     assert code == 0
     assert out.splitlines()[1:] == ["anna\\nbert  0 spent  0.5 spent, 1 charges"]
+
+
+def copied(tmp_path, name, to):
+    """A ledger as it stands, for a backup."""
+    with Ledger(tmp_path / name) as ledger:
+        ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(tmp_path / name, tmp_path / to)
+
+
+def test_kept_reports_of_another_ledger_are_bad_input(town, tmp_path):
+    """What one ledger charged, a new one at its place did not."""
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    for path in tmp_path.glob("l*"):
+        if path.is_file():
+            path.unlink()
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"l\.sticky: found kept reports of another ledger, wanted those of .*l,"):
+            sticky(town, rows, tmp_path / "o2.csv", tmp_path / "l")
+    assert charged(tmp_path / "l") == []
+    assert said("budget", tmp_path / "l", "--forget", "anna")[0] == 2
+
+
+def test_a_report_whose_charge_a_backup_lacks_is_charged_before_it_is_repeated(town, tmp_path):
+    said("budget", tmp_path / "l", "--set", "1")
+    copied(tmp_path, "l", "backup")
+    rows = table(tmp_path / "t.csv", ["anna,p0", "anna,p1"])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    for path in (tmp_path / "l-wal", tmp_path / "l-shm"):
+        path.unlink(missing_ok=True)
+    shutil.copy(tmp_path / "backup", tmp_path / "l")
+    other = table(tmp_path / "u.csv", ["bert,p3"])
+    sticky(town, other, tmp_path / "o2.csv", tmp_path / "l")  # entries of those numbers are others now
+    sticky(town, rows, tmp_path / "o3.csv", tmp_path / "l")
+    assert (tmp_path / "o3.csv").read_text() == (tmp_path / "o.csv").read_text()
+    assert [name for name, _ in charged(tmp_path / "l")] == ["bert", "anna", "anna"]
+    sticky(town, rows, tmp_path / "o4.csv", tmp_path / "l")
+    assert len(charged(tmp_path / "l")) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE reports SET report = report + 1",
+        "UPDATE reports SET report = 99999",
+        "UPDATE reports SET report = 'text'",
+        "UPDATE reports SET report = 0.5",
+        "UPDATE reports SET entry = 1",
+        "UPDATE reports SET charge = 'none'",
+        "UPDATE reports SET seal = x'00'",
+        "UPDATE reports SET seal = 7",
+        "UPDATE ledger SET beginning = x'00'",
+        "DELETE FROM ledger",
+    ],
+)
+def test_a_changed_row_of_kept_reports_does_not_hold(town, tmp_path, change):
+    rows = table(tmp_path / "t.csv", ["anna,p0"])
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    connection = sqlite3.connect(tmp_path / "l.sticky" / "reports")
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    options = [
+        "--id",
+        "place",
+        "--ledger",
+        tmp_path / "l",
+        "--subject",
+        "who",
+        "--sticky",
+        "--out",
+        tmp_path / "o2.csv",
+    ]
+    code, _, err = said("apply", town, rows, *options)
+    assert (code, "changed" in err) == (1, True)
+    assert not (tmp_path / "o2.csv").exists()

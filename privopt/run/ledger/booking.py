@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from privopt.errors import DoesNotHoldError
 from privopt.run.ledger.entries import BEGINNING, Cost, Limit, Terms, chained
 
-__all__ = ["SCHEMA", "Booking", "Entry"]
+__all__ = ["SCHEMA", "Booking", "Entry", "Mark"]
 
 SCHEMA: Final = (
     "CREATE TABLE subjects (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
@@ -24,6 +24,9 @@ SCHEMA: Final = (
     "CREATE INDEX by_subject ON entries (subject, time)",
 )
 """An entry that charges nobody has no subject. Total and count are the subject's, with the entry."""
+
+Mark = tuple[int, bytes]
+"""The number and the hash of an entry."""
 
 _FIELDS: Final = "kind, notion, mechanism, amount, unit, hours, purpose"
 _AT_ONCE: Final = 20_000
@@ -122,6 +125,11 @@ class Booking:
         if row is None or not all(isinstance(value, str) for value in row):
             return None
         return Terms(**dict(zip(_FIELDS.split(", "), row, strict=True)))
+
+    def hash_of(self, number: int) -> bytes:
+        """The hash of an entry; empty where there is none."""
+        entry = self._one("number = ?", number)
+        return b"" if entry is None else entry.hash
 
     @property
     def head(self) -> Entry | None:

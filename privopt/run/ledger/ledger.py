@@ -6,7 +6,7 @@ import secrets
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +17,7 @@ from attrs import define, field
 from privopt.errors import BudgetSpentError, DoesNotHoldError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.run.ledger import events
-from privopt.run.ledger.booking import SCHEMA, Booking
+from privopt.run.ledger.booking import SCHEMA, Booking, Mark
 from privopt.run.ledger.check import check_chain
 from privopt.run.ledger.entries import Account, Amount, Charge, Cost, Limit, Terms, amount_of
 from privopt.run.ledger.file import Form, connected, made, said_by, writing
@@ -161,9 +161,18 @@ class Ledger:
         Raises:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
+        return [entry is not None for entry in self.booked(subjects, cost)]
+
+    def booked(self, subjects: Sequence[str], cost: Cost) -> list[Mark | None]:
+        """As :meth:`charge_each`: the entry of each report that was charged, None of the others."""
         with self._charging(cost) as (book, terms, limit):
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
-            return [book.charge(names[subject], cost, terms, limit) for subject in subjects]
+            return [
+                (book.head.number, book.head.hash)
+                if book.charge(names[subject], cost, terms, limit) and book.head
+                else None
+                for subject in subjects
+            ]
 
     def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
         """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
@@ -286,6 +295,17 @@ class Ledger:
     def named(self, subject: str) -> str:
         """What the ledger calls a subject: itself, or its keyed hash."""
         return self._names.of(subject)
+
+    def standing(self, marks: Iterable[Mark]) -> set[Mark]:
+        """Those entries that this ledger holds: none of another's, nor of its own that a backup lacks."""
+        with self._reading() as book:
+            return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
+
+    @property
+    def beginning(self) -> bytes:
+        """The hash of the first entry, which no two ledgers have in common: it holds a random text."""
+        with self._reading() as book:
+            return book.hash_of(1)
 
     @property
     def head(self) -> str:

@@ -18,20 +18,25 @@ from typing import Final, Self
 
 from attrs import define, field
 
-from privopt.errors import StoppedError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.run.ledger.booking import Mark
 from privopt.run.ledger.file import Form, connected, made, said_by, writing
+from privopt.run.ledger.ledger import Ledger
 from privopt.run.ledger.names import key_at
 
 __all__ = ["SEQUENCE", "Sticky", "Visits"]
 
 FORM: Final = Form(
     name="store of reports",
-    mark=0x70765331,
+    mark=0x70765332,
     schema=(
-        "CREATE TABLE reports (place BLOB PRIMARY KEY, subject BLOB NOT NULL, report INTEGER NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE reports (place BLOB PRIMARY KEY, subject BLOB NOT NULL, report INTEGER NOT NULL, "
+        "entry INTEGER NOT NULL, charge BLOB NOT NULL, seal BLOB NOT NULL) WITHOUT ROWID",
         "CREATE INDEX by_subject ON reports (subject)",
+        "CREATE TABLE ledger (beginning BLOB NOT NULL, seal BLOB NOT NULL)",
     ),
 )
+"""Entry and charge are number and hash of the entry that a report was charged by; a seal is the rest's HMAC."""
 
 SEQUENCE: Final = (
     "what holds of all reports of a subject: which places they are of is protected, epsilon times the sum of the "
@@ -47,22 +52,25 @@ class Sticky:
 
     Attributes:
         folder: where they lie.
+        ledger: that charged them, open.
         make: False to refuse a folder that is not there.
 
     Raises:
         UsageError: the folder may be entered by others, or is none.
+        InputError: they are another ledger's.
         InputError, DoesNotHoldError, StoppedError: see :func:`privopt.run.ledger.file.connected`.
     """
 
     folder: Path
+    ledger: Ledger
     make: bool = True
     _key: bytes = field(init=False, repr=False)
     _connection: sqlite3.Connection = field(init=False, repr=False)
 
     @classmethod
-    def beside(cls, ledger: Path, *, make: bool = True) -> Self:
+    def beside(cls, ledger: Ledger, *, make: bool = True) -> Self:
         """Those of a ledger."""
-        return cls(ledger.with_name(f"{ledger.name}.sticky"), make)
+        return cls(ledger.path.with_name(f"{ledger.path.name}.sticky"), ledger, make)
 
     def __attrs_post_init__(self) -> None:
         if not self.make and not self.folder.is_dir():
@@ -76,8 +84,27 @@ class Sticky:
             raise UsageError(f"{self.folder}: found mode {mode:04o}, wanted 0700: what it holds is its owner's alone")
         self._key = key_at(self.folder / "key", make=True)
         if not self._path.exists():
-            made(self._path, FORM, lambda connection: None)
+            made(self._path, FORM, self._begin)
         self._connection = connected(self._path, FORM)
+        try:
+            self._check_ledger()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        beginning = self.ledger.beginning
+        connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._sealed(beginning)))
+
+    def _check_ledger(self) -> None:
+        """Refuse those of another ledger: what that charged, this one did not."""
+        with said_by(self._path, "the database's own check"):
+            rows = self._connection.execute("SELECT * FROM ledger").fetchall()
+        if len(rows) != 1 or not self._is_sealed(rows[0]):
+            raise DoesNotHoldError(f"{self._path}: changed: which ledger's they are")
+        if rows[0][0] != self.ledger.beginning:
+            found, wanted = "kept reports of another ledger", f"those of {self.ledger.path}, or no such folder"
+            raise InputError([Fault(str(self.folder), "", found, wanted)])
 
     @property
     def _path(self) -> Path:
@@ -97,6 +124,16 @@ class Sticky:
     def _hashed(self, *parts: str) -> bytes:
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
+    def _sealed(self, *values: bytes | int) -> bytes:
+        texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
+        return hmac.new(self._key, json.dumps(["seal", *texts]).encode("ascii"), hashlib.sha256).digest()
+
+    def _is_sealed(self, row: tuple[object, ...]) -> bool:
+        *values, seal = row
+        known = [value for value in values if isinstance(value, (bytes, int))]
+        whole = len(known) == len(values) and isinstance(seal, bytes)
+        return whole and hmac.compare_digest(self._sealed(*known), bytes(seal))  # type: ignore[call-overload]
+
     @contextmanager
     def visits(self, mechanism: str, visits: Sequence[tuple[str, str]]) -> Iterator[Visits]:
         """The kept reports of visits; nobody else draws for a new place until the block ends, and all is durable then.
@@ -114,15 +151,23 @@ class Sticky:
                 if visit not in digests:
                     digests[visit] = self._hashed(mechanism, *visit)
             held = Visits(keys=[digests[visit] for visit in visits])
-            query = "SELECT report FROM reports WHERE place = ?"
+            marks: dict[bytes, Mark] = {}
             for digest in digests.values():
-                row = self._connection.execute(query, (digest,)).fetchone()
-                if row is not None:
-                    held.reports[digest] = row[0]
+                row = self._connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
+                if row is None:
+                    continue
+                if not self._is_sealed(row):
+                    raise DoesNotHoldError(f"{self._path}: changed: a kept report is not as it was written")
+                held.reports[digest], marks[digest] = row[2], (row[3], row[4])
+            standing = self.ledger.standing(marks.values())
+            for digest in [digest for digest, mark in marks.items() if mark not in standing]:
+                held.uncharged[digest] = held.reports.pop(digest)
             yield held
             whose = {digest: self._hashed("subject", subject) for (subject, _), digest in digests.items()}
-            rows = [(digest, whose[digest], report) for digest, report in held.new.items()]
-            self._connection.executemany("INSERT INTO reports VALUES (?, ?, ?)", rows)
+            rows = [(digest, whose[digest], report, *mark) for digest, (report, mark) in held.new.items()]
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)", [(*row, self._sealed(*row)) for row in rows]
+            )
 
     def forget(self, subject: str) -> int:
         """Remove what is kept of a subject, bytes and all: its next visits are drawn, and charged, anew.
@@ -146,12 +191,15 @@ class Visits:
     Attributes:
         keys: of each visit, equal for the same subject and place.
         reports: what is kept, by key.
-        new: what was drawn now.
+        uncharged: what was kept whose charge the ledger does not hold, as one that was restored from a backup: it is
+            charged anew before it is repeated.
+        new: what was charged now, and by which entry.
     """
 
     keys: list[bytes]
     reports: dict[bytes, int] = field(factory=dict)
-    new: dict[bytes, int] = field(factory=dict)
+    uncharged: dict[bytes, int] = field(factory=dict)
+    new: dict[bytes, tuple[int, Mark]] = field(factory=dict)
 
     @property
     def first(self) -> list[int]:
@@ -162,11 +210,12 @@ class Visits:
                 seen.setdefault(key, number)
         return list(seen.values())
 
-    def keep(self, number: int, report: int) -> None:
-        """Keep the report of a visit that was charged."""
-        self.new[self.keys[number]] = report
+    def keep(self, number: int, report: int, mark: Mark) -> None:
+        """Keep the report of a visit that was charged; an earlier one of its place stays."""
+        key = self.keys[number]
+        self.new[key] = self.uncharged.get(key, report), mark
 
     def report(self, number: int) -> int | None:
         """What is reported of a visit; None where nothing was charged."""
         key = self.keys[number]
-        return self.new.get(key, self.reports.get(key))
+        return self.new[key][0] if key in self.new else self.reports.get(key)
