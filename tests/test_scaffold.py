@@ -99,6 +99,12 @@ def test_a_selection_refuses_an_epsilon_that_rounding_uses_up(acme, tmp_path):
         solve("acme-mech", problem, tmp_path / "out")
 
 
+def test_the_name_of_an_installed_package_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be the name of a Python package"):
+        new_plugin("numpy", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_kind_that_is_none_is_named(tmp_path):
     done = CliRunner().invoke(cli, ["new", "acme-mech", "--kind", "matrx", "--into", str(tmp_path)])
     assert done.exit_code == 2

@@ -6,6 +6,7 @@ import keyword
 import shutil
 import sys
 import tempfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -62,7 +63,8 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         The project's folder.
 
     Raises:
-        UsageError: no such kind, a name that cannot be a distribution, a mechanism and a package, or that is taken.
+        UsageError: no such kind, a name that cannot be a distribution, a mechanism and a package, or that is taken,
+            by an installed package too.
     """
     if kind not in KINDS:
         raise UnknownNameError("kind of project", kind, KINDS)
@@ -71,7 +73,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     except ValueError as error:
         raise UsageError(f"new: {error}") from None
     package = name.replace("-", "_")
-    taken = set(sys.stdlib_module_names) | {"privopt", "test", "tests"}
+    taken = {*sys.stdlib_module_names, *packages_distributions(), "privopt", "test", "tests"}
     if keyword.iskeyword(package) or package in taken:
         raise UsageError(f"new: {name!r} cannot be the name of a Python package; add a word to it")
     if name in registry().mechanisms:

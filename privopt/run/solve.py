@@ -114,11 +114,15 @@ class Solved:
 def _terminable() -> Iterator[None]:
     """Let a polite kill end the work as an interrupt does: with the best result so far."""
 
+    before = signal.getsignal(signal.SIGTERM)
+
     def interrupt(signum: int, frame: FrameType | None) -> None:
+        if callable(before):  # who called may watch too
+            before(signum, frame)
         raise KeyboardInterrupt
 
     try:
-        before = signal.signal(signal.SIGTERM, interrupt)
+        signal.signal(signal.SIGTERM, interrupt)
     except ValueError:  # not the main thread: signals are somebody else's
         yield
         return

@@ -23,6 +23,7 @@ from privopt.metric.given import Given, GivenProblem
 from privopt.metric.privacy import MetricDP
 from privopt.metric.problem import MetricInstance
 from privopt.metric.proof import prove
+from privopt.registry import registry
 from privopt.run.solve import Options, Solved
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import read_problem
@@ -130,10 +131,14 @@ def measure(matrix: File, source: File, options: Options) -> Certified:
         matrix: a ``.npy`` file.
         source: the problem file.
         options: of these gap (None for no bound), time_limit, memory, solver and progress.
+
+    Raises:
+        UsageError: no such solver, or a gap that is none.
     """
     start = time.monotonic()
     if options.gap is not None and (wanted := share(options.gap)):
         raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
+    registry().kind("solver", options.solver)
     whole = with_matrix(source, matrix)
     mechanism = Given()
     problem = mechanism.load(read_given(mechanism, whole), source.name)

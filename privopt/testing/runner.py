@@ -15,6 +15,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 
 from privopt.errors import UnknownNameError, UsageError
 from privopt.testing.checks import CHECKS
+from privopt.testing.checks.attack import LIKELY
 from privopt.testing.checks.base import INSIDE, CannotError, Check, CheckFailedError, Elsewhere, EnoughError, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.problems import GeneratedProblem
@@ -201,7 +202,8 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 def _power(multiple: float) -> str:
     if math.isinf(multiple):
         return "the attack had no power on these problems"
-    return f"would have seen {math.ceil(multiple * 100) / 100:g} epsilon or more"
+    seen = math.ceil(multiple * 100) / 100
+    return f"would have seen {seen:g} epsilon or more in an event of probability {LIKELY:g} or more; rarer: not told"
 
 
 def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
+from privopt.testing.interrupts import interrupts
 from privopt.testing.metric import profile_of
 from privopt.testing.nature import nature
 from privopt.testing.problems import GeneratedProblem
@@ -289,15 +290,18 @@ class Subject:
         home = self.new_folder()
         made = Run(given=problem, source=problem.write(home / "given"), folder=home / "out")
         chosen = Options(method=self.method.name, allow_unsafe=True, **options)
-        with self.registered() as here:
+        with self.registered() as here, interrupts() as came:
             try:
                 solved = solve(self.spec.name, made.source, made.folder, chosen)
             except Exception as error:  # whatever a mechanism raises is a finding, not the kit's end
-                if isinstance(error, StoppedError) and "time_limit" not in options:
+                if came and "time_limit" not in options:
                     raise KeyboardInterrupt from error  # somebody wants the kit to end, not this solve alone
                 return evolve(made, error=error, seen=here.notes[-1] if here.notes else None)
         if solved.stopped and "time_limit" not in options:
-            raise KeyboardInterrupt
+            if came:
+                raise KeyboardInterrupt
+            found = "solve returned stopped=True, yet no limit was set and no interrupt came"
+            return evolve(made, error=StoppedError(found), seen=here.notes[-1])
         return evolve(made, result=solved.result, seen=here.notes[-1])
 
 

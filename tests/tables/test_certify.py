@@ -237,6 +237,7 @@ def test_what_is_no_matrix_is_refused(folder, run, matrix, words):
         ["good.npy", "problem.toml", "--repair"],
         ["good.npy", "problem.toml", "--out", "out"],
         ["good.npy", "problem.toml", "--gap", "1"],
+        ["good.npy", "problem.toml", "--gap", "1e-3", "--solver", "nosuch"],
     ],
 )
 def test_bad_usage_ends_with_2_and_writes_nothing(folder, run, arguments):

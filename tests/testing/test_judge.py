@@ -239,3 +239,11 @@ def test_progress_is_told():
 def test_what_cannot_be_meant_so_is_refused(options, words):
     with pytest.raises(UsageError, match=words):
         judge(lambda x: x, **{"inputs": [0, 1], **options})
+
+
+def test_an_error_of_many_is_told_as_its_own():
+    def many(given, count):
+        raise ValueError("no such thing")
+
+    with pytest.raises(UsageError, match="many: raised ValueError: no such thing"):
+        judge(lambda given: given, [0, 1], notion="local-dp", epsilon=1.0, many=many, draws=4000)

@@ -76,7 +76,10 @@ class _Drawer:
 
     def _some(self, given: object, count: int) -> list[Any]:
         if self.many is not None:
-            made = list(self.many(given, count, **self._options))
+            try:
+                made = list(self.many(given, count, **self._options))
+            except Exception as error:
+                raise UsageError(f"many: raised {type(error).__name__}: {error}; wanted {count} outputs") from error
             if len(made) != count:
                 raise UsageError(f"many: found {len(made)} outputs, wanted {count}")
             return made
