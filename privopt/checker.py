@@ -20,6 +20,7 @@ BITS, ONE, TOTAL, RADIUS = 256, 1 << 256, 1 << 63, 6371  # of reals; the sum of 
 EXACT, TINY, FLAT = decimal.Context(prec=120), Fraction(1, 10**110), 45 * ONE  # exp(45) > 2**64: no ratio of weights
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
 down: Callable[[Fraction], float] = lambda x: y if (y := float(x)) <= x else math.nextafter(y, -math.inf)
+number: Callable[[object], Fraction] = lambda x: rational(x if type(x) in (int, decimal.Decimal) else repr(x))
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
@@ -107,7 +108,7 @@ class Problem:
         need(f"problem/{file}" in names and "/" not in file, f"problem.file: {file!r} is not in problem/", 2)
         raw, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
         need(hashlib.sha256(raw).hexdigest() == stated["sha256"], "problem.sha256: not that of the problem file")
-        self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
+        self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=decimal.Decimal)
         need(not (odd := self.tables.keys() - set(TABLES.split())), f"problem: {sorted(odd)}: unknown here", 2)
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
@@ -187,11 +188,11 @@ class Places:
         need(len(given) == 1 and few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
         self.kind, self.at, self.ids = "plain", list[Any](), [str(i) for i in range(table.get("count", 0))]
         if "grid" in table:
-            side, self.kind = rational(grid["cell_km"]), "planar"
+            side, self.kind = number(grid["cell_km"]), "planar"
             cells = [(r, c) for r in range(grid["rows"]) for c in range(grid["cols"])]
             self.ids, self.at = [f"{r}-{c}" for r, c in cells], [(c * side, r * side) for r, c in cells]
             if "south_west" in grid:
-                south, west = (low(rational(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
+                south, west = (low(number(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
                 up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
                 self.kind, self.at = "geographic", [(south + r * up, west + c * right) for r, c in cells]
         elif "points" in table:
@@ -283,8 +284,7 @@ class Metric:
             km, chain, step = Fraction(down(written)), [tail], 0
             parts = max(1, math.ceil(km / split))
             while len(chain) < parts:
-                step += 1
-                chain += [name] if (name := f"{tail}~{head}~{step}") not in points else []
+                chain += [name] if (name := f"{tail}~{head}~{(step := step + 1)}") not in points else []
                 points |= {name: None}
             km = Fraction(down(km / parts))
             factor = 2 * (1 + epsilon * km / 16) ** 8 - 1  # docs/guide/everywhere.md: snapped in eight steps a half
@@ -298,7 +298,7 @@ class Metric:
         table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
         kind = problem.table("utility", "kind prior cost edges directed targets remap").get("kind")
         given, self.whole = problem.shares(table.get("prior"), "p", records)
-        need(given.keys() == {*records}, "problem: utility.prior: wanted one row for each record", 2)
+        need(given.keys() == {*records} and kind in ("distance", "matrix", "travel-cost"), f"[utility] {table}", 2)
         self.prior, self.column = [given.get(name, 0) for name in self.points], self.ends
         self.loss_unit = self.unit.replace("unit of", "units of")
         if kind == "matrix":
@@ -316,7 +316,6 @@ class Metric:
                 tables = [[[row[place[t]] for t in targets] for row in map(ways, range(n))] for ways, n in both]
             near, far = ([[q * x for q, x in zip(targets.values(), row) if q] for row in table] for table in tables)
             self.column = lambda k: [max(0, sum(map(abs, map(sub, a, far[k]))) // total - 2 * self.room) for a in near]
-        need(kind in ("distance", "matrix", "travel-cost"), f"problem: utility.kind {kind!r}: unknown here", 2)
 
     def anywhere(self, epsilon: Fraction, measured: bool) -> None:
         """Losses of people all along the streets, by whom they are drawn as: 32 points of each piece stand for them."""
@@ -366,16 +365,17 @@ class Matrix:
     """A release of metric differential privacy: mechanism.npz, and what its problem asks of it."""
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        anywhere = problem.tables["privacy"].get("everywhere") is True
+        anywhere = problem.tables["privacy"].get("everywhere", False)
         table = problem.table("privacy", "kind epsilon everywhere " + ("split_km" if anywhere else "neighbours_within"))
-        self.epsilon, self.within = rational(table.get("epsilon")), table.get("neighbours_within")
-        need(table.get("kind", "metric-dp") == "metric-dp" and self.epsilon > 0, f"problem: [privacy] {table}", 2)
+        asked = {key: number(table[key]) for key in ("epsilon", "neighbours_within", "split_km") if key in table}
+        sound = table.get("kind", "metric-dp") == "metric-dp" and type(anywhere) is bool and min(asked.values()) > 0
+        need(sound, f"problem: [privacy] {table}", 2)
+        self.epsilon, self.within = asked["epsilon"], asked.get("neighbours_within")
         self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1 if self.within else math.inf
         self.folder, self.result, self.metric = folder, result, Metric(problem)
         if anywhere:
             need(self.metric.roads, "privacy.everywhere of a plane: unknown here", 2)
-            split = Fraction(float(rational(table["split_km"]))) if "split_km" in table else 1 / (2 * self.epsilon)
-            self.metric.cut(self.epsilon, split)
+            self.metric.cut(self.epsilon, Fraction(float(asked.get("split_km", 0))) or 1 / (2 * self.epsilon))
         self.metric.losses(problem)
         if anywhere and "prior" not in problem.tables["utility"]:
             self.metric.anywhere(self.epsilon, problem.tables["utility"]["kind"] == "distance")
@@ -467,6 +467,7 @@ class Matrix:
             return f"{self.value:.12g} {self.metric.loss_unit}; no bound is claimed"
         # rounded down to an odd multiple of half the unit, then to a double; at least 0 where all costs are
         half, found = Fraction(1, 2), Fraction(sum(least), ONE) / self.unit
+        need(abs(found) <= 2**48, "proof.npz: unit: finer than 2**-48 of what is proved")
         bound = max(down(((found + half) // 1 - half) * self.unit), 0.0 if floor == 0 else -math.inf)
         need(type(claimed) in (int, float) and claimed == bound, f"bound: {claimed!r} is claimed, {bound!r} proved")
         return f"{self.value:.12g} {self.metric.loss_unit}; none is below {bound!r}"
@@ -580,8 +581,7 @@ def check(folder: Path, say: Callable[[str], object] = print) -> int:
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
-        text = (folder / "result.json").read_text("utf-8")
-        result = json.loads(text, object_pairs_hook=once, parse_constant=rational)
+        result = json.loads((folder / "result.json").read_text("utf8"), object_pairs_hook=once, parse_constant=rational)
         kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         release = kind(folder, problem := Problem(folder, result["problem"], names), result)

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from attrs import frozen
 from examples import EXAMPLES
 
+from privopt import checker
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 
@@ -397,6 +399,8 @@ def _regions(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="epsilon less", change=_problem("epsilon = 2.0", "epsilon = 1.999"))
     yield Forgery(name="no region", change=_problem("everywhere = true\nsplit_km = 0.35", ""))
     yield Forgery(name="other pieces", change=_problem("split_km = 0.35", "split_km = 0.3"))
+    for split in ("-0.35", "0", "true", '"0.35"'):
+        yield Forgery(name=f"split {split}", change=_problem("split_km = 0.35", f"split_km = {split}"))
     yield Forgery(name="no split", change=_problem("split_km = 0.35", ""))
     yield Forgery(
         name="neighbours beside it", change=_problem("split_km = 0.35", "split_km = 0.35\nneighbours_within = 0.6")
@@ -481,6 +485,8 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
     yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
     for factor in (0.0, 0.5, 1.001, 2.0, -1.0, np.inf, np.nan):
         yield at(f"a unit times {factor}", lambda a, factor=factor: a.update(unit=a["unit"] * factor))
+    yield at("a unit too fine", lambda a: a.update(unit=a["unit"] * 2.0**-20))
+    yield Forgery(name="a bound at a unit too fine", change=_fine)
     for beside in (-np.inf, np.inf):
         yield Forgery(name=f"a bound one bit towards {beside}", change=lambda f, beside=beside: _one_bit(f, beside))
     yield at("integers for multipliers", lambda a: a.update(values=np.ones(len(a["values"]), dtype=np.int64)))
@@ -497,6 +503,22 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
 def _times(distances: Any, factor: float) -> Any:
     with np.errstate(invalid="ignore"):  # 0 times infinity
         return distances * factor
+
+
+def _fine(folder: Path) -> None:
+    """The bound that the proof gives at another unit, stated as the checker has it."""
+    _npz("proof.npz", lambda a: a.update(unit=a["unit"] * 2.0**-30))(folder)
+    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    lines: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checker, "need", lambda holds, why, code=1: None)  # a checker that looks at nothing
+        checker.check(folder, lines.append)
+    found = next(line for line in lines if "none is below" in line).split()[-1]
+    result = json.loads((folder / "result.json").read_text())
+    objective = result["objective"]
+    objective["lower_bound"] = float(found)
+    objective["gap"] = max(0.0, (objective["value"] - float(found)) / max(abs(objective["value"]), 1e-12))
+    (folder / "result.json").write_text(json.dumps(result))
 
 
 def _no_bound(folder: Path) -> None:
@@ -537,6 +559,22 @@ def _npy(name: str, change: Callable[[Any], object]) -> Change:
     return changed
 
 
+def _several(*changes: Change) -> Change:
+    return lambda folder: [change(folder) for change in changes]
+
+
+def _nothing_held(folder: Path) -> None:
+    """No pair of records is held, and each has an output of its own."""
+
+    def bare(arrays: dict[str, Any]) -> None:
+        arrays.update(pairs=arrays["pairs"][:0], distances=arrays["distances"][:0])
+        weights = np.zeros_like(arrays["weights"])
+        weights[np.arange(len(weights)), np.arange(len(weights)) % weights.shape[1]] = np.uint64(2**63)
+        arrays.update(weights=weights)
+
+    _npz("mechanism.npz", bare)(folder)
+
+
 def _half(folder: Path) -> None:
     """Distances of .008, whose bytes are 32 each, of zeros with a sign 128; the loss does not depend on them."""
     table = np.full((5, 5), 0x2020, dtype="<u2").view("<f2").copy()
@@ -569,6 +607,14 @@ def _problems(folder: Path, base: str) -> Iterator[Forgery]:
     yield Forgery(name="another notion", change=_problem(epsilon, f'{epsilon}\nkind = "magic"'))
     yield Forgery(name="a table that nobody knows", change=_problem("[privacy]", "[zones]\nwide = 2\n[privacy]"))
     yield Forgery(name="a name outside tables", change=_problem("[records]", "wide = 2\n[records]"))
+    for within in ("-5.0", "0", "0.0", "true", '"1.0"', "nan", "-inf"):
+        change = _problem("[privacy]", f"[privacy]\nneighbours_within = {within}")
+        if base == "roads":
+            change = _problem("neighbours_within = 0.6", f"neighbours_within = {within}")
+        yield Forgery(name=f"neighbours within {within}", change=change)
+        yield Forgery(name=f"neighbours within {within}, and nothing held", change=_several(change, _nothing_held))
+    yield Forgery(name="epsilon in quotes", change=_problem(epsilon, f'epsilon = "{stated}"'))
+    yield Forgery(name="everywhere is no truth", change=_problem(epsilon, f"{epsilon}\neverywhere = 0"))
     yield Forgery(name="no TOML", change=_problem(epsilon, "epsilon ="))
     yield Forgery(name="epsilon is no number", change=_problem(epsilon, 'epsilon = "inf"'))
     yield Forgery(

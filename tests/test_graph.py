@@ -1,11 +1,18 @@
 """Graphs of pairs, against plain Python."""
 
+import time
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
+from privopt.errors import StoppedError
+from privopt.exact.bound import Multipliers
 from privopt.exact.graph import edge_matrix, shortest_rows
+from privopt.execution.limits import ending_at
+from privopt.metric.optimal.instance import Instance, dual_bound
 from privopt.metric.space.roads import Roads
 
 LENGTHS = st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0])
@@ -46,3 +53,17 @@ def test_ways_over_parallel_edges_loops_and_edges_of_length_0(edges, directed):
     nodes = np.array(roads.nodes)
     here = nodes.astype(int)
     assert (roads.travel(nodes, nodes) == wanted[np.ix_(here, here)]).all()
+
+
+def test_long_loops_look_for_the_end():
+    roads = Roads(["a", "b"], ["b", "c"], [1.0, 2.0])
+    cost = Instance(cost=np.ones((3, 2)), pairs=np.array([[0, 1]]), distances=np.ones(1), epsilon=1.0)
+    one = np.ones((1, 2))
+    known = Multipliers.whole(one, one)
+    with ending_at(time.monotonic() - 1.0):
+        with pytest.raises(StoppedError):
+            roads.travel(["a"], ["c"])
+        with pytest.raises(StoppedError):
+            dual_bound(cost, known)
+    assert roads.travel(["a"], ["c"]).tolist() == [[3.0]]
+    assert dual_bound(cost, known)[0] == 3.0

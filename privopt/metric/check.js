@@ -318,6 +318,7 @@
       const proved = least.reduce((a, b) => a + b, 0n), [n, d] = exactly(stated), [m, e] = exactly(above(stated));
       const [top, bottom] = exactly(doubles(data.proof.unit)[0]);
       readable(top > 0n, "proof.unit");
+      need(abs(proved) * bottom <= (top * ONE) << 48n, "the proof's unit is finer than 2^-48 of what is proved");
       let odd = 2n * div(2n * proved * bottom + ONE * top, 2n * ONE * top) - 1n;
       if (odd < 0n && state.costs.every((costs) => costs.every((c) => c >= 0n))) odd = 0n;
       const shown = Number(proved >> 200n) / Number(1n << 56n);

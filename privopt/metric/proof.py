@@ -50,6 +50,8 @@ OFF: Final = 2.0**-46
 """Relative error of weights p_i c_ik: shares, and products of shares and costs (a sum of many shares, pairwise)."""
 LARGEST: Final = 8
 """Times the size of a file that its arrays may have: values are not deflated, and all others are hardly more."""
+FINEST: Final = 2.0**-48
+"""Share of a bound that its unit is at least."""
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "version": ("i8",),
     "unit": ("f8",),
@@ -153,7 +155,7 @@ class Proof:
         low, high = self.enclosed(data, weighted)
         if not math.isfinite(high - low):
             return self, low
-        doubt = max(high - low, 2.0**-48 * abs(low), 2.0**-1000)
+        doubt = max(high - low, FINEST * abs(low), 2.0**-1000)
         bottom, top = low - doubt / 4.0, high + doubt / 4.0
         if 0.0 <= low - value <= 1e-9 * max(1.0, abs(value)) or bottom > value:  # more is no rounding: solve refuses it
             bottom = min(bottom, value - 2.0**-51 * abs(value))
@@ -163,8 +165,19 @@ class Proof:
         return evolve(self, unit=unit), rounded(low, unit, weighted)
 
     def stated(self, data: MetricData, weighted: Floats) -> float:
-        """What a release says that they prove."""
-        return rounded(self.bound(data, weighted), self.unit, weighted)
+        """What a release says that they prove.
+
+        Raises:
+            CertificationError: as of :meth:`bound`; a unit so fine that what is stated is in doubt.
+        """
+        low, high = self.enclosed(data, weighted)
+        found = rounded(low, self.unit, weighted)
+        if math.isfinite(high - low) and (self.unit < FINEST * abs(low) or found != rounded(high, self.unit, weighted)):
+            raise CertificationError(
+                f"{PROOF}: unit: found {self.unit!r}, which is too fine for a bound between {low!r} and {high!r}, "
+                f"wanted one at which both are rounded to the same"
+            )
+        return found
 
     def write(self, folder: Path) -> None:
         """Write proof.npz."""

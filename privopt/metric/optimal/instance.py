@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.exact.bound import Block, Multipliers
+from privopt.execution.limits import check_end
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -208,6 +209,9 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
 
     Returns:
         The bound and ``y``, shape ``(N,)``.
+
+    Raises:
+        StoppedError: the end of the time limit has come.
     """
     from scipy.sparse import csr_array
 
@@ -222,6 +226,7 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     down = csr_array((one, (j, rows)), shape=shape) - csr_array((growth, (i, rows)), shape=shape)
     y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
     for k0, k1, forward, backward in multipliers.blocks():
+        check_end()
         cost = instance.cost[:, k0:k1]
         with np.errstate(over="ignore", invalid="ignore"):
             reduced = cost + up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)

@@ -282,8 +282,12 @@ def solution_of(
         bound, pivots = anchored_bound(symmetry, y, priced), priced.pivots
         multipliers = proof(instance, symmetry, y, trees, deadline=None if deadline is None else deadline + GRACE)
     except StoppedError:
-        multipliers = proof(instance, symmetry, y, trees, deadline=deadline)
-        bound, pivots = dual_bound(instance, multipliers)[0], 0
+        multipliers, pivots = proof(instance, symmetry, y, trees, deadline=deadline), 0
+        try:
+            bound = dual_bound(instance, multipliers)[0]
+        except StoppedError:  # no time is left for any: each record's cheapest output needs none
+            multipliers = Multipliers.zero(len(instance.pairs), instance.outputs)
+            bound = float(instance.cost.min(axis=1).sum())
     if progress is not None:
         progress("star", 1, bound, objective)
     late = deadline is not None and time.monotonic() >= deadline

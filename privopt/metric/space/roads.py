@@ -20,12 +20,13 @@ from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
 from privopt.exact.graph import edge_matrix
+from privopt.execution.limits import check_end
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import Space, limited
 
 __all__ = ["RoadMetric", "Roads", "read_roads", "road_table"]
 
-_BLOCK = 1 << 22  # lengths held at once
+_BLOCK = 1 << 20  # lengths held at once; an end of time is looked for between blocks
 _CLOSE = 1e-9  # relative error that snapping may cause in any edge
 
 
@@ -140,12 +141,16 @@ class Roads:
 
         Yields:
             The block's part of `starts`, and (B, nodes) km, infinite where there is no way.
+
+        Raises:
+            StoppedError: the end of the time limit has come.
         """
         from scipy.sparse.csgraph import dijkstra
 
         graph = self._reversed if backwards and self.directed else self._graph
         step = max(1, _BLOCK // len(self.nodes))
         for begin in range(0, len(starts), step):
+            check_end()
             part = slice(begin, min(begin + step, len(starts)))
             yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
 
