@@ -2,6 +2,7 @@
 
 import pytest
 from faults import answers, choice, counts, drawn, everywhere, gaussian, matrix, noise, ranks, traces
+from faults.counts import count_problem
 
 from privopt.testing import run_check, run_checks, subject
 from privopt.testing.checks import CHECKS
@@ -141,3 +142,12 @@ def test_what_is_right_passes_every_check(right, kind):
     tried.close()
     assert [result for result in results if result.status == "failed"] == []
     assert sum(result.status == "passed" for result in results) >= 12
+
+
+def test_what_a_mechanism_makes_of_permissions_is_not_published():
+    tried = subject(noise.ModeTold, guarantee="local-dp")
+    even, odd = (tried.run(count_problem((count,), "1")).folder for count in (0, 1))
+    modes = [{path.name: path.stat().st_mode for path in folder.rglob("*")} for folder in (even, odd)]
+    tried.close()
+    assert "noisy.csv" in modes[0]
+    assert modes[0] == modes[1]
