@@ -174,8 +174,8 @@ class Proof:
         found = rounded(low, self.unit, weighted)
         if math.isfinite(high - low) and (self.unit < FINEST * abs(low) or found != rounded(high, self.unit, weighted)):
             raise CertificationError(
-                f"{PROOF}: unit: found {self.unit!r}, which is too fine for a bound between {low!r} and {high!r}, "
-                f"wanted one at which both are rounded to the same"
+                f"{PROOF}: a bound between {low!r} and {high!r} is proved, and unit {self.unit!r} is too fine: "
+                f"wanted one at which both ends are rounded to the same, as solve writes it"
             )
         return found
 
