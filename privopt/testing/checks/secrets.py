@@ -26,11 +26,14 @@ CONSTANT: Final = 12
 Under an epsilon near 0 an event has nearly the same probability p for both, and p**12 (1 - p)**12 is below 1e-7.
 """
 
-EQUAL: Final = 40
-"""Runs on each of two neighbours among which equal releases are looked for."""
+EQUAL: Final = 160
+"""Runs on each of two neighbours, at most, among which equal releases are looked for, while something is suspected."""
 
-OFTEN: Final = 10
-"""Equal releases on each side that must all agree, so that a coin is blamed once in a million."""
+LOOK: Final = 24
+"""Runs after which what was seen is looked at, and a third as many between looks from then on."""
+
+OFTEN: Final = 11
+"""Equal releases on each side that must all agree: a coin is blamed less than once in a million, however many runs."""
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:
@@ -181,8 +184,11 @@ def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedPr
             if run.error is not None:
                 return
             side.setdefault(repr(artefact(run.folder)), []).append(beside(run.folder))
-        if number == CONSTANT - 1 and not any(True for _ in _apart(found, 1)):
-            return
+        if number + 1 >= LOOK and (number + 1) % (LOOK // 3) == 0:
+            if any(True for _ in _apart(found, OFTEN)):
+                break
+            if not any(True for _ in _apart(found, 1)):
+                return
     for counts, name, pair in _apart(found, OFTEN):
         trial.fail(
             f"of {counts[0]} and {counts[1]} runs that released the same, {name} is always another for a neighbour: "
