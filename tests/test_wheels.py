@@ -49,6 +49,9 @@ def test_no_module_travels_that_the_mechanism_does_not_use(plugin):
     """The paper's tables, and data made for them, belong into the folder experiments."""
     (package,) = (path for path in (plugin / "src").iterdir() if (path / "__init__.py").is_file())
     commands = re.findall(r"python -m ([\w.]+)", (plugin / "README.md").read_text("utf-8"))
+    project = tomllib.loads((plugin / "pyproject.toml").read_text("utf-8"))["project"]
+    commands += [target.partition(":")[0] for target in project.get("scripts", {}).values()]
+    commands += [f"{package.name}.__main__"] if project.get("scripts") else []  # the same by "python -m"
     assert unused(package, commands) == []
 
 

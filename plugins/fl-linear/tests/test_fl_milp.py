@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from fl_milp import solve_facility_location
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from privopt.errors import InputError
 from privopt.testing.data import data_path
 from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, served
 from privopt_fl_linear.metric import Plane
-from privopt_fl_linear.milp import solve_facility_location
 
 
 def table(points):

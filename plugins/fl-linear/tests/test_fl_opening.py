@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from fl_milp import solve_facility_location
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
-from privopt_fl_linear.milp import solve_facility_location
 from privopt_fl_linear.opening import open_facilities, proved_bound
 
 OPTIMA = {
@@ -197,7 +197,7 @@ def test_few_candidates_among_many_locations_are_not_beyond_the_table(tmp_path):
 
     (tmp_path / "p.toml").write_text(TOML.format("delta = 0.0"))
     write(3)
-    out, result, _ = run(tmp_path / "p.toml", "laplace", memory=1.0)
+    out, result, _ = run(tmp_path / "p.toml", "laplace")
     assert set(result["details"]["told"]["opening"]["sites"]) <= {"v0", "v1", "v2"}
     assert verify(out).complaints == ()
     write(12_000)
