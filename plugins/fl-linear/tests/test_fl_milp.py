@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from fl_milp import solve_facility_location
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InputError
 from privopt.testing.data import data_path
 from privopt_fl_linear.algorithms import connection_cost, optimal_assignment, served

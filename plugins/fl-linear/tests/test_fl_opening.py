@@ -10,10 +10,10 @@ import time
 
 import numpy as np
 import pytest
-from fl_milp import solve_facility_location
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InputError, UsageError
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve

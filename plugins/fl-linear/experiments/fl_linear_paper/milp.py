@@ -1,7 +1,7 @@
 """The facility-location integer program: a capacity for each facility, the counts known, opening costs if any.
 
-It is the check that Algorithm 1 is optimal, and the method for facility costs with a fixed part, where the decision is
-no longer local. Given as rectangular matrices it is the uncapacitated facility location problem of the OR-Library.
+Algorithm 1, and facilities with a fixed part of their cost, where the decision is no longer local, are held against it.
+Given as rectangular matrices it is the uncapacitated facility location problem of the OR-Library.
 """
 
 from __future__ import annotations
