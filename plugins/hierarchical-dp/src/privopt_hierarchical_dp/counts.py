@@ -36,8 +36,9 @@ class Groups:
 
     Attributes:
         tree: hierarchy of its regions.
-        leaves: (R_L, N) groups of each size in each leaf region; the last column is "N or more".
-        empty: unit records only: groups whose quantities add up to 0; they are no groups of any size.
+        leaves: (R_L, N) groups of each size in each leaf region, from the least size that is a class (0 or 1); the
+            last column is "N or more".
+        empty: unit records only: groups whose quantities add up to 0 where they are no groups of any size.
     """
 
     tree: Tree
@@ -157,44 +158,46 @@ def _limited(faults: list[Fault], name: str) -> None:
         raise InputError(shown)
 
 
-def read_counts(source: Path | File, sizes: int, *, name: str | None = None) -> Groups:
+def read_counts(source: Path | File, sizes: int, *, first: int = 1, name: str | None = None) -> Groups:
     """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
 
     Args:
         source: CSV or Parquet.
         sizes: N.
+        first: the least size, 0 or 1.
         name: what faults call the file.
 
     Raises:
-        InputError: a column is missing, a count is negative or fractional, a size lies outside 1 to
+        InputError: a column is missing, a count is negative or fractional, a size lies outside ``first`` to
             N, a pair stands twice, or the regions form no tree.
     """
     name = name or source.name
+    classes = sizes + 1 - first
     frame, levels = _columns(_scan(source, name), name, ("size", "groups"))
     size, groups = _whole(frame, "size"), _whole(frame, "groups")
-    bad_size = (size.is_null() | (size < 1) | (size > sizes)).fill_null(value=True)
+    bad_size = (size.is_null() | (size < first) | (size > sizes)).fill_null(value=True)
     bad_groups = (groups.is_null() | (groups < 0) | (groups >= _GROUPS_LIMIT)).fill_null(value=True)
     paths, wrong = _survey(frame, levels, {"size": bad_size, "groups": bad_groups}, name)
     faults: list[Fault] = []
     if wrong["size"]:
-        faults += _bad_rows(frame, name, "size", bad_size, f"a whole number from 1 to {sizes} (sizes)", levels)
+        faults += _bad_rows(frame, name, "size", bad_size, f"a whole number from {first} to {sizes} (sizes)", levels)
     if wrong["groups"]:
         faults += _bad_rows(frame, name, "groups", bad_groups, "a whole number of groups, 0 or more", levels)
     _limited(faults, name)
     tree = Tree.from_paths(paths, file=name)
     place, keys = _place(tree, paths, levels)
     cells = _collect(
-        frame.select(*_names(keys), (size - 1).alias("_size"), groups.alias("_groups"))
+        frame.select(*_names(keys), (size - first).alias("_size"), groups.alias("_groups"))
         .join(place, on=keys, how="left")
-        .select((pl.col("_leaf") * sizes + pl.col("_size")).alias("_cell"), "_groups"),
+        .select((pl.col("_leaf") * classes + pl.col("_size")).alias("_cell"), "_groups"),
         name,
     )
     at = cells["_cell"].to_numpy()
-    leaves = np.zeros(tree.widths[-1] * sizes, np.int64)
+    leaves = np.zeros(tree.widths[-1] * classes, np.int64)
     leaves[at] = cells["_groups"].to_numpy()
     if int(np.bincount(at).max()) > 1:
-        _limited(_twice(at, tree, sizes, name), name)
-    return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], sizes))
+        _limited(_twice(at, tree, classes, first, name), name)
+    return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], classes))
 
 
 def read_regions(source: Path | File) -> tuple[Tree, bool]:
@@ -209,12 +212,12 @@ def read_regions(source: Path | File) -> tuple[Tree, bool]:
     return Tree.from_paths(_survey(frame, levels, {}, name)[0], file=name), counted
 
 
-def _twice(cells: NDArray[Any], tree: Tree, sizes: int, name: str) -> list[Fault]:
+def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str) -> list[Fault]:
     unique, counts = np.unique(cells, return_counts=True)
     return [
         Fault(
             name,
-            f"region {tree.names[-1][cell // sizes]!r}, size {cell % sizes + 1}",
+            f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}",
             f"{count} rows",
             "one row for each leaf region and size",
         )
@@ -222,13 +225,14 @@ def _twice(cells: NDArray[Any], tree: Tree, sizes: int, name: str) -> list[Fault
     ]
 
 
-def read_units(source: Path | File, sizes: int, *, most: int = 1, name: str | None = None) -> Groups:
+def read_units(source: Path | File, sizes: int, *, most: int = 1, first: int = 1, name: str | None = None) -> Groups:
     """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
 
     Args:
         source: CSV or Parquet.
         sizes: N; larger groups count as N.
         most: Q, the largest quantity of one individual.
+        first: the least size; 0 makes units whose quantities add up to 0 (vacant ones, a row of quantity 0) a class.
         name: what faults call the file.
 
     Raises:
@@ -254,7 +258,7 @@ def read_units(source: Path | File, sizes: int, *, most: int = 1, name: str | No
     rows = int(_collect(frame.select(pl.len()), name).item())
     slices = -(-rows // UNITS_AT_ONCE)
     records = frame.select(*_names(keys), unit.alias("unit"), quantity.alias("_quantity"))
-    leaves = np.zeros((tree.widths[-1], sizes), np.int64)
+    leaves = np.zeros((tree.widths[-1], sizes + 1 - first), np.int64)
     empty = 0
     for part in range(slices):
         own = records if slices == 1 else records.filter(pl.col("unit").hash() % slices == part)
@@ -269,9 +273,9 @@ def read_units(source: Path | File, sizes: int, *, most: int = 1, name: str | No
             name,
         )
         at, size, groups = (table[column].to_numpy() for column in ("_leaf", "_size", "_groups"))
-        some = size > 0
+        some = size >= first
         empty += int(groups[~some].sum())
-        np.add.at(leaves, (at[some], size[some] - 1), groups[some])
+        np.add.at(leaves, (at[some], size[some] - first), groups[some])
     return Groups(tree=tree, leaves=leaves, empty=empty)
 
 

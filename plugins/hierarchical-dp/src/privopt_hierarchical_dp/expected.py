@@ -14,15 +14,18 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt_hierarchical_dp.fitting import Task, fit, objective_weights
+from privopt_hierarchical_dp.fitting import fit
 from privopt_hierarchical_dp.half_prices import project_counts
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.least_squares import pool_upwards
-from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.rounding import deal
 from privopt_hierarchical_dp.smoothing import PRIOR_SQUARE
+from privopt_hierarchical_dp.tasks import task_of
+from privopt_hierarchical_dp.totals import rising
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 if TYPE_CHECKING:
@@ -57,22 +60,15 @@ def errors_on(leaves: Sequence[Ints], tree: Tree, problem: HierarchyProblem, met
     settings = problem.settings
     law = law_of(problem.privacy)
     budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
-    delta, totals = sensitivity(method, settings.max_quantity), with_totals(problem, method)
+    totals, relation = with_totals(problem, method), relation_of(problem)
     errors, root = [], []
     for trial, known in enumerate(leaves, start=seed):
         levels = add_up(tree, known)
         tops = [level.sum(axis=1) for level in levels]
-        noisy, _ = draw(method, levels, budgets, totals=totals, most=settings.max_quantity, seed=trial, law=law)
-        task = Task(
-            method=method,
-            tree=tree,
-            noisy=noisy,
-            total=int(tops[0][0]),
-            totals=tops if totals else None,
-            weights=objective_weights(settings.level_weights, tree.depth),
-            noise=tuple(law.moments(law.scale(budget, delta)) for budget in budgets),
-            gap=1e-3,
-        )
+        most = settings.max_quantity
+        noisy, _ = draw(method, levels, budgets, totals=totals, most=most, seed=trial, law=law, relation=relation)
+        exact = tops[: len(tops) if totals else int(relation.exact)]
+        task = task_of(problem, method, tree, noisy, exact)
         found, _ = fit(task)
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts, levels, strict=True)])
         root.append((found.counts[0][0] - levels[0][0]).astype(np.float64))
@@ -106,11 +102,12 @@ def like_leaves(release: HierarchyRelease, method: str, rng: np.random.Generator
     if METHODS[method].query == "chain":  # whose values say nothing of one region
         return np.maximum(release.counts[-1], 0)
     totals = add_up(tree, np.maximum(release.counts[-1], 0).sum(axis=1))
-    counts = _root(release, method, totals[0], rng)
+    seen_of = release.noisy if release.totals or METHODS[method].query == "counts" else rising(release.noisy, totals)
+    counts = _root(release, seen_of, method, totals[0], rng)
     noise = [release.law.moments(scale) for scale in release.scales]
     size = release.counts[0].shape[1]
     cumulative = METHODS[method].query == "cumulative"
-    noisy = [level[:, : size - 1] for level in release.noisy] if cumulative else release.noisy
+    noisy = [level[:, : size - 1] for level in seen_of] if cumulative else seen_of
     for level, seen in enumerate(pool_upwards(tree, noisy, noise)[1:], start=1):
         courses = seen.mean if cumulative else np.cumsum(seen.mean[:, :-1], axis=1)
         ends = np.zeros((len(courses), 1)), totals[level][:, None]
@@ -226,13 +223,13 @@ def _heterogeneity(excess: Floats, explained: Floats, scale: Floats) -> float:
     return max(0.0, float((beyond + PRIOR_SQUARE * doubt) / max(information + doubt, 1e-30)))
 
 
-def _root(release: HierarchyRelease, method: str, total: Ints, rng: np.random.Generator) -> Ints:
+def _root(release: HierarchyRelease, noisy: Sequence[Ints], method: str, total: Ints, rng: np.random.Generator) -> Ints:
     """(1, N) the root's groups by size, valid and near what was measured of it and its descendants.
 
     One that was smoothed along sizes is nearer than what was measured, but smoother than the truth.
     """
     noise = [release.law.moments(scale) for scale in release.scales]
-    seen = pool_upwards(release.tree, release.noisy, noise)[0]
+    seen = pool_upwards(release.tree, noisy, noise)[0]
     whole = np.rint(seen.mean).astype(np.int64)
     if METHODS[method].query != "cumulative":
         whole[whole < np.sqrt(seen.variance)] = 0  # else noise alone would make groups of every size

@@ -39,10 +39,11 @@ class Task:
         method: its name.
         tree: the regions.
         noisy: for each level the noisy values.
-        total: G, public.
-        totals: for each level (R_l,) region totals where they are published exactly; None otherwise.
+        total: G, public or estimated.
+        totals: for each level (R_l,) region totals where they are published exactly, or estimated; None otherwise.
         weights: for each level its weight in the objective, a rational.
         noise: for each level that of its values.
+        offset: what totals that are estimates add to the objective, whatever is fitted.
         backend: of integer programs.
         time_limit: seconds left, for them.
         gap: relative gap to stop at.
@@ -56,6 +57,7 @@ class Task:
     totals: list[Ints] | None
     weights: tuple[Fraction, ...]
     noise: tuple[Noise, ...]
+    offset: Fraction = Fraction(0)
     backend: str = "cbc"
     time_limit: float | None = None
     gap: float = 1e-4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+import tomllib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -25,10 +26,11 @@ from privopt_hierarchical_dp.laws import Law, budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems"]
+__all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems", "related"]
 
 COUNTS = "counts.csv"
 PLANTED = 10**6
@@ -48,7 +50,7 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
 
 
 @st.composite
-def problems(draw_from: st.DrawFn, kind: str = "pure-dp") -> GeneratedProblem:
+def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes", first: int = 1) -> GeneratedProblem:
     """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long."""
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
@@ -64,18 +66,20 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp") -> GeneratedProblem:
     rows: list[list[Any]] = []
     secrets: list[bytes] = []
     for path in paths:
-        groups = draw_from(st.lists(st.integers(0, 4), min_size=sizes, max_size=sizes))
+        groups = draw_from(st.lists(st.integers(0, 4), min_size=sizes + 1 - first, max_size=sizes + 1 - first))
         if planted:  # two of them, so that a region's total, which may be public, is neither
             groups[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
             secrets += [str(number).encode() for number in groups[:2]]
-        rows += [[*path, size, number] for size, number in enumerate(groups, start=1)]
+        rows += [[*path, size, number] for size, number in enumerate(groups, start=first)]
     header = [*(f"level_{level + 1}" for level in range(depth)), "size", "groups"]
     tables: dict[str, Any] = {
-        "hierarchy": {"counts": COUNTS, "sizes": sizes},
-        "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind]))},
+        "hierarchy": {"counts": COUNTS, "sizes": sizes, "first_size": first},
+        "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
+    if draw_from(st.booleans()):
+        tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
     totals = [sum(int(row[-1]) for row in rows if row[depth - 1] == path[-1]) for path in paths]
     kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     return GeneratedProblem(toml=to_toml(tables), files={COUNTS: csv_bytes(header, rows)}, secrets=kept)
@@ -87,18 +91,27 @@ def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """One individual moves one group of a leaf region from a size to the next or the one before."""
+    """All problems that the relation named makes alike with a given one: written from its words, by other code."""
+    tables = tomllib.loads(problem.toml)
+    relation = tables["privacy"].get("relation", "sizes")
+    most = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
     header, rows = _rows(problem)
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
+
+    def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
+        table = [list(row) for row in rows]
+        for index, by in changes:
+            table[index][-1] = str(int(table[index][-1]) + by)
+        if all(int(table[index][-1]) >= 0 for index, _ in changes):
+            yield problem.with_file(COUNTS, csv_bytes(header, table))
+
     for (path, size), index in where.items():
-        for step in (1, -1):
-            other = where.get((path, size + step))
-            if other is None or int(rows[index][-1]) == 0:
-                continue
-            moved = [list(row) for row in rows]
-            moved[index][-1] = str(int(moved[index][-1]) - 1)
-            moved[other][-1] = str(int(moved[other][-1]) + 1)
-            yield problem.with_file(COUNTS, csv_bytes(header, moved))
+        if relation != "sizes" and (relation == "groups" or size <= most):
+            yield from changed((index, 1))
+            yield from changed((index, -1))
+        for other in () if relation == "groups" else range(size - most, size + most + 1):
+            if other != size and (path, other) in where:
+                yield from changed((index, -1), (where[path, other], 1))
 
 
 def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
@@ -109,9 +122,10 @@ def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
     law, privacy = law_of(problem.declared.privacy), problem.declared.privacy
     budgets = level_budgets(budget_of(privacy), method, tree.depth, problem.declared.settings.budget)
     totals = with_totals(problem.declared, method)
+    relation = relation_of(problem.declared)
     with recorded() as calls:
-        draw(method, counts, budgets, totals=totals, most=most, seed=None, law=law)
-    delta = sensitivity(method, most)
+        draw(method, counts, budgets, totals=totals, most=most, seed=None, law=law, relation=relation)
+    delta = sensitivity(method, most, relation)
     return [evolve(call, name=f"level {level}", sensitivity=delta) for level, call in enumerate(calls, start=1)]
 
 
@@ -171,14 +185,14 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _oracle(problem: HierarchyInstance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Valid releases are consistent with the true total; Model 1 is solved again by the paper's cost tables."""
+    """Valid releases are consistent, with a public total; Model 1 is solved again by the paper's cost tables."""
     method = result.method
     if not METHODS[method].valid:
         return
     yield from release.complaints()
-    total = int(problem.groups.leaves.sum())
-    if int(release.counts[0].sum()) != total:
-        yield f"the root's groups add up to {int(release.counts[0].sum())}, the input's to {total}"
+    total, known = int(release.counts[0].sum()), int(problem.groups.leaves.sum())
+    if relation_of(problem.declared).exact and total != known:
+        yield f"the root's groups add up to {total}, the input's to {known}"
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _SMALL
@@ -205,3 +219,10 @@ PROFILES: Final[dict[str, Profile]] = {
     **{kind: evolve(PROFILE, problems=problems(kind), notion=kind, claims={}) for kind in ("zcdp", "approx-dp")},
 }
 """Of each notion the same, for problems that name it."""
+
+
+def related(relation: str, *, kind: str = "pure-dp", first: int = 1) -> Profile:
+    """The same for problems of a relation of neighbours, a notion and a least size."""
+    claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
+    asked = problems(kind, relation, first)
+    return evolve(PROFILE, problems=asked, notion="" if kind == "pure-dp" else kind, claims=claims)

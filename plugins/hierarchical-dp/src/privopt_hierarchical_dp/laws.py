@@ -1,10 +1,8 @@
 """The noise that each notion is kept by: how a budget becomes a scale, what it spends, and its moments.
 
-Sensitivities. Neighbours differ in one group that moves from one size to another (mathematics H0), on each level in
-one region. There two counts change by 1 each; or, where it moves by up to Q sizes, at most Q cumulative counts by 1
-each. As no entry changes by more than 1, squares add up to what absolute values do: 2 for counts, whatever Q, and Q for
-cumulative counts. One number Delta serves both: the L1 sensitivity, and the square of the L2 sensitivity (sqrt 2 and
-sqrt Q). A search over neighbours in the tests comes to the same.
+Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
+do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
+the tests comes to the same.
 
 Budgets. Double geometric noise of scale b spends epsilon = Delta / b, discrete Gaussian noise of variance V spends
 rho = Delta / (2 V); either adds up over the levels.
@@ -58,6 +56,10 @@ class Law(ABC):
         """Variance and fourth cumulant of one draw."""
 
     @abstractmethod
+    def precision(self, scale: Fraction) -> Fraction:
+        """What values of that noise weigh beside each other: about in proportion to 1 / variance, and rational."""
+
+    @abstractmethod
     def wide(self, budget: Fraction, delta: int) -> Fraction:
         """The scale that a budget asks for, whether or not it can be drawn."""
 
@@ -88,6 +90,9 @@ class _Geometric(Law):
     def moments(self, scale: Fraction) -> Noise:
         return noise_of(scale)
 
+    def precision(self, scale: Fraction) -> Fraction:
+        return 1 / scale**2
+
     def wide(self, budget: Fraction, delta: int) -> Fraction:
         return delta / budget
 
@@ -113,6 +118,9 @@ class _Gaussian(Law):
 
     def moments(self, scale: Fraction) -> Noise:
         return Noise(variance=float(scale))
+
+    def precision(self, scale: Fraction) -> Fraction:
+        return 1 / scale
 
     def wide(self, budget: Fraction, delta: int) -> Fraction:
         return delta / (2 * budget)

@@ -149,6 +149,16 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     )
 
 
+def _decrements(courses: Estimate) -> Estimate:
+    """Counts (R, N) as differences of the numbers (R, N) of groups of their size or more."""
+    twice = np.repeat([[2.0, 1.0]], [courses.mean.shape[1] - 1, 1], axis=1)
+    return Estimate(
+        mean=-np.diff(courses.mean, axis=1, append=0.0),
+        variance=twice * courses.variance,
+        fourth=twice * courses.fourth,
+    )
+
+
 @lru_cache(maxsize=8)
 def _quantiles(confidence: float) -> tuple[Floats, Floats]:
     """Two-sided quantiles, in standard deviations, over 1 / shape from 0 to 1."""
@@ -177,6 +187,7 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     return np.asarray(np.interp(thin, *_quantiles(confidence)) * np.sqrt(variance))
 
 
+UNBOUNDED: Final = 1 << 62
 SLACK: Final = 1e-6
 """Groups by which machines may place an end of an interval apart: they round its sums differently."""
 
@@ -188,7 +199,7 @@ class Ends:
     Attributes:
         mean: (R, N) estimates.
         reach: (R, 1) or (R, N) how far from them a true count lies, with the confidence asked for.
-        most: no count is above it: the region's total or the root's.
+        most: no count is above it: the region's total or the root's, where one is known.
         released: (R, N) released counts, which intervals are widened to hold.
     """
 
@@ -224,18 +235,20 @@ def intervals(
         tree: the hierarchy.
         noisy: for each level noisy counts (R_l, N), or cumulative ones (R_l, N), (R_l, N - 1) where totals are known.
         counts: for each level (R_l, N) released counts, which the intervals are widened to hold.
-        totals: exact numbers of groups: for each level (R_l,), or the root's alone.
+        totals: exact numbers of groups: for each level (R_l,), or the root's alone; none where none is known.
         noise: for each level that of its values.
-        cumulative: whether the noisy values are cumulative counts.
+        cumulative: whether the noisy values are cumulative counts: of size s or less, or where no total is known of
+            size s or more.
         confidence: of each interval by itself, between 0 and 1.
     """
     size = counts[0].shape[1]
     steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
+    top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
             mean=step.mean,
             reach=quantile(step.variance, step.fourth, confidence),
-            most=totals[level][:, None] if level < len(totals) else totals[0][:1, None],
+            most=totals[level][:, None] if level < len(totals) else top,
             released=released,
         )
         for level, (released, step) in enumerate(zip(counts, steps, strict=True))
@@ -261,6 +274,8 @@ def _increments(
     tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise], size: int
 ) -> list[Estimate]:
     """Counts as differences of cumulative counts, whose errors are independent from size to size."""
+    if not totals:
+        return [_decrements(level) for level in least_squares(tree, noisy, noise)]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
     if noisy[0].shape[1] == size:
         last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])

@@ -12,6 +12,7 @@ from privopt.interfaces import UtilityLoss
 from privopt_hierarchical_dp.fitting import objective_weights
 from privopt_hierarchical_dp.methods import measured
 from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
 
 __all__ = ["PostProcessing"]
@@ -46,7 +47,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
         if self.method == "cumulative-chain-as-published":
             weights = (Fraction(1),) * depth
         totals = release.noisy[0].shape[1] < release.counts[0].shape[1]
-        values = measured(self.method, release.counts, totals=totals)
+        values = measured(self.method, release.counts, totals=totals, relation=relation_of(self.problem))
         top = max(weights)
         total = Fraction(0)
         for weight, value, target in zip(weights, values, release.noisy, strict=True):

@@ -16,15 +16,18 @@ from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.chain import Fit
-from privopt_hierarchical_dp.fitting import Task, fit, fit_at_once, objective_weights, refuse_size
+from privopt_hierarchical_dp.fitting import fit, fit_at_once, objective_weights, refuse_size
 from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
-from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, statement, with_totals
+from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
-from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, violations
-from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.relations import SIZES, relation_of
+from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS, HierarchyRelease, errors_of, violations
+from privopt_hierarchical_dp.tasks import task_of
+from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
+from privopt_hierarchical_dp.tree import add_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["HierarchicalDP"]
 
 
+GAP = 1e-4
+"""Relative gap that the fits go on to at most."""
 LARGEST_SCALE = 1 << 40
 ROOM = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""
@@ -46,7 +51,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
 
     problem_class: ClassVar[type] = HierarchyProblem
     release_class = HierarchyRelease
-    scope: ClassVar[str] = statement(totals=False, most=1)
+    scope: ClassVar[str] = SIZES.statement(totals=False, most=1, kind="pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
 
     def load(self, declared: HierarchyProblem, file: str) -> HierarchyInstance:
@@ -57,7 +62,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         self, declared: HierarchyProblem, file: str, folder: Path
     ) -> tuple[PublishedHierarchy, HierarchyRelease]:
         """What is published: no counts."""
-        declared.privacy.checked(file)
+        declared.checked(file)
         problem = PublishedHierarchy(declared=declared)
         return problem, HierarchyRelease.read(folder, problem)
 
@@ -86,22 +91,24 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         if not isinstance(problem, HierarchyInstance):
             raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
         method = context.method
-        tree, sizes = problem.groups.tree, problem.declared.hierarchy.sizes
+        tree, relation = problem.groups.tree, relation_of(problem.declared)
         _check_asked(problem.declared, method)
-        refuse_size(method, tree, sizes)
+        refuse_size(method, tree, relation.classes)
         law = law_of(problem.declared.privacy)
         budgets = level_budgets(
             budget_of(problem.declared.privacy), method, tree.depth, problem.declared.settings.budget
         )
         most = problem.declared.settings.max_quantity
-        _check_scales(method, problem.declared.privacy.kind, budgets, sensitivity(method, most))
+        _check_scales(method, problem.declared.privacy.kind, budgets, sensitivity(method, most, relation))
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
             totals = with_totals(problem.declared, method)
-            noisy, records = draw(method, counts, budgets, totals=totals, most=most, seed=context.seed, law=law)
-        region_totals = [level.sum(axis=1) for level in counts]
+            noisy, records = draw(
+                method, counts, budgets, totals=totals, most=most, seed=context.seed, law=law, relation=relation
+            )
+        public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
         task = evolve(
-            _task(problem.declared, method, tree, noisy, region_totals, context.solver, context.gap),
+            task_of(problem.declared, method, tree, noisy, public, backend=context.solver, gap=max(context.gap, GAP)),
             time_limit=context.remaining,
             stopped=lambda: context.remaining == 0.0,
         )
@@ -112,13 +119,20 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
                 found, own = fit_at_once(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
         scales = tuple(Fraction(record.scale) for record in records)
-        public = region_totals if totals else region_totals[:1]
+        first = problem.declared.hierarchy.first_size
         release = HierarchyRelease(
-            tree=tree, counts=found.counts, noisy=noisy, totals=public, scales=scales, law=law, truth=counts
+            tree=tree,
+            counts=found.counts,
+            noisy=noisy,
+            totals=public,
+            scales=scales,
+            law=law,
+            truth=counts,
+            first=first,
         )
         ends = _ends(problem.declared, method, release)
         release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
-        bound = _bound(problem.declared, method, release, found, room=ROOM)
+        bound = _bound(problem.declared, method, release, found, task.offset, room=ROOM)
         details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
         left = context.remaining
         if bound is not None and left is not None and (stopped or left < context.times["solve"]):
@@ -130,7 +144,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             details=details,
             stopped=stopped,
             seeded=any(record.seeded for record in records),
-            truth=_truth(tree, counts, found.counts, problem.groups.empty),
+            truth=_truth(release, counts, problem.groups.empty),
         )
 
     def details(
@@ -138,14 +152,15 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     ) -> Mapping[str, Any]:
         """Budgets, sensitivity and weights by level, and whether children add up."""
         tree, settings = release.tree, problem.declared.settings
-        law = law_of(problem.declared.privacy)
+        law, relation = law_of(problem.declared.privacy), relation_of(problem.declared)
         budgets = level_budgets(budget_of(problem.declared.privacy), method, tree.depth, settings.budget)
         weights = objective_weights(settings.level_weights, tree.depth)
         found: dict[str, Any] = {
             "levels": [{"regions": width} for width in tree.widths],
             "sizes": problem.declared.hierarchy.sizes,
+            "relation": relation.name,
             "level_budgets": [str(budget) for budget in budgets],
-            "sensitivity": sensitivity(method, settings.max_quantity),
+            "sensitivity": sensitivity(method, settings.max_quantity, relation),
             law.stated: [str(scale) for scale in release.scales],
             "level_weights": [float(weight / max(weights)) for weight in weights],
             "region_totals_exact": with_totals(problem.declared, method),
@@ -166,6 +181,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         method = result.method
         if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
             complaints += _narrowed(release, _ends(problem.declared, method, release))
+        if METHODS[method].valid and not relation_of(problem.declared).exact:
+            complaints += _estimated(problem.declared, method, release)
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
             return [line for line in complaints if line.startswith(INTERVALS)]
         return complaints
@@ -177,8 +194,17 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         method, asked = result.method, result.asked
         if release.shape_faults(method, with_totals(problem.declared, method)):
             return None
-        task = _task(problem.declared, method, release.tree, release.noisy, release.totals, asked.solver, asked.gap)
-        return _bound(problem.declared, method, release, fit(task)[0])
+        task = task_of(
+            problem.declared,
+            method,
+            release.tree,
+            release.noisy,
+            release.totals,
+            backend=asked.solver,
+            gap=max(asked.gap, GAP),
+            root=int(release.counts[0].sum()),
+        )
+        return _bound(problem.declared, method, release, fit(task)[0], task.offset)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
         """Errors by level from public counts like the secret ones, or from the noise alone."""
@@ -186,6 +212,16 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
 
         assert isinstance(declared, HierarchyProblem)  # problem_class
         return plan(declared, file, context)
+
+    def warnings(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[str]:
+        """Cumulative counts where whole groups are hidden: noise for as many of them as there are sizes."""
+        relation = relation_of(problem.declared)
+        if relation.name != "groups" or METHODS[result.method].query == "counts":
+            return []
+        return [
+            f"a group that appears changes up to {relation.classes} of the numbers that {result.method} measures, and "
+            "the noise is for all; hierarchical-dp and top-down measure counts, of which it changes 1"
+        ]
 
     def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
         """Epsilon claimed, and what one individual's move really costs under the scales used."""
@@ -196,7 +232,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             return {"epsilon": {"claimed": claimed, "achieved": None}}
         budget = budget_of(privacy)
         budgets = level_budgets(budget, method, release.tree.depth, settings.budget)
-        real = spent_on_a_neighbour(method, release.tree, budgets, settings.max_quantity)
+        real = spent_on_a_neighbour(method, release.tree, budgets, settings.max_quantity, relation_of(problem.declared))
         claimed = None if METHODS[method].query == "chain" else float(budget)
         return {"epsilon": {"claimed": claimed, "achieved": float(real)}}
 
@@ -221,45 +257,27 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return figures(problem.declared, release, result)
 
 
-def _task(
+def _bound(
     problem: HierarchyProblem,
     method: str,
-    tree: Tree,
-    noisy: list[Ints],
-    totals: list[Ints],
-    backend: str,
-    gap: float,
-) -> Task:
-    """What is to be fitted; ``totals`` of every level, or of the root alone where no others are published."""
-    settings = problem.settings
-    law = law_of(problem.privacy)
-    budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
-    delta = sensitivity(method, settings.max_quantity)
-    return Task(
-        method=method,
-        tree=tree,
-        noisy=noisy,
-        total=int(totals[0][0]),
-        totals=totals if with_totals(problem, method) else None,
-        weights=objective_weights(settings.level_weights, tree.depth),
-        noise=tuple(law.moments(law.scale(budget, delta)) for budget in budgets),
-        backend=backend,
-        gap=max(gap, 1e-4),
-    )
-
-
-def _bound(
-    problem: HierarchyProblem, method: str, release: HierarchyRelease, found: Fit, *, room: Fraction = Fraction(0)
+    release: HierarchyRelease,
+    found: Fit,
+    offset: Fraction,
+    *,
+    room: Fraction = Fraction(0),
 ) -> float | None:
     """What a fit proves of the objective of any valid release of the same noisy values, less a share of room.
+
+    Where no number of groups is exact, of any with the same ones estimated; ``offset`` is what these add.
 
     Where the fit is the proved optimum, up to what sums of doubles can be off, it is the objective itself.
     """
     if found.lower_bound is None:
         return None
     value = PostProcessing(problem=problem, method=method).exactly(release)
-    bound = Fraction(found.lower_bound) * (1 - Fraction(1, 10**12))
-    reached = found.proved and found.lower_bound > value * (1 - Fraction(1, 10**9))
+    least = Fraction(found.lower_bound) + offset
+    bound = least * (1 - Fraction(1, 10**12))
+    reached = found.proved and least > value * (1 - Fraction(1, 10**9))
     return float_down(value if reached else min(bound * (1 - room), value))
 
 
@@ -278,6 +296,27 @@ def _ends(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> 
     )
 
 
+def _estimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
+    """Whether totals that nobody knows are those that the noisy values give."""
+    if release.shape_faults(method, totals=False):
+        return []
+    known: dict[str, Any] = {
+        "law": release.law,
+        "scales": release.scales,
+        "cumulative": METHODS[method].query == "cumulative",
+    }
+    tree, root = release.tree, int(release.counts[0].sum())
+    lines = total_complaint(tree, release.noisy, released=root, **known)
+    again = estimated_totals(tree, release.noisy, root=root, **known)
+    lines += [
+        f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"
+        for names, level, wanted in zip(tree.names, release.counts, again, strict=False)
+        for own in [level.sum(axis=1)]
+        for region in np.flatnonzero(own != wanted).tolist()[:1]
+    ]
+    return [f"{ARTEFACT}: {line}" for line in lines]
+
+
 def _narrowed(release: HierarchyRelease, again: Sequence[Ends] | None) -> list[str]:
     """Where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
     if again is None:
@@ -289,10 +328,9 @@ def _narrowed(release: HierarchyRelease, again: Sequence[Ends] | None) -> list[s
             off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
             if len(off):
                 region, size = off[0].tolist()
-                lines.append(
-                    f"{INTERVALS}: region {names[region]!r}, size {size + 1}: {side} is {a[region, size]}; the noisy "
-                    f"values give {allowed[0][region, size]}"
-                )
+                found, wanted = a[region, size], allowed[0][region, size]
+                cell = f"region {names[region]!r}, size {size + release.first}"
+                lines.append(f"{INTERVALS}: {cell}: {side} is {found}; the noisy values give {wanted}")
     return lines
 
 
@@ -301,8 +339,14 @@ def _check_asked(problem: HierarchyProblem, method: str) -> None:
     if METHODS[method].query == "chain" and law_of(problem.privacy) is not GEOMETRIC:
         wanted = f"pure-dp: {method} is as it was printed, with double geometric noise"
         raise InputError([Fault("problem", "privacy.kind", problem.privacy.kind, wanted)])
+    relation = relation_of(problem)
+    if METHODS[method].query == "chain" and not relation.exact:
+        wanted = f'"sizes": {method} is as it was printed, with the exact number of groups'
+        raise InputError([Fault("problem", "privacy.relation", f'"{relation.name}"', wanted)])
     asked, rule = problem.settings.region_totals, METHODS[method].totals
-    if asked is False and rule == "always":
+    if asked and not relation.exact:
+        found, wanted = "true", f'false, or nothing: no number of groups is exact under relation "{relation.name}"'
+    elif asked is False and relation.exact and rule == "always":
         found, wanted = "false", f"true, or nothing: {method} publishes every region's number of groups exactly"
     elif asked and rule == "never":
         found, wanted = "true", f"false, or nothing: {method} does not use region totals"
@@ -329,10 +373,11 @@ def _short(value: Fraction) -> str:
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"
 
 
-def _truth(tree: Tree, true: Sequence[Ints], released: Sequence[Ints], empty: int) -> Mapping[str, Any]:
+def _truth(release: HierarchyRelease, true: Sequence[Ints], empty: int) -> Mapping[str, Any]:
     """For private/truth.json: errors of the release by level, and what was left out."""
+    tree, released = release.tree, release.counts
     totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
-    found = [errors_of(a, b) for a, b in zip(released, true, strict=True)]
+    found = [errors_of(a, b, release.first) for a, b in zip(released, true, strict=True)]
     return {
         "groups": int(true[0].sum()),
         **{f"{name}_by_level": [level[name] for level in found] for name in found[0]},

@@ -1,9 +1,7 @@
 """What each method measures, with which sensitivity, and how its budget is shared: the data of privacy.
 
-Neighbours (mathematics H0): one individual moves one existing group from size s to s + 1 or s - 1
-(by up to Q sizes where an individual may count for Q). On each level this touches one region, and
-there two counts by 1, or at most Q cumulative counts by 1 each. The published chain's vector runs
-over all regions of a level, so the same move touches |R_l| of its entries.
+Neighbours, and how far measurements change between them, are those of :mod:`.relations`. The published chain's vector
+runs over all regions of a level, so one individual's move of a group (mathematics H0) touches |R_l| of its entries.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ from privopt import noise
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.as_published import chain_query
 from privopt_hierarchical_dp.laws import GEOMETRIC, Law
+from privopt_hierarchical_dp.relations import SIZES, Relation
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
@@ -81,14 +80,14 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     return (*(Fraction(step, 2 * sum(rising)) for step in rising), Fraction(1, 2))
 
 
-def sensitivity(method: str, most: int) -> int:
-    """Delta that a level's noise is scaled for: 2 for counts, Q for cumulative counts (see :mod:`.laws`)."""
-    return 2 if METHODS[method].query == "counts" else most
+def sensitivity(method: str, most: int, relation: Relation = SIZES) -> int:
+    """Delta that a level's noise is scaled for (see :mod:`.relations`); the published chain reckons with Q."""
+    return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", most)
 
 
-def true_sensitivity(method: str, most: int, width: int) -> int:
+def true_sensitivity(method: str, most: int, width: int, relation: Relation = SIZES) -> int:
     """Delta that a level's measurement really has; ``width`` is its number of regions."""
-    return most * width if METHODS[method].query == "chain" else sensitivity(method, most)
+    return most * width if METHODS[method].query == "chain" else sensitivity(method, most, relation)
 
 
 def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None) -> tuple[Fraction, ...]:
@@ -98,29 +97,36 @@ def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fr
     return split_budget(budget, list(shares) if shares is not None else list(default_shares(method, depth)))
 
 
-def measured(method: str, counts: Sequence[Ints], *, totals: bool) -> list[Ints]:
+def measured(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
     """What noise is added to: for each level (R_l, N), or (R_l, N - 1) cumulative counts where totals are known.
+
+    Cumulative counts are those of size s or less; where no number of groups is public, those of size s or more.
 
     Args:
         method: its name.
         counts: for each level (R_l, N) true counts.
         totals: whether region totals are published exactly, so that size N needs no noise.
+        relation: that neighbours are in.
     """
     query = METHODS[method].query
     if query == "counts":
         return [np.asarray(level, dtype=np.int64) for level in counts]
     if query == "chain":
         return chain_query(counts)
+    if not relation.exact:
+        return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
     cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
     return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
 
 
-def spent_on_a_neighbour(method: str, tree: Tree, budgets: Sequence[Fraction], most: int) -> Fraction:
+def spent_on_a_neighbour(
+    method: str, tree: Tree, budgets: Sequence[Fraction], most: int, relation: Relation = SIZES
+) -> Fraction:
     """The real privacy loss between neighbours: sum over levels of true sensitivity over scale."""
-    delta = sensitivity(method, most)
+    delta = sensitivity(method, most, relation)
     return sum(
         (
-            budget * true_sensitivity(method, most, width) / delta
+            budget * true_sensitivity(method, most, width, relation) / delta
             for budget, width in zip(budgets, tree.widths, strict=True)
         ),
         Fraction(0),
@@ -136,6 +142,7 @@ def draw(
     most: int,
     seed: int | None,
     law: Law = GEOMETRIC,
+    relation: Relation = SIZES,
 ) -> tuple[list[Ints], list[noise.NoiseRecord]]:
     """Measure every level with noise: the only step that reads true counts.
 
@@ -147,10 +154,12 @@ def draw(
         most: Q.
         seed: for experiments only.
         law: of the noise.
+        relation: that neighbours are in.
     """
-    delta = sensitivity(method, most)
+    delta = sensitivity(method, most, relation)
     noisy, records = [], []
-    for level, (values, budget) in enumerate(zip(measured(method, counts, totals=totals), budgets, strict=True)):
+    values_of = measured(method, counts, totals=totals, relation=relation)
+    for level, (values, budget) in enumerate(zip(values_of, budgets, strict=True)):
         own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
         drawn, record = law.draw(values, budget, delta, seed=own)
         noisy.append(drawn)

@@ -19,6 +19,7 @@ from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         InputError: ``hierarchy.like`` is missing or not of its form, or lists have not a number a level.
         UsageError: an integer program is asked for a size that it cannot take.
     """
-    declared.privacy.checked(file)
+    declared.checked(file)
     like, method = declared.hierarchy.like, context.method
     if like is None:
         wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
@@ -72,10 +73,10 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         wanted = f"{tree.depth}, one for each level"
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
     shares = tuple(share / sum(shares) for share in shares)
-    small = tree.regions * declared.hierarchy.sizes <= SMALL
+    small = tree.regions * declared.hierarchy.classes <= SMALL
     if counted:
-        refuse_size(method, tree, declared.hierarchy.sizes)
-        leaves = read_counts(like, declared.hierarchy.sizes).leaves
+        refuse_size(method, tree, declared.hierarchy.classes)
+        leaves = read_counts(like, declared.hierarchy.sizes, first=declared.hierarchy.first_size).leaves
         drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
         basis, errors = f"mean of {drawn} on the public counts of {like.name}", _trials(tree, leaves, method)
     else:
@@ -144,10 +145,10 @@ def _analytic(tree: Tree, method: str) -> Errors:
     query = METHODS[method].query
 
     def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
-        settings, size = problem.settings, problem.hierarchy.sizes
+        settings, size = problem.settings, problem.hierarchy.classes
         law = law_of(problem.privacy)
         budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
-        delta = sensitivity(method, settings.max_quantity)
+        delta = sensitivity(method, settings.max_quantity, relation_of(problem))
         blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
         found = least_squares(tree, blank, [law.moments(law.scale(budget, delta)) for budget in budgets])
         sums = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -13,31 +13,14 @@ from privopt.exact.gaussian import delta_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.relations import RELATIONS, relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt_hierarchical_dp.problem import HierarchyProblem
 
-__all__ = ["LevelNoise", "PublishedChain", "statement"]
-
-SCOPE = "one individual moves one existing group by one size"
-
-
-MOVES: Final = {"pure-dp": "2 epsilon", "zcdp": "4 rho", "approx-dp": "2 epsilon, at (1 + exp(epsilon)) delta"}
-"""Of each notion what two steps at once cost at most: as its group privacy has it."""
-
-
-def statement(*, totals: bool, most: int, kind: str = "pure-dp") -> str:
-    """The neighbour relation in words."""
-    step = "from size s to s + 1 or s - 1" if most == 1 else f"by up to {most} sizes (max_quantity = {most})"
-    exact = "Every region's number of groups is" if totals else "The number of groups of the whole hierarchy is"
-    return (
-        f"Inputs are alike that differ in one individual who moves one existing group {step} (sizes of N or more are "
-        f"one class). A person who moves from one group to another costs {MOVES[kind]}. Not covered: a group that "
-        "appears or vanishes, which includes the step between one individual and none, since size 0 is no class here. "
-        f"{exact} published exactly; regions' names are public."
-    )
+__all__ = ["LevelNoise", "PublishedChain", "with_totals"]
 
 
 @frozen(kw_only=True)
@@ -60,17 +43,19 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
     @property
     def guarantee(self) -> Guarantee:
         """The notion asked for, under the neighbour relation that the statement spells out."""
-        privacy = self.problem.privacy
-        extra: dict[str, Any] = {"region_totals_exact": self.totals}
+        privacy, relation = self.problem.privacy, relation_of(self.problem)
+        extra: dict[str, Any] = {"relation": relation.name, "region_totals_exact": self.totals}
         for name, value in (("rho", privacy.rho), ("delta", privacy.delta)):
             if value is not None:
                 extra |= {name: float(value), f"{name}_text": exact_text(value)}
         return Guarantee(
             kind=privacy.kind,
             epsilon=privacy.epsilon,
-            unit="per individual",
-            scope=SCOPE,
-            statement=statement(totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind),
+            unit=relation.unit,
+            scope=RELATIONS[relation.name],
+            statement=relation.statement(
+                totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind
+            ),
             extra=extra,
         )
 
@@ -83,7 +68,7 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         privacy, settings = self.problem.privacy, self.problem.settings
         law, budget = law_of(privacy), budget_of(privacy)
         budgets = level_budgets(budget, self.method, release.tree.depth, settings.budget)
-        delta = sensitivity(self.method, settings.max_quantity)
+        delta = sensitivity(self.method, settings.max_quantity, relation_of(self.problem))
         losses = [law.spent(scale, delta) for scale in release.scales]
         spent = sum(losses, Fraction(0))
         failures = release.shape_faults(self.method, self.totals)
@@ -166,4 +151,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 def with_totals(problem: HierarchyProblem, method: str) -> bool:
     """Whether a method publishes every region's total for this problem."""
     rule = METHODS[method].totals
+    if not relation_of(problem).exact:
+        return False
     return rule == "always" or (rule == "option" and bool(problem.settings.region_totals))

@@ -10,6 +10,7 @@ from attrs import frozen
 from privopt.declare import File, at_least, between, key, positive, problem_html
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.laws import KINDS
+from privopt_hierarchical_dp.relations import RELATIONS, check_relation
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
@@ -29,6 +30,14 @@ def _weights(value: Any) -> str | None:
 
 def _kind(value: Any) -> str | None:
     return None if value in KINDS else f"one of {', '.join(KINDS)}"
+
+
+def _relation(value: Any) -> str | None:
+    return None if value in RELATIONS else f"one of {', '.join(RELATIONS)}"
+
+
+def _first(value: Any) -> str | None:
+    return None if value in (0, 1) else "0 or 1"
 
 
 def _probability(value: Any) -> str | None:
@@ -58,6 +67,17 @@ class HierarchyTable:
         "(an earlier census) size,groups as counts has them",
     )
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
+    first_size: int = key(
+        default=1,
+        help="the least size that is a class; 0: vacant units are one, and the number of units is public",
+        unit="individuals",
+        check=_first,
+    )
+
+    @property
+    def classes(self) -> int:
+        """How many sizes there are."""
+        return self.sizes + 1 - self.first_size
 
 
 @frozen(kw_only=True)
@@ -76,6 +96,13 @@ class Privacy:
     )
     delta: Fraction | None = key(
         default=None, help="approx-dp: beside epsilon, between 0 and 1", unit="probability", check=_probability
+    )
+    relation: str = key(
+        default="sizes",
+        help="what is hidden: sizes (an individual moves an existing group by a size; numbers of groups are exact), "
+        "individuals (one joins or leaves, who lives alone too), groups (one of any size appears or vanishes; the "
+        "budget is a group's); in the last two no number of groups is exact",
+        check=_relation,
     )
 
     def checked(self, file: str) -> None:
@@ -125,6 +152,15 @@ class HierarchyProblem:
     def _repr_html_(self) -> str:
         return problem_html(self)
 
+    def checked(self, file: str) -> None:
+        """Whether the notion has its keys, and the relation a sense.
+
+        Raises:
+            InputError: a key is missing, too many, or contradicts another.
+        """
+        self.privacy.checked(file)
+        check_relation(self, file)
+
 
 @frozen(kw_only=True, eq=False)
 class PublishedHierarchy:
@@ -163,17 +199,17 @@ class HierarchyInstance(PublishedHierarchy):
         """
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
 
-        declared.privacy.checked(file)
+        declared.checked(file)
         table, settings = declared.hierarchy, declared.settings
         given = [source for source in (table.counts, table.units) if source is not None]
         if len(given) != 1:
             found = "both counts and units" if given else "neither counts nor units"
             raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
         if table.counts is not None:
-            groups = read_counts(table.counts, table.sizes)
+            groups = read_counts(table.counts, table.sizes, first=table.first_size)
         else:
             assert table.units is not None
-            groups = read_units(table.units, table.sizes, most=settings.max_quantity)
+            groups = read_units(table.units, table.sizes, most=settings.max_quantity, first=table.first_size)
         if table.totals is not None:
             check_totals(table.totals, groups)
         depth = groups.tree.depth

@@ -16,6 +16,7 @@ from privopt.files.archive import read_npz
 from privopt.interfaces import Release
 from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of
 from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
@@ -36,15 +37,17 @@ class HierarchyRelease(Release):
 
     Attributes:
         tree: the regions.
-        counts: for each level (R_l, N) groups of sizes 1 to N.
+        counts: for each level (R_l, N) groups of each size, from the least that is a class.
         noisy: for each level the noisy values of what the method measured: counts (R_l, N), or
             cumulative counts (R_l, N) or (R_l, N - 1).
-        totals: exact totals that are published: for each level (R_l,), or the root's alone.
+        totals: exact totals that are published: for each level (R_l,), or the root's alone; none where the relation
+            of neighbours lets groups appear and vanish.
         scales: of the noise on each level's values, exact, as it was drawn; variances of Gaussian noise.
         law: of that noise.
         bounds: for each level low and high (R_l, N), between which a true count lies with the problem's confidence,
             worked out from public values; None for methods without them.
         truth: the true counts, for each level (R_l, N); written to ``private/`` alone, None when read back.
+        first: the least size that is a class, 0 or 1.
     """
 
     tree: Tree
@@ -55,13 +58,14 @@ class HierarchyRelease(Release):
     law: Law = GEOMETRIC
     bounds: list[tuple[Ints, Ints]] | None = field(default=None, repr=False)
     truth: list[Ints] | None = field(default=None, repr=False)
+    first: int = 1
 
     def write(self, folder: Path) -> None:
         """Write release.csv, intervals.csv, and noisy.npz, whose rows are the level's regions sorted by name."""
-        _write_table(folder / ARTEFACT, self.tree, {"groups": self.counts})
+        _write_table(folder / ARTEFACT, self.tree, {"groups": self.counts}, self.first)
         if self.bounds is not None:
             low, high = (list(side) for side in zip(*self.bounds, strict=True))
-            _write_table(folder / INTERVALS, self.tree, {"low": low, "high": high})
+            _write_table(folder / INTERVALS, self.tree, {"low": low, "high": high}, self.first)
         by_name = [self.tree.by_name(level) for level in range(self.tree.depth)]
         arrays: dict[str, Any] = {
             f"level_{level}": values[order]
@@ -88,7 +92,7 @@ class HierarchyRelease(Release):
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""
         if self.truth is not None:
-            _write_table(folder / "counts.csv", self.tree, {"groups": self.truth})
+            _write_table(folder / "counts.csv", self.tree, {"groups": self.truth}, self.first)
 
     @classmethod
     def read(cls, folder: Path, problem: PublishedHierarchy) -> HierarchyRelease:
@@ -97,20 +101,21 @@ class HierarchyRelease(Release):
         Raises:
             InputError: a file is missing or malformed, regions form no tree, a size is missing.
         """
-        sizes, law = problem.declared.hierarchy.sizes, law_of(problem.declared.privacy)
-        tree, (counts,) = read_table(folder / ARTEFACT, sizes)
+        hierarchy, law = problem.declared.hierarchy, law_of(problem.declared.privacy)
+        sizes, first, exact = hierarchy.classes, hierarchy.first_size, relation_of(problem.declared).exact
+        tree, (counts,) = read_table(folder / ARTEFACT, sizes, first=first)
         bounds = None
         if (folder / INTERVALS).exists():
-            again, (low, high) = read_table(folder / INTERVALS, sizes, ("low", "high"))
+            again, (low, high) = read_table(folder / INTERVALS, sizes, ("low", "high"), first=first)
             if again.names != tree.names:
                 raise InputError([Fault(str(folder / INTERVALS), "region", "other regions", f"those of {ARTEFACT}")])
             bounds = list(zip(low, high, strict=True))
         path = folder / NOISY
-        wanted = f"arrays level_1 to level_{tree.depth} and totals_1 of integers, one row a region"
+        wanted = f"arrays level_1 to level_{tree.depth}{' and totals_1' * exact} of integers, one row a region"
         headers = 2 * 1024
         largest = sum(8 * width * (sizes + 1) + headers for width in tree.widths)
         arrays = read_npz(path, wanted, largest=largest)
-        known = tree.depth if "totals_2" in arrays else 1
+        known = 0 if not exact else tree.depth if "totals_2" in arrays else 1
         shapes = {f"level_{level + 1}": (2, level) for level in range(tree.depth)}
         shapes |= {f"totals_{level + 1}": (1, level) for level in range(known)}
         faults = [
@@ -136,6 +141,7 @@ class HierarchyRelease(Release):
             scales=_scales(path, law, arrays.get(law.stated), tree.depth),
             law=law,
             bounds=bounds,
+            first=first,
         )
 
     def shape_faults(self, method: str, totals: bool) -> list[str]:
@@ -172,7 +178,7 @@ class HierarchyRelease(Release):
                 region, size = wrong[0].tolist()
                 lines.append(
                     f"{ARTEFACT}: {len(wrong)} counts of level {parent + 1} are not the sums of their children, "
-                    f"the first in region {self.tree.names[parent][region]!r}, size {size + 1}"
+                    f"the first in region {self.tree.names[parent][region]!r}, size {size + self.first}"
                 )
         return lines
 
@@ -192,14 +198,14 @@ def _scales(path: Path, law: Law, stated: Any, depth: int) -> tuple[Fraction, ..
     raise InputError([Fault(str(path), law.stated, "other values", f"{depth} rationals above 0 as text")])
 
 
-def errors_of(released: Ints, true: Ints) -> dict[str, int]:
+def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:
     """Errors of one level (R, N), each summed over its regions.
 
     ``l1_error``: counts, in groups. ``earth_movers``: groups times sizes that they have to be moved. ``individuals``:
     individuals that the counts imply, where size N counts N.
     """
     off = released - true
-    individuals = np.abs(off @ np.arange(1, off.shape[1] + 1))
+    individuals = np.abs(off @ np.arange(first, off.shape[1] + first))
     moved = np.abs(np.cumsum(off, axis=1)[:, :-1])
     return {
         "l1_error": int(np.abs(off).sum()),
@@ -216,7 +222,7 @@ def violations(tree: Tree, counts: Sequence[Ints]) -> int:
     )
 
 
-def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]]) -> None:
+def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]], first: int) -> None:
     """``region, parent, size`` and columns of (R_l, N): regions sorted by name, sizes ascending."""
     import polars as pl
 
@@ -224,8 +230,8 @@ def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]]) 
     names = [name for level in tree.names for name in level]
     above: list[str | None] = [None] * len(names)
     for level in range(1, tree.depth):
-        first = sum(tree.widths[:level])
-        above[first : first + tree.widths[level]] = [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
+        begin = sum(tree.widths[:level])
+        above[begin : begin + tree.widths[level]] = [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
     values = {name: np.concatenate(list(levels)) for name, levels in columns.items()}
     order = sorted(range(len(names)), key=names.__getitem__)
     step = max(1, ROWS_AT_ONCE // sizes)
@@ -237,13 +243,15 @@ def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]]) 
                 [
                     pl.Series("region", [names[place] for place in block], dtype=pl.String).gather(rows),
                     pl.Series("parent", [above[place] for place in block], dtype=pl.String).gather(rows),
-                    pl.Series("size", np.tile(np.arange(1, sizes + 1), len(block))),
+                    pl.Series("size", np.tile(np.arange(first, sizes + first), len(block))),
                     *(pl.Series(name, column[block].ravel()) for name, column in values.items()),
                 ]
             ).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
 
 
-def read_table(path: Path, sizes: int, columns: Sequence[str] = ("groups",)) -> tuple[Tree, list[list[Ints]]]:
+def read_table(
+    path: Path, sizes: int, columns: Sequence[str] = ("groups",), *, first: int = 1
+) -> tuple[Tree, list[list[Ints]]]:
     """Regions, and for each column the numbers of every level (R_l, sizes), from a table in the form of release.csv.
 
     Raises:
@@ -267,8 +275,14 @@ def read_table(path: Path, sizes: int, columns: Sequence[str] = ("groups",)) -> 
         raise InputError([Fault(str(path), "", f"{height} rows", f"{sizes} rows with numbers for each region")])
     region = table["region"].gather(np.arange(0, height, sizes)).to_list()
     blocks = table["region"].to_numpy().reshape(-1, sizes)
-    if (size.reshape(-1, sizes) != np.arange(1, sizes + 1)).any() or (blocks != blocks[:, :1]).any():
-        raise InputError([Fault(str(path), "", "sizes out of order", f"sizes 1 to {sizes} for each region in turn")])
+    if (size.reshape(-1, sizes) != np.arange(first, sizes + first)).any() or (blocks != blocks[:, :1]).any():
+        raise InputError(
+            [
+                Fault(
+                    str(path), "", "sizes out of order", f"sizes {first} to {sizes + first - 1} for each region in turn"
+                )
+            ]
+        )
     parent = table["parent"].gather(np.arange(0, height, sizes)).fill_null("").to_list()
     tree, place = _tree_of(region, parent, path)
     rows = [[place[name] for name in names] for names in tree.names]

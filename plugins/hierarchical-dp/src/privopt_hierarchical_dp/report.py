@@ -98,8 +98,8 @@ def tree_figure(release: HierarchyRelease) -> Figure:
     return figure
 
 
-def _size_curve(axes: Axes, released: Ints, spread: Floats | None) -> None:
-    sizes = np.arange(1, len(released) + 1)
+def _size_curve(axes: Axes, released: Ints, first: int, spread: Floats | None) -> None:
+    sizes = np.arange(first, len(released) + first)
     if spread is not None:
         low = np.maximum(released - spread, 0)
         axes.fill_between(
@@ -117,9 +117,16 @@ def size_figure(release: HierarchyRelease, expected: Expected | None = None, tru
     """Groups by size in the whole hierarchy; ``truth`` are the true ones (for the owner)."""
     figure, axes = axes_of(5.6, 3.8)
     spread = None if expected is None else np.sqrt((expected.root**2).mean(axis=0))
-    _size_curve(axes, release.counts[0][0], spread)
+    _size_curve(axes, release.counts[0][0], release.first, spread)
     if truth is not None:
-        axes.step(np.arange(1, len(truth) + 1), truth, where="mid", color=WARM, linestyle="--", label="true")
+        axes.step(
+            np.arange(release.first, len(truth) + release.first),
+            truth,
+            where="mid",
+            color=WARM,
+            linestyle="--",
+            label="true",
+        )
     axes.legend()
     return figure
 
@@ -183,7 +190,7 @@ def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, ex
 
 def _regions(release: HierarchyRelease) -> Section:
     tree = release.tree
-    size = np.arange(1, release.counts[0].shape[1] + 1)
+    size = np.arange(release.first, release.counts[0].shape[1] + release.first)
     rows = []
     for level, (names, counts) in enumerate(zip(tree.names, release.counts, strict=True)):
         above = [""] * len(names) if not level else [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
@@ -202,7 +209,7 @@ def truth_sections(
     path = private / "counts.csv"
     if not path.is_file():
         return []
-    tree, (truth,) = read_table(path, problem.hierarchy.sizes)
+    tree, (truth,) = read_table(path, problem.hierarchy.classes, first=release.first)
     place = [{name: row for row, name in enumerate(names)} for names in tree.names]
     true = [
         level[[rows[name] for name in names]]
@@ -219,7 +226,7 @@ def truth_sections(
         for region in np.argsort(-off.sum(axis=1), kind="stable")[:5].tolist():
             size = int(off[region].argmax())
             both = (int(b[region, size]), int(a[region, size]))
-            rows.append((level + 1, names[region], int(off[region].sum()), size + 1, *both))
+            rows.append((level + 1, names[region], int(off[region].sum()), size + release.first, *both))
     header = ("level", "region", "error (groups)", "worst size", "true", "released")
     return [
         pair_section("The truth: errors of this release", drawn, "Real errors beside those that were to be expected."),
@@ -236,7 +243,7 @@ def _by_size(release: HierarchyRelease, true: Sequence[Ints]) -> Section:
         tens = np.floor(np.log10(np.maximum(groups, 1))).astype(int)
         for ten in sorted(set(tens.tolist()), reverse=True):
             own = tens == ten
-            errors = errors_of(a[own], b[own])
+            errors = errors_of(a[own], b[own], release.first)
             share = 100 * errors["l1_error"] / max(1, int(groups[own].sum()))
             rows.append(
                 [level, f"{10**ten if ten else 0:,} and more", int(own.sum()), *errors.values(), f"{share:.2g} %"]

@@ -1,0 +1,157 @@
+"""Which inputs a promise makes alike, and how far what is measured can change between two of them.
+
+Three relations; Q is ``max_quantity``, n_s the groups of size s in a region, and a change touches one region a level.
+
+``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1; of the
+c_s = n_1 + ... + n_s at most Q, by 1. The number of groups does not change, so it may be published. With size 0 as a
+class (vacant units) every individual's joining or leaving a unit is such a move.
+
+``individuals``: one individual joins or leaves: such a move up or down, or a group of size at most Q that appears or
+vanishes. At most two n_s change; of the h_s = n_s + n_(s+1) + ... at most Q: h_(s+1) to h_(s+q) where a group grows by
+q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change all.)
+
+``groups``: one group of any size appears or vanishes. One n_s changes; of the h_s at most as many as there are sizes.
+
+No entry changes by more than 1, so each number is the L1 sensitivity and the square of the L2 sensitivity too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from attrs import frozen
+
+from privopt.errors import Fault, InputError
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+
+__all__ = ["RELATIONS", "SIZES", "Relation", "relation_of"]
+
+RELATIONS: Final = {
+    "sizes": "one individual moves one existing group by one size",
+    "individuals": "one individual joins or leaves",
+    "groups": "one group of any size appears or vanishes",
+}
+"""What neighbours differ in: the scope of a guarantee."""
+
+
+@frozen(kw_only=True)
+class Relation:
+    """What two inputs that are alike differ in.
+
+    Attributes:
+        name: one of `RELATIONS`.
+        classes: how many sizes there are.
+        vacant: whether size 0 is one of them.
+    """
+
+    name: str = "sizes"
+    classes: int = 0
+    vacant: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether alike inputs have as many groups in each region, so that numbers of groups may be published."""
+        return self.name == "sizes"
+
+    @property
+    def unit(self) -> str:
+        """Whom a budget is for."""
+        return "per group" if self.name == "groups" else "per individual"
+
+    def sensitivity(self, query: Literal["counts", "cumulative"], most: int) -> int:
+        """Greatest sum of absolute changes on one level, and of their squares.
+
+        Args:
+            query: what is measured: n_s, or c_s (h_s where numbers of groups are no public figures).
+            most: Q.
+        """
+        if self.name == "groups":
+            return 1 if query == "counts" else self.classes
+        return 2 if query == "counts" else most
+
+    def statement(self, *, totals: bool, most: int, kind: str) -> str:
+        """The relation in words: what is alike, what costs more, what is not covered, what is exact.
+
+        Args:
+            totals: whether every region's number of groups is published exactly.
+            most: Q.
+            kind: the notion.
+        """
+        return " ".join(_WORDS[self.name](self, totals, most, kind))
+
+
+SIZES: Final = Relation()
+
+
+def relation_of(problem: HierarchyProblem) -> Relation:
+    """The relation that a problem asks for."""
+    table = problem.hierarchy
+    return Relation(name=problem.privacy.relation, classes=table.classes, vacant=table.first_size == 0)
+
+
+def check_relation(problem: HierarchyProblem, file: str) -> None:
+    """Refuse a relation that size 0 has no sense in.
+
+    Raises:
+        InputError: individuals that join or leave, and vacant units, which make that a move between sizes.
+    """
+    if problem.privacy.relation == "individuals" and problem.hierarchy.first_size == 0:
+        wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit; or first_size = 1'
+        raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])
+
+
+def _cost(kind: str, steps: int) -> str:
+    """What so many steps at once cost at most: as the notion's group privacy has it."""
+    if kind == "zcdp":
+        return f"{steps**2} rho"
+    if kind == "approx-dp":
+        powers = ["1", "exp(epsilon)", *(f"exp({k} epsilon)" for k in range(2, steps))]
+        return f"{steps} epsilon, at ({' + '.join(powers)}) delta"
+    return f"{steps} epsilon"
+
+
+def _of_sizes(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
+    step = "from size s to s + 1 or s - 1" if most == 1 else f"by up to {most} sizes (max_quantity = {most})"
+    name = "unit" if relation.vacant else "group"
+    told = f"Every region's number of {name}s is" if totals else f"The number of {name}s of the whole hierarchy is"
+    missing = (
+        "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
+        "unit, vacant or not, that appears or vanishes."
+        if relation.vacant
+        else "Not covered: a group that appears or vanishes, which includes the step between one individual and none, "
+        "since size 0 is no class here."
+    )
+    return (
+        f"Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more are "
+        f"one class). A person who moves from one {name} to another costs {_cost(kind, 2)}.",
+        missing,
+        f"{told} published exactly; regions' names are public.",
+    )
+
+
+def _of_individuals(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
+    by = "one size" if most == 1 else f"up to {most} sizes (max_quantity = {most})"
+    new = "1" if most == 1 else f"at most {most}"
+    whole = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
+    return (
+        f"Inputs are alike that differ in one individual who joins or leaves: an existing group grows or shrinks by "
+        f"{by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives alone "
+        f"and leaves is covered. A person who moves from one group to another costs {_cost(kind, 2)}; a whole group of "
+        f"k individuals that appears or vanishes {whole.get(kind, 'k epsilon')}.",
+        "No number of groups is published exactly; regions' names are public.",
+    )
+
+
+def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[str, ...]:
+    name = "unit, vacant or" if relation.vacant else "group"
+    return (
+        f"Inputs are alike that differ in one {name} of any size, with all its individuals, that appears or vanishes. "
+        f"A group that changes its size, as where one individual joins or leaves it, costs {_cost(kind, 2)}; a person "
+        f"who moves from one group to another {_cost(kind, 4)}.",
+        "No number of groups is published exactly; regions' names are public.",
+    )
+
+
+_WORDS: Final = {"sizes": _of_sizes, "individuals": _of_individuals, "groups": _of_groups}

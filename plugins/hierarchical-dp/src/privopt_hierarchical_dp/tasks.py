@@ -1,0 +1,72 @@
+"""What a method is given after the noise, from the problem and what is public."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from privopt.arrays import Ints
+from privopt_hierarchical_dp.fitting import Task, objective_weights
+from privopt_hierarchical_dp.laws import budget_of, law_of
+from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.relations import relation_of
+from privopt_hierarchical_dp.totals import estimated_totals, rising
+from privopt_hierarchical_dp.tree import Tree
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+
+__all__ = ["task_of"]
+
+
+def task_of(
+    problem: HierarchyProblem,
+    method: str,
+    tree: Tree,
+    noisy: list[Ints],
+    totals: Sequence[Ints],
+    *,
+    backend: str = "cbc",
+    gap: float = 1e-3,
+    root: int | None = None,
+) -> Task:
+    """What is to be fitted.
+
+    Args:
+        problem: what was asked.
+        method: its name.
+        tree: the regions.
+        noisy: for each level the noisy values.
+        totals: for each level (R_l,) exact numbers of groups, or the root's alone where no others are published; none
+            where none is exact: they are estimated then.
+        backend: of integer programs.
+        gap: relative gap to stop at.
+        root: the whole hierarchy's number of groups, where it was estimated before.
+    """
+    settings, relation, law = problem.settings, relation_of(problem), law_of(problem.privacy)
+    budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
+    delta = sensitivity(method, settings.max_quantity, relation)
+    scales = [law.scale(budget, delta) for budget in budgets]
+    weights = objective_weights(settings.level_weights, tree.depth)
+    known, offset = with_totals(problem, method), Fraction(0)
+    if not relation.exact:
+        cumulative = known = METHODS[method].query == "cumulative"
+        totals = estimated_totals(tree, noisy, law=law, scales=scales, cumulative=cumulative, root=root)
+        if cumulative:
+            away = [int(((total - level[:, 0]) ** 2).sum()) for total, level in zip(totals, noisy, strict=True)]
+            offset = sum((w / max(weights) * a for w, a in zip(weights, away, strict=True)), offset)
+            noisy = rising(noisy, totals)
+    return Task(
+        method=method,
+        tree=tree,
+        noisy=noisy,
+        total=int(totals[0][0]),
+        totals=list(totals) if known else None,
+        weights=weights,
+        noise=tuple(law.moments(scale) for scale in scales),
+        offset=offset,
+        backend=backend,
+        gap=gap,
+    )

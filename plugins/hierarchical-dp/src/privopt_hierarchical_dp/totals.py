@@ -1,0 +1,74 @@
+"""Numbers of groups where none is public: estimated from the noisy values, then given to every method.
+
+A release is still consistent and non-negative; its totals are estimates like all else. The whole hierarchy's is the
+least squares estimate from all levels, without bias: what methods cut off below zero would raise it, a little in every
+empty cell. Regions' totals, which cumulative methods ask for, are the nearest integers that add up to it, each level
+weighed by the precision of its noise (half-prices, exactly).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from privopt.arrays import Ints
+from privopt_hierarchical_dp.half_prices import integer_weights, largest_weight, project_counts
+from privopt_hierarchical_dp.laws import Law
+from privopt_hierarchical_dp.least_squares import SLACK, pool_upwards
+from privopt_hierarchical_dp.tree import Tree
+
+__all__ = ["estimated_totals", "rising", "total_complaint"]
+
+
+def _sums(noisy: Sequence[Ints], *, cumulative: bool) -> list[Ints]:
+    """For each level (R_l, 1) noisy numbers of groups: those of the least size or more, or sums of counts."""
+    return [level[:, :1] if cumulative else level.sum(axis=1, keepdims=True) for level in noisy]
+
+
+def _root(tree: Tree, sums: Sequence[Ints], law: Law, scales: Sequence[Fraction]) -> float:
+    return max(0.0, float(pool_upwards(tree, sums, [law.moments(scale) for scale in scales])[0].mean[0, 0]))
+
+
+def estimated_totals(
+    tree: Tree,
+    noisy: Sequence[Ints],
+    *,
+    law: Law,
+    scales: Sequence[Fraction],
+    cumulative: bool,
+    root: int | None = None,
+) -> list[Ints]:
+    """Consistent numbers of groups of every region; of the whole hierarchy alone where counts were measured.
+
+    Args:
+        tree: the hierarchy.
+        noisy: for each level (R_l, N) noisy counts, or numbers of groups of size s or more.
+        law: of the noise.
+        scales: of it, by level.
+        cumulative: which of the two was measured.
+        root: the whole hierarchy's, where it was estimated before.
+    """
+    sums = _sums(noisy, cumulative=cumulative)
+    total = round(_root(tree, sums, law, scales)) if root is None else root
+    if not cumulative:
+        return [np.array([total])]
+    limit = largest_weight(tree, sums, total)
+    weights = integer_weights([law.precision(scale) for scale in scales], limit=limit)
+    return [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
+
+
+def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
+    """Numbers of groups of size s or more, (R_l, N), as cumulative counts (R_l, N - 1) of regions with these totals."""
+    return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
+
+
+def total_complaint(
+    tree: Tree, noisy: Sequence[Ints], *, law: Law, scales: Sequence[Fraction], cumulative: bool, released: int
+) -> list[str]:
+    """Whether the total released is the estimate from the noisy values; machines may round a half either way."""
+    found = _root(tree, _sums(noisy, cumulative=cumulative), law, scales)
+    if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):
+        return []
+    return [f"the root has {released} groups; the noisy values give {found:.6g}"]

@@ -1,0 +1,359 @@
+"""What neighbours are: sensitivities by search, the kit and planted faults, totals that nobody knows, vacant units."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import polars as pl
+import pytest
+
+from privopt.errors import InputError
+from privopt.noise import discrete_laplace
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt.testing import conformance, run_check, subject
+from privopt.testing.efforts import effort
+from privopt_hierarchical_dp import methods, relations
+from privopt_hierarchical_dp.expected import errors_on, expected_errors
+from privopt_hierarchical_dp.kit import related
+from privopt_hierarchical_dp.laws import noise_of
+from privopt_hierarchical_dp.least_squares import intervals
+from privopt_hierarchical_dp.mechanism import HierarchicalDP
+from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity
+from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
+from privopt_hierarchical_dp.relations import RELATIONS, Relation
+from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.totals import estimated_totals
+from privopt_hierarchical_dp.tree import Tree, add_up
+
+OF_NOISE = [
+    "solves", "certificate-holds", "guarantee-stated", "sensitivity", "own-scale", "epsilon-attack", "non-interference",
+    "oracle", "round-trip", "use-verifies", "verify-catches", "no-secret-leak", "lower-bound",
+]  # fmt: skip
+OPEN = ["cumulative-smoothed", "hierarchical-dp"]
+test_individuals = conformance(
+    "hierarchical-dp", profile=related("individuals"), methods=OPEN, checks=OF_NOISE, how="dev"
+)
+test_groups = conformance(
+    "hierarchical-dp", profile=related("groups"), methods=["hierarchical-dp"], checks=OF_NOISE, how="dev"
+)
+test_vacant_units = conformance(
+    "hierarchical-dp", profile=related("sizes", first=0), methods=OPEN[:1], checks=OF_NOISE, how="dev"
+)
+ZCDP = related("groups", kind="zcdp")
+test_groups_under_zcdp = conformance(
+    "hierarchical-dp", profile=ZCDP, methods=["hierarchical-dp"], checks=OF_NOISE[:6], how="dev"
+)
+VALID = [name for name in METHODS if METHODS[name].valid]
+ANY = [name for name in METHODS if METHODS[name].query != "chain"]
+CUMULATIVE = "cumulative-dp"
+
+
+def _neighbours(counts, relation, most):
+    """Of the sizes of one region."""
+    n = len(counts)
+    for size in range(n):
+        if relation == "groups" or (relation == "individuals" and size < most):
+            yield size, None
+        for other in range(n) if relation != "groups" else ():
+            if 0 < abs(other - size) <= most:
+                yield size, other
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("method", ["hierarchical-dp", CUMULATIVE, "cumulative-smoothed"])
+def test_sensitivities_by_search(relation, method, random_tree):
+    """Over every neighbour: the greatest change and the greatest sum of squares are what is reckoned with."""
+    tree = random_tree(np.random.default_rng(3), 3)
+    for most, n in product((1, 2, 3), (4, 6)):
+        own = Relation(name=relation, classes=n)
+        totals = own.exact and METHODS[method].totals == "always"
+        leaves = np.ones((tree.widths[-1], n), dtype=np.int64)
+        before = measured(method, add_up(tree, leaves), totals=totals, relation=own)
+        worst = np.zeros((2, 3), dtype=int)
+        for region in range(len(leaves)):
+            for size, other in _neighbours(leaves[region], relation, most):
+                for sign in (1, -1):
+                    moved = leaves.copy()
+                    moved[region, size] -= sign
+                    if other is not None:
+                        moved[region, other] += sign
+                    after = measured(method, add_up(tree, moved), totals=totals, relation=own)
+                    off = [np.abs(a - b) for a, b in zip(after, before, strict=True)]
+                    worst = np.maximum(worst, [[int(o.sum()) for o in off], [int((o**2).sum()) for o in off]])
+        assert (worst == sensitivity(method, most, own)).all()
+
+
+def test_a_size_or_less_would_not_do_where_groups_appear():
+    """Why groups of size s or more are measured: of those of s or less, one who moves in alone changes all."""
+    before, after = (np.array([row]) for row in ([0, 4, 2], [1, 4, 2]))
+    own = Relation(name="individuals", classes=3)
+    down = [measured(CUMULATIVE, [counts], totals=False, relation=own)[0] for counts in (before, after)]
+    up = [measured(CUMULATIVE, [counts], totals=False)[0] for counts in (before, after)]
+    assert int(np.abs(down[0] - down[1]).sum()) == 1 == sensitivity(CUMULATIVE, 1, own)
+    assert int(np.abs(up[0] - up[1]).sum()) == 3
+    assert down[0].tolist() == [[6, 6, 2]]
+
+
+def _caught(check, relation, method):
+    result = run_check(check, subject("hierarchical-dp", method, profile=related(relation)), how=effort("dev"))
+    assert result.status == "failed", result
+    return result.reason
+
+
+@pytest.mark.parametrize(
+    ("relation", "method", "times"),
+    [("groups", CUMULATIVE, "times the"), ("individuals", "hierarchical-dp", "2 times")],
+)
+def test_the_kit_catches_noise_for_another_relation(monkeypatch, relation, method, times):
+    """Planted: whole groups with the noise for one individual, and the other way round."""
+    wrong = 1
+    monkeypatch.setattr(Relation, "sensitivity", lambda self, query, most: wrong)
+    assert times in _caught("sensitivity", relation, method)
+
+
+def test_the_kit_catches_the_wrong_cumulative_counts(monkeypatch):
+    """Planted: groups appear, and those of size s or less are measured."""
+    right = methods.measured
+
+    def planted(method, counts, *, totals, relation):
+        return right(method, counts, totals=totals)
+
+    monkeypatch.setattr(methods, "measured", planted)
+    assert "times the" in _caught("sensitivity", "individuals", CUMULATIVE)
+
+
+@pytest.mark.parametrize("relation", ["individuals", "groups"])
+def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation):
+    """Planted: the true number of groups stands beside noise that is right."""
+    import privopt_hierarchical_dp.mechanism as mechanism
+
+    real = mechanism.task_of
+
+    def planted(problem, method, tree, noisy, totals, *, root=None, **more):
+        known = _truth[0] if root is None else root
+        return real(problem, method, tree, noisy, totals, root=known, **more)
+
+    _truth = [0]
+    draw = mechanism.draw
+
+    def watched(method, counts, budgets, **more):
+        _truth[0] = int(counts[0].sum())
+        return draw(method, counts, budgets, **more)
+
+    monkeypatch.setattr(mechanism, "task_of", planted)
+    monkeypatch.setattr(mechanism, "draw", watched)
+    monkeypatch.setattr(mechanism, "total_complaint", lambda *_, **__: [])
+    assert "differs" in _caught("non-interference", relation, "hierarchical-dp")
+
+
+def _problem(folder, *, relation="individuals", more="", privacy="epsilon = 0.8\n", first=1, groups=30):
+    rows = [f"all,{r},{s},{groups + 7 * s}" for r in "abc" for s in range(first, 5)]
+    for name in ("counts.csv", "like.csv"):
+        (folder / name).write_text("\n".join(["level_1,level_2,size,groups", *rows]), "utf-8")
+    text = f'[hierarchy]\ncounts = "counts.csv"\nlike = "like.csv"\nsizes = 4\nfirst_size = {first}\n'
+    path = folder / "problem.toml"
+    path.write_text(f'{text}[privacy]\nrelation = "{relation}"\n{privacy}[hierarchical-dp]\n{more}', "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("relation", ["individuals", "groups"])
+@pytest.mark.parametrize("method", ANY)
+def test_every_method_hides_the_total_and_verifies(tmp_path, method, relation):
+    out = tmp_path / "out"
+    done = solve("hierarchical-dp", _problem(tmp_path, relation=relation), out, Options(method=method))
+    assert verify(out).complaints == ()
+    facts = done.result.details.facts
+    assert facts["relation"] == relation
+    assert facts["region_totals_exact"] is False
+    wide = 4 if relation == "groups" else 1
+    assert facts["sensitivity"] == ({"groups": 1}.get(relation, 2) if METHODS[method].query == "counts" else wide)
+    assert done.result.guarantee.unit == ("per group" if relation == "groups" else "per individual")
+    assert done.result.guarantee.scope == RELATIONS[relation]
+    assert "No number of groups is published exactly" in done.result.guarantee.statement
+    with np.load(out / "noisy.npz") as archive:
+        assert sorted(archive.files) == ["level_1", "level_2", "scales"]
+    if METHODS[method].valid:
+        counts = pl.read_csv(out / "release.csv")["groups"].to_numpy().reshape(4, 4)
+        np.testing.assert_array_equal(counts[1], counts[0] + counts[2:].sum(axis=0))
+        assert counts.min() >= 0
+    both = pl.read_csv(out / "intervals.csv").join(pl.read_csv(out / "release.csv"), on=["region", "size"])
+    assert (both["low"] <= both["groups"]).all()
+    assert (both["groups"] <= both["high"]).all()
+
+
+@pytest.mark.parametrize("relation", ["individuals", "groups"])
+@pytest.mark.parametrize("method", VALID)
+def test_next_to_no_noise_gives_the_truth_and_its_total(tmp_path, method, relation):
+    problem = _problem(tmp_path, relation=relation, privacy="epsilon = 1000\n")
+    solve("hierarchical-dp", problem, tmp_path / "out", Options(method=method))
+    truth = json.loads((tmp_path / "out/private/truth.json").read_text())
+    assert truth["l1_error"] == 0
+
+
+def test_estimated_totals_are_the_nearest_consistent_ones(random_tree):
+    """Unbiased at the root, by dense least squares; consistent and non-negative below it."""
+    rng = np.random.default_rng(4)
+    scales = (Fraction(2), Fraction(3), Fraction(5))
+    from privopt_hierarchical_dp.laws import GEOMETRIC
+
+    for _ in range(20):
+        tree = random_tree(rng, 3)
+        noisy = [rng.integers(0, 200, (width, 3)) for width in tree.widths]
+        rows = np.concatenate(add_up(tree, np.eye(tree.widths[-1], dtype=np.int64))).astype(float)
+        weight = np.concatenate(
+            [np.full(w, 1 / noise_of(s).variance) for w, s in zip(tree.widths, scales, strict=True)]
+        )
+        target = np.concatenate([level[:, 0] for level in noisy])
+        dense = np.linalg.solve((rows.T * weight) @ rows, (rows.T * weight) @ target)
+        found = estimated_totals(tree, noisy, law=GEOMETRIC, scales=scales, cumulative=True)
+        assert abs(int(found[0][0]) - max(0.0, dense.sum())) <= 0.5 + 1e-9
+        for level, again in zip(found, add_up(tree, found[-1]), strict=True):
+            np.testing.assert_array_equal(level, again)
+            assert level.min() >= 0
+
+
+@pytest.mark.parametrize("method", [CUMULATIVE, "hierarchical-dp"])
+def test_a_total_that_the_noisy_values_do_not_give_is_found(tmp_path, method):
+    out = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path), out, Options(method=method))
+    lines = (out / "release.csv").read_text().splitlines()
+    for place, line in enumerate(lines):
+        region, parent, size, groups = line.split(",")
+        if size == "2" and region in ("a", "all"):
+            lines[place] = ",".join((region, parent, size, str(int(groups) + 9)))
+    (out / "release.csv").write_text("\n".join(lines) + "\n")
+    (out / "SHA256SUMS").write_text(sums_text(out))
+    assert any("the noisy values give" in line for line in verify(out).complaints)
+
+
+@pytest.mark.parametrize("method", [CUMULATIVE, "hierarchical-dp"])
+def test_intervals_hold_where_no_total_is_known(method):
+    tree = Tree.from_paths([("all", f"r{k}") for k in range(4)])
+    true = add_up(tree, np.full((4, 5), 4_000))
+    relation, budgets = Relation(name="individuals", classes=5), [Fraction(1, 20), Fraction(1, 30)]
+    values = measured(method, true, totals=False, relation=relation)
+    held = np.zeros(2)
+    for seed in range(300):
+        noisy = [
+            discrete_laplace(v, b, seed=2 * seed + n)[0] for n, (v, b) in enumerate(zip(values, budgets, strict=True))
+        ]
+        bounds = intervals(
+            tree, noisy, true, [], noise=[noise_of(1 / b) for b in budgets],
+            cumulative=method == CUMULATIVE, confidence=0.9,
+        )  # fmt: skip
+        for level, ends in enumerate(bounds):
+            low, high = ends.rounded()
+            held[level] += np.mean((low < true[level]) & (true[level] < high))
+    assert np.abs(held / 300 - 0.9).max() < 0.04
+
+
+def test_errors_to_expect_are_about_those_that_occur():
+    tree = Tree.from_paths([("all", f"r{k}") for k in range(6)])
+    rng = np.random.default_rng(1)
+    leaves = np.array([rng.multinomial(800, [0.3, 0.3, 0.2, 0.1, 0.07, 0.03]) for _ in range(6)])
+    problem = HierarchyProblem(
+        hierarchy=HierarchyTable(sizes=6), privacy=Privacy(epsilon=Fraction(1, 2), relation="individuals")
+    )
+    for method in ("cumulative-smoothed", "hierarchical-dp"):
+        real = errors_on([leaves] * 12, tree, problem, method).errors.mean(axis=0)
+        told = []
+        for seed in range(12):
+            noisy, records = methods.draw(
+                method, add_up(tree, leaves), methods.level_budgets(Fraction(1, 2), method, 2, None), totals=False,
+                most=1, seed=seed, relation=relations.relation_of(problem),
+            )  # fmt: skip
+            from privopt_hierarchical_dp.fitting import fit
+            from privopt_hierarchical_dp.tasks import task_of
+
+            found = fit(task_of(problem, method, tree, noisy, []))[0]
+            scales = tuple(Fraction(record.scale) for record in records)
+            release = HierarchyRelease(tree=tree, counts=found.counts, noisy=noisy, totals=[], scales=scales)
+            told.append(expected_errors(release, problem, method, 1, seed=seed).errors[0])
+        ratio = np.mean(told, axis=0) / real
+        assert ((ratio > 0.6) & (ratio < 1.6)).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "asked", "words"),
+    [
+        ("cumulative-dp", {"more": "region_totals = true\n"}, "no number of groups is exact"),
+        ("cumulative-smoothed", {"first": 0}, '"sizes" with first_size = 0'),
+        ("cumulative-dp", {"relation": "persons"}, "one of sizes, individuals, groups"),
+        ("cumulative-chain-as-published", {}, "as it was printed"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path, method, asked, words):
+    problem = _problem(tmp_path, **asked)
+    with pytest.raises(InputError, match=words):
+        solve("hierarchical-dp", problem, tmp_path / "out", Options(method=method, allow_unsafe=True))
+    assert not (tmp_path / "out").exists()
+
+
+def test_cumulative_counts_of_whole_groups_are_warned_of(tmp_path):
+    problem = _problem(tmp_path, relation="groups")
+    mechanism = HierarchicalDP()
+    for method, number in ((CUMULATIVE, 1), ("hierarchical-dp", 0)):
+        done = solve("hierarchical-dp", problem, tmp_path / method, Options(method=method))
+        opened, release = mechanism.reopen(_declared(problem), "problem.toml", tmp_path / method)
+        assert len(mechanism.warnings(opened, release, done.result)) == number
+
+
+def _declared(path):
+    from privopt.declare import load_problem
+
+    return load_problem(HierarchyProblem, path)
+
+
+def test_a_plan_reckons_with_the_relation(tmp_path):
+    from privopt.interfaces import SolveContext
+
+    errors = {}
+    for relation in RELATIONS:
+        declared = _declared(_problem(tmp_path, relation=relation, groups=900))
+        made = HierarchicalDP().plan(declared, "problem.toml", SolveContext(method="hierarchical-dp"))
+        errors[relation] = sum(made.errors[Fraction("0.8")])
+    assert errors["groups"] < errors["sizes"]  # half the noise
+    assert errors["individuals"] > 0.8 * errors["sizes"]
+
+
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
+def test_vacant_units_are_a_size_and_whoever_lives_alone_may_leave(tmp_path, method):
+    """Of three units one is vacant, one has an individual who leaves in the second file."""
+    release = {}
+    for name, alone in (("before", 1), ("after", 0)):
+        rows = ["U,A,x,1", "U,A,x,1", f"U,A,y,{alone}", "U,A,z,0", "U,B,w,1"]
+        (tmp_path / "u.csv").write_text("level_1,level_2,unit,quantity\n" + "\n".join(rows) + "\n")
+        (tmp_path / "p.toml").write_text(
+            '[hierarchy]\nunits = "u.csv"\nsizes = 3\nfirst_size = 0\n[privacy]\nepsilon = 1000\n'
+        )
+        done = solve("hierarchical-dp", tmp_path / "p.toml", tmp_path / name, Options(method=method))
+        assert verify(tmp_path / name).complaints == ()
+        table = pl.read_csv(tmp_path / name / "release.csv")
+        assert table["size"].to_list() == [0, 1, 2, 3] * 3
+        release[name] = table.filter(pl.col("region") == "A")["groups"].to_list()
+        statement = done.result.guarantee.statement
+        assert "also who lives there alone" in statement
+        assert "Not covered: a unit, vacant or not, that appears or vanishes" in statement
+        truth = json.loads((tmp_path / name / "private/truth.json").read_text())
+        assert truth["groups_of_size_0_left_out"] == 0
+    assert release == {"before": [1, 1, 1, 0], "after": [2, 0, 1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("relation", "kind", "words"),
+    [
+        ("sizes", "zcdp", "costs 4 rho. Not covered: a group that appears"),
+        ("individuals", "pure-dp", "who lives alone and leaves is covered"),
+        ("individuals", "zcdp", "appears or vanishes k^2 rho"),
+        ("groups", "pure-dp", "costs 2 epsilon; a person who moves from one group to another 4 epsilon"),
+        ("groups", "approx-dp", "(1 + exp(epsilon) + exp(2 epsilon) + exp(3 epsilon)) delta"),
+    ],
+)
+def test_the_words_say_what_is_covered(relation, kind, words):
+    told = Relation(name=relation, classes=4).statement(totals=False, most=1, kind=kind)
+    assert words in told
