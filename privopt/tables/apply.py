@@ -146,24 +146,14 @@ def apply(
     secret = source.whole(secret)
     if secret.geometry:
         source.check_geometry(secret.columns[0])
+    protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed, subject=subject, time=time)
+    protector.check(list(source.columns), table.name)
     with ExitStack() as stack:
-        charging = None
         if charge is not None:
-            Protector.of(release, problem.data, secret, max_snap=max_snap).check(list(source.columns), table.name)
             charging = stack.enter_context(charge.opened(cost_of(opened, f"apply {table.name}")))
             charging.ledger.check(progress=progress)
-        protector = Protector.of(
-            release,
-            problem.data,
-            secret,
-            max_snap=max_snap,
-            seed=seed,
-            charging=charging,
-            subject=subject,
-            time=time,
-        )
-        protector.check(list(source.columns), table.name)
-        if charging is not None:
+            protector = protector.charged_to(charging)
+            protector.check(list(source.columns), table.name)
             _read_through(source, charging, progress)
         return _write(source, out, protector, opened, ending, force, progress)
 

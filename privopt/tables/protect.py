@@ -96,8 +96,6 @@ class Protector:
             UsageError: positions that the records do not have, a distance or a seed that is none, or a seed where
                 subjects are charged.
         """
-        if seed is not None and charging is not None:
-            raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
         source = seeded(seed)
@@ -110,16 +108,26 @@ class Protector:
         outputs = _places(release.outputs.tolist(), data.outputs)
         if outputs is not None and outputs.projection is not None and secret.kind == "geographic":
             outputs = _on_earth(outputs, outputs.projection)
-        return cls(
+        made = cls(
             release=release,
             secret=secret,
             snap=snap,
             outputs=outputs,
             source=source,
             marked=seed is not None,
-            charging=charging,
-            tracer=Tracer.of(release, subject, time, source, charging),
+            tracer=Tracer.of(release, subject, time, source),
         )
+        return made if charging is None else made.charged_to(charging)
+
+    def charged_to(self, charging: Charging) -> Protector:
+        """The same, with each report charged to its subject.
+
+        Raises:
+            UsageError: a seed draws the reports, or places are kept beside traces.
+        """
+        if self.marked:
+            raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
+        return evolve(self, charging=charging, tracer=None if self.tracer is None else self.tracer.charged_to(charging))
 
     @property
     def added(self) -> tuple[str, ...]:

@@ -106,19 +106,21 @@ class Tracer:
         self._limit = Limit(self.walker.terms.total)
 
     @classmethod
-    def of(
-        cls, release: MatrixRelease, subject: str | None, time: str | None, source: Source, charging: Charging | None
-    ) -> Self | None:
-        """For a release that reports traces; None for others.
+    def of(cls, release: MatrixRelease, subject: str | None, time: str | None, source: Source) -> Self | None:
+        """For a release that reports traces; None for others."""
+        if release.walker is None or subject is None:
+            return None
+        return cls(walker=release.walker, subject=subject, time=time, source=source)
+
+    def charged_to(self, charging: Charging) -> Self:
+        """The same, with each segment charged in a ledger too; before the first row.
 
         Raises:
             UsageError: kept reports of places beside it.
         """
-        if release.walker is None or subject is None:
-            return None
-        if charging is not None and charging.sticky is not None:
+        if charging.sticky is not None:
             raise UsageError("apply: found sticky, wanted none: this release keeps reports by a private test")
-        return cls(walker=release.walker, subject=subject, time=time, source=source, charging=charging)
+        return evolve(self, charging=charging)
 
     def check(self, names: list[str], table: str, secret: Secret) -> None:
         """Refuse a table without the columns, or one whose secret they are.

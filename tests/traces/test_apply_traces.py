@@ -265,7 +265,7 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
 
 def test_the_first_report_of_a_subject_is_marked_once_however_the_table_is_read(folder):
     release = privopt.open(folder)
-    tracer = Tracer.of(release.opened.release, "who", None, seeded(4), None)
+    tracer = Tracer.of(release.opened.release, "who", None, seeded(4))
     frame = nw.from_native(pl.DataFrame({"who": ["a", None, "b", "a", "c", "b"]}), eager_only=True)
     records = np.array([-1, 0, 1, 2, -1, 3])
     reason = np.where(records < 0, 0, -1)

@@ -10,7 +10,7 @@ import pytest
 from privopt.declare import load_problem
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
-from privopt_lr_geo.mechanism import clients_of
+from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.package import Terms
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.program import assemble, program_bytes

@@ -14,8 +14,9 @@ from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_lr_geo import server
 from privopt_lr_geo.alone import exponential_spare, program_value
+from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.draws import NAME, draw_or_resume
-from privopt_lr_geo.mechanism import LRGeo, clients_of
+from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 

@@ -13,7 +13,8 @@ from lr_geo_paper.trials import Workshop
 from privopt.interfaces import SolveContext
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 from privopt_lr_geo import server
-from privopt_lr_geo.mechanism import LRGeo, clients_of
+from privopt_lr_geo.central import clients_of
+from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.package import Terms
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 

@@ -22,8 +22,9 @@ from privopt.interfaces import Mechanism, SolveContext
 from privopt.metric import attack
 from privopt.registry import registry
 from privopt_lr_geo.bounds import cost_bounds
+from privopt_lr_geo.central import clients_of, costs_of
 from privopt_lr_geo.measures import across_users
-from privopt_lr_geo.mechanism import LRGeo, clients_of, costs_of
+from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance
 
 __all__ = ["METHODS", "Method", "Workshop", "trial"]

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from attrs import evolve, frozen
-from numpy.typing import NDArray
+from attrs import evolve
 
-from privopt.errors import Fault, InputError, StoppedError
+from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.everywhere.region import unlike
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import SAME_WITHIN
 from privopt.metric.worth import Worth, worth_of
-from privopt_lr_geo.alone import exponential_spare, own_loss, population_spare, program_value
 from privopt_lr_geo.bounds import cost_bounds
-from privopt_lr_geo.client import Client, indicator
-from privopt_lr_geo.draws import draw, draw_or_resume
-from privopt_lr_geo.estimate import Costs, Exchange
+from privopt_lr_geo.central import clients_of, costs_of, solve_central
 from privopt_lr_geo.exact import population_loss, solve_exact
 from privopt_lr_geo.local import Ways, pairs_inside, surroundings
 from privopt_lr_geo.loss import MeanOfUsers
-from privopt_lr_geo.measures import across_users, proposition_bound
-from privopt_lr_geo.package import Answer, Package, Terms
+from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
 from privopt_lr_geo.private import unlike_own, with_own_rows
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
@@ -35,72 +29,16 @@ from privopt_lr_geo.release import LRGeoRelease, Published
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from privopt.execution import Executor
     from privopt.run.report.geo import Layer
     from privopt.run.report.page import Section
 
-__all__ = ["LRGeo", "clients_of", "costs_of"]
+__all__ = ["LRGeo"]
 
-SLACK: Final = 1e-7
-"""The program is solved at epsilon (1 - SLACK), so that the repair leaves entries tied across users as they are."""
 ATTACKED: Final = 50
 """Users on whose packages the audit tries its attacks, at most."""
 BOUNDED: Final = 10
 """Users over whom the audit bounds the cost, at most, and PATIENCE the seconds that it takes for that."""
 PATIENCE: Final = 60.0
-
-
-@frozen(kw_only=True, eq=False)
-class _Served:
-    """What users have in the end: a certified release, and value and bound of the program behind it."""
-
-    release: LRGeoRelease
-    value: float
-    lower_bound: float | None
-    solver: Mapping[str, Any]
-    details: Mapping[str, Any]
-    stopped: bool
-
-
-def costs_of(problem: LRGeoInstance, executor: Executor | None = None) -> Costs:
-    """Where users have costs from: the cost reference table, or the problem itself."""
-    cell_km = problem.declared.lr_geo.reference_cell_km
-    return Costs(problem) if cell_km is None else Exchange(problem, cell_km, executor)
-
-
-def clients_of(
-    problem: LRGeoInstance, seed: int | None, costs: Costs | None = None, context: SolveContext | None = None
-) -> list[Client]:
-    """Each user with its LR set, in the order of the records.
-
-    Args:
-        problem: what the users see.
-        seed: of the order of rows and of circles; None takes them from the operating system's entropy.
-        costs: where they have costs from; left out: as the problem says.
-        context: of a run that may be gone on with: what users draw is kept in its checkpoint, and taken from there.
-    """
-    data, options = problem.data, problem.declared.lr_geo
-    ways, users = Ways(data), problem.users.tolist()
-    costs = costs or costs_of(problem)
-    places = [surroundings(problem, ways, user) for user in users]
-    sets = [around.records for around in places]
-    if context is None or context.checkpoint is None:
-        drawn = draw(users, sets, seed)
-    else:
-        drawn = draw_or_resume(users, sets, seed, context.checkpoint, resume=context.resume)
-    clients = []
-    for around, own in zip(places, drawn, strict=True):
-        records = around.records
-        clients.append(
-            Client(
-                around=around,
-                distances=data.metric.between(records[:, None], records[None, :]),
-                costs=data.prior[records, None] * costs.of(records, own.centre).upper,
-                free=indicator(options, around.reach, data.cost[records]),
-                order=own.order,
-            )
-        )
-    return clients
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
@@ -148,7 +86,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         if problem.band is not None:
             found = f"a file beside --method {context.method}, whose users upload their costs to the server"
             raise InputError([Fault(problem.data.file, "lr-geo.private_weights", found, "--method exact")])
-        return self._central(problem, context)
+        return solve_central(problem, context)
 
     def _exact(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         data, users = problem.data, problem.users
@@ -192,91 +130,6 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             "lr_sets": {"least": min(sizes), "mean": float(np.mean(sizes)), "greatest": max(sizes)},
             "gv": across_users(data, release, release.matrices),
         }
-
-    def _central(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        data, options = problem.data, problem.declared.lr_geo
-        with context.timed("build"):
-            data.required  # noqa: B018  (loaded here, so that building is timed as such)
-            costs = costs_of(problem, context.executor)
-            clients = clients_of(problem, context.seed, costs, context if context.method == "benders" else None)
-            sent = [client.package().to_bytes() for client in clients]
-        terms = Terms(
-            epsilon=float(data.epsilon * (1 - Fraction(SLACK))),
-            within=data.within,
-            obfuscation_radius=options.obfuscation_radius,
-            exponent=options.exponent,
-        )
-        found = self._served(problem, clients, [Package.from_bytes(raw) for raw in sent], terms, context)
-        details = {
-            "lp": {"value": found.value, "lower_bound": found.lower_bound},
-            "proposition_4_5": proposition_bound(
-                [client.around for client in clients], [~client.free for client in clients]
-            ),
-            **costs.details(),
-            **found.details,
-        }
-        return Outcome(release=found.release, solver=found.solver, details=details, stopped=found.stopped)
-
-    def _served(
-        self,
-        problem: LRGeoInstance,
-        clients: Sequence[Client],
-        packages: Sequence[Package],
-        terms: Terms,
-        context: SolveContext,
-    ) -> _Served:
-        """The server's answer; where a limit stopped it above what users can do alone, that.
-
-        Raises:
-            StoppedError: nothing feasible in time, and users can do nothing alone.
-        """
-        from privopt_lr_geo import server
-
-        spares = [population_spare(clients, problem.data, context)]
-        served: _Served | None = None
-        late: StoppedError | None = None
-        try:
-            with context.timed("solve"):
-                solved = server.solve(packages, terms, context)
-        except server.NoRoomError as error:
-            late = error
-            spares.append(population_spare(clients, problem.data, context, patient=True))
-        except StoppedError as error:
-            late = error
-        else:
-            answers = [Answer.from_bytes(answer.to_bytes()) for answer in solved.answers]
-            served = _Served(
-                release=_accept(problem, clients, answers, context),
-                value=solved.value,
-                lower_bound=solved.lower_bound,
-                solver=solved.solver,
-                details=solved.details,
-                stopped=solved.stopped,
-            )
-            if not solved.stopped:
-                return served
-        spares.append(exponential_spare(clients, float(problem.data.epsilon)))
-        cost = problem.data.cost[problem.users]
-        best = min((one for one in spares if one), key=lambda one: own_loss(clients, one.answers, cost), default=None)
-        if best is None:
-            if served is None:
-                raise late or StoppedError("stopped before anything feasible was found; nothing written")
-            return served
-        release = _accept(problem, clients, best.answers, context)
-        loss = MeanOfUsers(cost=cost).evaluate
-        if served is not None and loss(served.release) <= loss(release):
-            return served
-        small = isinstance(late, server.NoRoomError)
-        reason = f"the users' program {late}" if small else "the limit came before the users' program was better"
-        stopped_at = {} if served is None else {"stopped_at": served.value}
-        return _Served(
-            release=release,
-            value=program_value(clients, best.answers),
-            lower_bound=None,
-            solver={"name": best.name, "path": f"{context.method}{f' ({late})' if small else ''}, {best.name}"},
-            details={"reason": reason, **stopped_at},
-            stopped=not small or context.remaining == 0.0,
-        )
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
         """Rows, records, outputs and pairs against the problem's own, and against what rows come from."""
@@ -381,37 +234,6 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         from privopt_lr_geo.report import map_layer
 
         return map_layer(problem, release)
-
-
-def _accept(
-    problem: LRGeoInstance, clients: Sequence[Client], answers: Sequence[Answer], context: SolveContext
-) -> LRGeoRelease:
-    """Each user repairs and certifies its matrix and takes its row."""
-    context.report("repair")
-    data = problem.data
-    ids, outputs = np.asarray(data.records.ids, dtype=np.str_), np.asarray(data.outputs.ids, dtype=np.str_)
-    matrices: dict[str, MatrixRelease] = {}
-    rows: list[NDArray[np.uint64]] = []
-    for client, answer in zip(clients, answers, strict=True):
-        around = client.around
-        with context.timed("repair"):
-            repaired = client.accept(answer, data.epsilon, gap=1e-6, executor=context.executor)
-        matrices[str(ids[around.user])] = MatrixRelease(
-            weights=repaired.weights,
-            records=ids[around.records],
-            outputs=outputs,
-            pairs=around.pairs,
-            distances=around.lengths,
-        )
-        rows.append(repaired.weights[around.own])
-    return LRGeoRelease(
-        weights=np.array(rows),
-        records=ids[problem.users],
-        outputs=outputs,
-        pairs=np.zeros((0, 2), dtype=np.int64),
-        distances=np.zeros(0),
-        matrices=matrices,
-    )
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:

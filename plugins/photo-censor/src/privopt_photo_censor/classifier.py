@@ -35,7 +35,17 @@ from privopt.errors import Fault, InputError, UsageError
 from privopt_photo_censor.cells import Cells, read_cells
 from privopt_photo_censor.picture import flattened
 
-__all__ = ["Classifier", "Input", "Settings", "load_classifier", "log_softmax"]
+__all__ = [
+    "Classifier",
+    "Input",
+    "Model",
+    "ModelSettings",
+    "Settings",
+    "directions",
+    "load_classifier",
+    "log_softmax",
+    "open_model",
+]
 
 BATCH: Final = 16
 
@@ -64,17 +74,23 @@ class Input:
 
 
 @frozen(kw_only=True)
-class Settings:
-    """The TOML beside a model."""
+class ModelSettings:
+    """What the TOML beside a model says of the model itself."""
 
     model: File = key(help="ONNX file")
+    input: Input = key(help="what the model takes")
+
+
+@frozen(kw_only=True)
+class Settings(ModelSettings):
+    """The TOML beside a model."""
+
     cells: File = key(help="CSV of the locations, in the order of the model's outputs")
     output: Literal["logits", "log-probabilities", "probabilities", "embedding"] = key(
         "logits", help="what the model returns"
     )
     places: File | None = key(None, help="with embedding: (locations, dimensions), .npy, a row for each cell")
     temperature: float = key(0.07, help="with embedding: what cosines are divided by", check=positive)
-    input: Input = key(help="what the model takes")
 
 
 def log_softmax(logits: Floats) -> Floats:
@@ -84,20 +100,16 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 @frozen(kw_only=True, eq=False)
-class Classifier:
-    """A model that is ready to score photos.
+class Model:
+    """A model that is ready to look at photos.
 
     Attributes:
         settings: from the TOML.
-        cells: locations, in the order of its outputs.
         session: onnxruntime's.
-        places: (M, D) unit vectors of the locations, of a model that embeds; else None.
     """
 
-    settings: Settings
-    cells: Cells
+    settings: ModelSettings
     session: Any
-    places: Floats | None = None
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
         """One photo as the model takes it, float32, without the batch axis."""
@@ -121,6 +133,44 @@ class Classifier:
         values: NDArray[np.float32] = (pixels / np.float32(255.0) - mean) / std
         return values.transpose(2, 0, 1) if taken.layout == "NCHW" else values
 
+    def outputs(self, tensors: list[Any]) -> Floats:
+        """(N, ...) what the model returns of photos.
+
+        Raises:
+            InputError: the model does not take them.
+        """
+        name = self.settings.model.name
+        batches = [np.stack(tensors[first : first + BATCH]) for first in range(0, len(tensors), BATCH)]
+        return np.concatenate([np.asarray(self._run(batch, name), dtype=np.float64) for batch in batches])
+
+    def _run(self, batch: Any, name: str) -> Any:
+        """Run the model, photo by photo where it takes one at a time."""
+        wanted = self.session.get_inputs()[0]
+        whole = not (isinstance(wanted.shape[0], int) and wanted.shape[0] == 1)
+        blocks = [batch] if whole else [batch[row : row + 1] for row in range(len(batch))]
+        try:
+            return np.concatenate([self.session.run(None, {wanted.name: block})[0] for block in blocks])
+        except Exception as error:  # onnxruntime raises classes of its own that share no base
+            reason = str(error).splitlines()[0]
+            shape = tuple(batch.shape[1:])
+            raise InputError([Fault(name, "", f"a model that fails ({reason})", f"one that takes {shape}")]) from None
+
+
+@frozen(kw_only=True, eq=False)
+class Classifier(Model):
+    """A model that is ready to score photos.
+
+    Attributes:
+        settings: from the TOML.
+        session: onnxruntime's.
+        cells: locations, in the order of its outputs.
+        places: (M, D) unit vectors of the locations, of a model that embeds; else None.
+    """
+
+    settings: Settings
+    cells: Cells
+    places: Floats | None = None
+
     def scores(self, tensors: list[Any]) -> Floats:
         """(N, M) log-probabilities of photos.
 
@@ -128,11 +178,7 @@ class Classifier:
             InputError: the model does not take them, or does not return a number for each cell.
         """
         name = self.settings.model.name
-        parts = []
-        for first in range(0, len(tensors), BATCH):
-            batch = np.stack(tensors[first : first + BATCH])
-            parts.append(np.asarray(self._run(batch, name), dtype=np.float64))
-        raw = np.concatenate(parts)
+        raw = self.outputs(tensors)
         if self.places is not None:
             raw = self._cosines(raw, name) / self.settings.temperature
         if raw.shape != (len(tensors), len(self.cells)):
@@ -150,25 +196,27 @@ class Classifier:
     def _cosines(self, raw: Floats, name: str) -> Floats:
         """(N, M) cosines between the photos' embeddings and the places'."""
         assert self.places is not None
-        if raw.ndim != 2 or raw.shape[1] != self.places.shape[1]:
-            found, wanted = f"an embedding of shape {raw.shape}", f"(photos, {self.places.shape[1]}), as places has"
-            raise InputError([Fault(name, "", found, wanted)])
-        sizes = np.linalg.norm(raw, axis=1, keepdims=True)
-        if not (np.isfinite(sizes) & (sizes > 0.0)).all():
-            raise InputError([Fault(name, "", "an embedding of length 0, or of no numbers", "a direction")])
-        return np.asarray(raw / sizes @ self.places.T)
+        return np.asarray(directions(raw, name, self.places.shape[1]) @ self.places.T)
 
-    def _run(self, batch: Any, name: str) -> Any:
-        """Run the model, photo by photo where it takes one at a time."""
-        wanted = self.session.get_inputs()[0]
-        whole = not (isinstance(wanted.shape[0], int) and wanted.shape[0] == 1)
-        blocks = [batch] if whole else [batch[row : row + 1] for row in range(len(batch))]
-        try:
-            return np.concatenate([self.session.run(None, {wanted.name: block})[0] for block in blocks])
-        except Exception as error:  # onnxruntime raises classes of its own that share no base
-            reason = str(error).splitlines()[0]
-            shape = tuple(batch.shape[1:])
-            raise InputError([Fault(name, "", f"a model that fails ({reason})", f"one that takes {shape}")]) from None
+
+def directions(raw: Floats, name: str, size: int | None = None) -> Floats:
+    """Embeddings (N, D) at length 1.
+
+    Args:
+        raw: what a model returned.
+        name: of its file, for faults.
+        size: D, where it is known.
+
+    Raises:
+        InputError: they are of another shape, or of length 0, or no numbers.
+    """
+    if raw.ndim != 2 or (size is not None and raw.shape[1] != size):
+        found, wanted = f"an embedding of shape {raw.shape}", f"(photos, {size or 'dimensions'})"
+        raise InputError([Fault(name, "", found, wanted + (", as places has" if size else ""))])
+    sizes = np.linalg.norm(raw, axis=1, keepdims=True)
+    if not (np.isfinite(sizes) & (sizes > 0.0)).all():
+        raise InputError([Fault(name, "", "an embedding of length 0, or of no numbers", "a direction")])
+    return np.asarray(raw / sizes)
 
 
 def load_classifier(path: Path) -> Classifier:
@@ -177,15 +225,24 @@ def load_classifier(path: Path) -> Classifier:
     Raises:
         UsageError: onnxruntime is not installed. InputError: TOML, cells or model will not do.
     """
+    settings = load_problem(Settings, path)
+    cells = read_cells(settings.cells.here)
+    places = _embedded(settings, path.name, len(cells))
+    return Classifier(settings=settings, cells=cells, session=open_model(settings).session, places=places)
+
+
+def open_model(settings: ModelSettings) -> Model:
+    """Open a model of one input.
+
+    Raises:
+        UsageError: onnxruntime is not installed. InputError: the model will not do.
+    """
     try:
         import onnxruntime
     except ImportError:
         raise UsageError(
-            "photos.folder needs onnxruntime, which is not installed; install privopt-photo-censor[onnx]"
+            "a model needs onnxruntime, which is not installed; install privopt-photo-censor[onnx]"
         ) from None
-    settings = load_problem(Settings, path)
-    cells = read_cells(settings.cells.here)
-    places = _embedded(settings, path.name, len(cells))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
@@ -196,7 +253,7 @@ def load_classifier(path: Path) -> Classifier:
     if len(session.get_inputs()) != 1:
         found = f"{len(session.get_inputs())} inputs"
         raise InputError([Fault(settings.model.name, "", found, "a model of one input")])
-    return Classifier(settings=settings, cells=cells, session=session, places=places)
+    return Model(settings=settings, session=session)
 
 
 def _embedded(settings: Settings, file: str, cells: int) -> Floats | None:

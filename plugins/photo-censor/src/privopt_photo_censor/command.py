@@ -1,4 +1,4 @@
-"""``privopt-photo-censor``: a page on this machine to choose which photos stay."""
+"""``privopt-photo-censor``: a page to choose which photos stay, a table of places, copies counted again."""
 
 from __future__ import annotations
 
@@ -34,6 +34,44 @@ def choose(problem: Path, port: int) -> None:
         say("ended")
     finally:
         server.server_close()
+
+
+@cli.command()
+@click.argument("classifier", type=click.Path(path_type=Path))
+@click.argument("references", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Replace the files.")
+@guarded
+def places(classifier: Path, references: Path, force: bool) -> None:
+    """Write the table of places of a model that embeds, from a folder of photos for each place.
+
+    CLASSIFIER is the TOML beside the model, with output = "embedding"; its cells and places are written there. Cells
+    that are there already, with names, stay. It says how often a photo, left out, is nearest to its own place.
+    """
+    from privopt_photo_censor.places import place_table
+
+    table, settings = place_table(classifier, references)
+    written = table.write(classifier.parent, settings, force=force)
+    for name, count in zip(table.names, table.counts.tolist(), strict=True):
+        say(f"{name}: {count} photo{'s' if count > 1 else ''}")
+    if table.tried:
+        say(f"nearest place, each photo left out in turn: its own for {table.right} of {table.tried}")
+    say(f"written: {', '.join(map(str, written))}")
+
+
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("copies", type=click.Path(path_type=Path))
+@click.argument("classifiers", nargs=-1, required=True, type=click.Path(path_type=Path))
+@guarded
+def recount(folder: Path, copies: Path, classifiers: tuple[Path, ...]) -> None:
+    """Score the clean copies in COPIES again, and count their rank, against what DIR promises and lists.
+
+    CLASSIFIERS are the TOMLs of the models, in the problem's order. Ends 1 where a copy is not the one that was made,
+    or the promise does not hold of them.
+    """
+    from privopt_photo_censor.copies import recount as run
+
+    say(run(folder, copies, classifiers))
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Bools
 from privopt.errors import CertificationError, Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt_photo_censor.copies import copied, copies_protected, shortfall
 from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
@@ -22,7 +22,7 @@ from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.proof import Tree, claim, proved_tree
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_places, read_scores
-from privopt_photo_censor.scores import Album, Copy, Task, some
+from privopt_photo_censor.scores import Album, Task, some
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,6 +92,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             plan = self._plan(album, task, context)
         fewer = task.top_k is not None
         from_folder = problem.declared.photos.folder is not None
+        copies, copy_scores = copied(problem, plan.kept, context)
         release = Deletions(
             names=problem.data.names,
             kept=plan.kept,
@@ -100,7 +101,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             listing=problem.data.listing,
             thumbnails=problem.data.thumbnails,
             places=problem.data.places,
-            copies=_copied(problem, plan.kept, context),
+            copies=copies,
+            copy_scores=copy_scores,
         )
         with context.timed("verify"):
             late = None if context.deadline is None else max(context.deadline, time.monotonic() + PATIENCE)
@@ -147,7 +149,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return _details(problem, release)
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Methods that try no alternatives delete the same photos again."""
+        """The promise of the clean copies, by their scores; methods that try no alternatives delete the same again."""
+        if release.copy_scores is not None:
+            short = shortfall(problem, release.kept, copies_protected(problem, release.kept, release.copy_scores))
+            if short is not None:
+                return [f"scores.npz: copies: {short}"]
         if result.method not in ("greedy", "top-1"):
             return []
         again = self._plan(problem.data.album, problem.declared.task, SolveContext(method=result.method))
@@ -225,40 +231,6 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         }
 
 
-def _copied(problem: PhotoInstance, kept: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Clean copies of the photos kept, where they are wanted."""
-    photos, data = problem.declared.photos, problem.data
-    if context.copies is None or photos.folder is None or photos.folder.path is None:
-        return None
-    from privopt_photo_censor.clean import clean_copies
-    from privopt_photo_censor.folder import score_files
-
-    rows = np.flatnonzero(kept).tolist()
-    chosen = [(data.names[row], data.digests[row]) for row in rows]
-    context.report("clean copies")
-    copies = clean_copies(photos.folder.path, chosen, context.copies, photos.copies_keep, album=data.names)
-    if copies:
-        scores = score_files([context.copies / copy.name for copy in copies], data.models, data.album.true)
-        _held(problem, protected_k(data.album, kept), protected_k(evolve(data.album, scores=scores, keep=kept[kept])))
-    return copies
-
-
-def _held(problem: PhotoInstance, photos: int, copies: int) -> None:
-    """Encoding changes pixels, and so scores: the promise must hold of the copies as they are written.
-
-    Raises:
-        CertificationError: fewer locations are at or above the true one than what is promised of the photos.
-    """
-    top_k = problem.declared.task.top_k
-    wanted, key = (photos, "deletion_budget") if top_k is None else (top_k, "top_k")
-    if copies < wanted:
-        raise CertificationError(
-            f"the clean copies, scored as they are encoded, leave {copies} locations at or above the true one, where "
-            f"{wanted} are promised; nothing written. Other deletions may do: another privacy.{key}, a greater "
-            "privacy.margin, or other photos.keep"
-        )
-
-
 def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
     """The mechanism's part of result.json; all of it follows from problem and release."""
     album = problem.data.album
@@ -277,4 +249,6 @@ def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
         details["with_position"] = list(problem.data.listing.positioned)
     if release.copies is not None:
         details["copies"] = {copy.name: copy.sha256 for copy in release.copies}
+    if release.copy_scores is not None:
+        details["copies_protected_k"] = copies_protected(problem, release.kept, release.copy_scores)
     return details

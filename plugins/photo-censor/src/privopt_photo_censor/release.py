@@ -48,6 +48,7 @@ class Deletions(Release):
         thumbnails: small JPEGs of the photos, in their order, for the report; none without a folder.
         places: names and positions of the places, with `scores`.
         copies: clean copies that were made of the photos kept; None where none were.
+        copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
     """
 
     names: tuple[str, ...]
@@ -58,6 +59,7 @@ class Deletions(Release):
     thumbnails: tuple[bytes, ...] = field(default=(), repr=False)
     places: Places = field(factory=Places, repr=False)
     copies: tuple[Copy, ...] | None = None
+    copy_scores: Floats | None = field(default=None, repr=False)
 
     def write(self, folder: Path) -> None:
         """Write ``deletions.csv``; for photos from a folder ``scores.npz``, thumbnails and the list of copies too."""
@@ -67,8 +69,10 @@ class Deletions(Release):
         if self.scores is not None:
             listing = self.listing or Listing()
             _write_table(folder / PLACES, PLACES_HEADER, _place_rows(self.places, self.scores.shape[1]))
+            more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
             np.savez(
                 folder / SCORES,
+                **more,
                 scores=self.scores,
                 true=np.int64(self.true),
                 left_out=np.array(listing.left_out, dtype=np.str_),
@@ -97,6 +101,7 @@ class Deletions(Release):
             raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
         if problem.declared.photos.folder is None:
             return cls(names=tuple(names), kept=kept)
+        copies = _copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays])
         small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
         return cls(
             names=tuple(names),
@@ -106,7 +111,8 @@ class Deletions(Release):
             listing=problem.data.listing,
             places=problem.data.places,
             thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small),
-            copies=_copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays]),
+            copies=copies,
+            copy_scores=_copy_scores(folder / SCORES, copies, problem.data.album.locations),
         )
 
 
@@ -196,6 +202,18 @@ def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
     return copies
 
 
+def _copy_scores(path: Path, copies: tuple[Copy, ...] | None, locations: int) -> Floats | None:
+    """The scores of clean copies, as they are encoded; None where they are not kept."""
+    scores = read_npz(path, "the scores of copies").get("copies")
+    if scores is None:
+        return None
+    shape = (len(copies or ()), locations)
+    good = copies is not None and scores.shape == shape and scores.dtype == np.float64
+    if not good or np.isnan(scores).any() or (scores == np.inf).any():
+        raise InputError([Fault(str(path), "copies", "values that are no scores", f"{shape[0]} x {shape[1]} scores")])
+    return read_only(scores)
+
+
 def read_scores(folder: Path) -> tuple[Floats, list[str], int, Listing]:
     """The scores that were computed from a folder of photos, their names, the true location, what else there was.
 
@@ -208,7 +226,7 @@ def read_scores(folder: Path) -> tuple[Floats, list[str], int, Listing]:
     def refuse(found: str) -> NoReturn:
         raise InputError([Fault(str(path), "", found, wanted)])
 
-    stored = read_npz(path, wanted, only=("scores", "true", "left_out", "positioned"))
+    stored = read_npz(path, wanted, only=("scores", "true", "left_out", "positioned", "copies"))
     try:
         scores, true = np.asarray(stored["scores"], dtype=np.float64), int(stored["true"])
         left_out, positioned = stored["left_out"], stored["positioned"]
