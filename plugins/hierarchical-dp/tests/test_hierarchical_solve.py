@@ -116,7 +116,7 @@ def test_unit_records_give_the_counts_of_the_running_example(tmp_path):
         (COUNTS.replace("GA,3,1", "GA,9,1"), ("row 6, column size", "from 1 to 5")),
         (COUNTS.replace("GA,3,1", "GA,1,1"), ("'GA', size 1", "2 rows")),
         (COUNTS + "UK,NY,4,1\n", ("'NY' under 'UK' and under 'US'",)),
-        (COUNTS + "US,,4,1\n", ("levels deep",)),
+        (COUNTS + "US,,4,1\n", ("a leaf 1 levels deep that has regions below it",)),
         (COUNTS.replace("groups", "number"), ("no column 'groups'",)),
         (COUNTS.replace("level_1", "level_3"), ("no column 'level_1'",)),
         ("level_1,size,groups\n", ("a header alone",)),
@@ -261,3 +261,59 @@ def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_
         assert level.min() >= 0
         np.testing.assert_array_equal(level, again)
         np.testing.assert_array_equal(level.sum(axis=1), total)
+
+
+RAGGED = "level_1,level_2,level_3,size,groups\nUS,NY,Kings,1,40\nUS,NY,Bronx,2,30\nUS,Guam,,1,9\nUS,Guam,,3,5\n"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_leaf_above_the_last_level_is_measured_by_the_whole_budget_and_written_once(tmp_path, method):
+    out = tmp_path / "out"
+    problem = _problem(tmp_path, RAGGED, epsilon="1000", more="budget = [1, 1, 2]\n")
+    done = solve("hierarchical-dp", problem, out, Options(method=method, allow_unsafe=True))
+    assert verify(out).complaints == ()
+    table = pl.read_csv(out / "release.csv")
+    assert table["region"].unique(maintain_order=True).to_list() == ["Bronx", "Guam", "Kings", "NY", "US"]
+    assert table.height == 5 * 5
+    parents = dict(zip(table["region"], table["parent"].fill_null(""), strict=True))
+    assert (parents["Guam"], parents["Bronx"], parents["US"]) == ("US", "NY", "")
+    if METHODS[method].valid:  # next to no noise
+        groups = {(r, s): g for r, _, s, g in table.iter_rows()}
+        assert [groups["Guam", s] for s in (1, 2, 3)] == [9, 0, 5]
+        assert [groups["US", s] for s in (1, 2, 3)] == [49, 30, 5]
+    with np.load(out / "noisy.npz") as archive:  # each level's vector covers the whole hierarchy
+        assert [len(archive[f"level_{level}"]) for level in (1, 2, 3)] == [1, 2, 3]
+    if METHODS[method].query != "chain":
+        assert sum(map(Fraction, done.result.details.facts["level_budgets"])) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("US,,Kings,4,1\n", "an empty name above it"),
+        ("US,NY,,4,1\n", "a leaf 2 levels deep that has regions below it"),
+        (",,,4,1\n", "an empty name above it"),
+        ("US,US,,4,1\n", "'US', which is also on level 1"),
+    ],
+)
+def test_what_is_no_short_branch_is_refused(tmp_path, row, words):
+    with pytest.raises(InputError) as raised:
+        solve("hierarchical-dp", _problem(tmp_path, RAGGED + row), tmp_path / "out", Options())
+    assert words in str(raised.value)
+
+
+def test_units_and_totals_of_short_branches(tmp_path):
+    (tmp_path / "u.csv").write_text("level_1,level_2,level_3,unit,quantity\nr,a,b,x,1\nr,a,b,x,1\nr,c,,y,1\n")
+    (tmp_path / "t.csv").write_text("region,total\nr,2\nc,1\n")
+    (tmp_path / "p.toml").write_text(
+        '[hierarchy]\nunits = "u.csv"\ntotals = "t.csv"\nsizes = 3\n[privacy]\nepsilon = 1000\n'
+    )
+    solve("hierarchical-dp", tmp_path / "p.toml", tmp_path / "out", Options())
+    released = pl.read_csv(tmp_path / "out" / "release.csv").filter(pl.col("groups") > 0)
+    assert released.select("region", "size", "groups").rows() == [
+        ("a", 2, 1),
+        ("b", 2, 1),
+        ("c", 1, 1),
+        ("r", 1, 1),
+        ("r", 2, 1),
+    ]

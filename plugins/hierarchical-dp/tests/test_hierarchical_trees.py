@@ -25,6 +25,19 @@ def test_one_level_is_a_tree():
     assert [level.tolist() for level in add_up(tree, np.array([[1, 2]]))] == [[[1, 2]]]
 
 
+def test_a_leaf_above_the_last_level_stands_for_itself_below_whatever_the_order():
+    paths = [("r", "a"), ("r", "b", "y"), ("r", "b", "x", "deep"), ("r", "c", "", "")]
+    for order in itertools.permutations(paths):
+        tree = Tree.from_paths(order)
+        assert tree.names[1:] == (("a", "b", "c"), ("a", "x", "y", "c"), ("a", "deep", "y", "c"))
+        assert [tree.first_here(level).tolist() for level in (1, 2, 3)] == [
+            [True] * 3, [False, True, True, False], [False, True, False, False]
+        ]  # fmt: skip
+        assert tree.labels(3) == ["a (level 4)", "deep", "y (level 4)", "c (level 4)"]
+    counts = add_up(tree, np.array([[5], [3], [2], [1]]))
+    assert [level.ravel().tolist() for level in counts] == [[11], [5, 5, 1], [5, 3, 2, 1], [5, 3, 2, 1]]
+
+
 def test_names_that_repeat_are_paths():
     paths = [("US", "WA", "King"), ("US", "Washington", "Lake"), ("US", "OR", "Washington"), ("US", "AL", "Lake")]
     tree = Tree.from_paths(paths)
@@ -37,8 +50,9 @@ def test_names_that_repeat_are_paths():
 @pytest.mark.parametrize(
     ("paths", "word"),
     [
-        ([("r", "a"), ("r", "b", "b1")], "levels deep"),
-        ([("r", "a", ""), ("r", "b", "b1")], "levels deep"),
+        ([("r", "b"), ("r", "b", "b1")], "a leaf 2 levels deep that has regions below it"),
+        ([("r", "", "c"), ("r", "b", "b1")], "an empty name above it"),
+        ([("r", "a", "x", "q"), ("r", "b", "x", "b/x")], "also on level 3"),
         ([("r", "a", "x"), ("r", "b", "x"), ("r", "c", "b/x")], "under 'b' and under 'c'"),
         ([("r", "a"), ("q", "b")], "one root"),
         ([("r", "r")], "unique"),

@@ -61,6 +61,9 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes
             for path, number in zip(paths, children, strict=True)
             for child in range(number)
         ]
+    alone = len({path[:-1] for path in paths}) == len(paths) > 1
+    if alone and draw_from(st.booleans()):  # a short branch
+        paths[0] = (*paths[0][:-1], "")
     sizes = draw_from(st.integers(2, 4))
     planted = draw_from(st.booleans())
     rows: list[list[Any]] = []
@@ -80,7 +83,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
     if draw_from(st.booleans()):
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
-    totals = [sum(int(row[-1]) for row in rows if row[depth - 1] == path[-1]) for path in paths]
+    totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     return GeneratedProblem(toml=to_toml(tables), files={COUNTS: csv_bytes(header, rows)}, secrets=kept)
 
@@ -153,10 +156,10 @@ def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: Law, count
 def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     header, rows = _rows(problem)
     depth = len(header) - 2
-    names = sorted({name for row in rows for name in row[:depth]})
+    names = sorted({name for row in rows for name in row[:depth] if name})
     fresh = [f"place {index}" for index in range(len(names))]
     chance.shuffle(fresh)
-    table = dict(zip(names, fresh, strict=True))
+    table = {"": "", **dict(zip(names, fresh, strict=True))}
     renamed = [[*(table[name] for name in row[:depth]), *row[depth:]] for row in rows]
     return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, renamed)), change="regions were renamed")
 

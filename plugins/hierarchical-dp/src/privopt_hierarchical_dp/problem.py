@@ -51,7 +51,8 @@ class HierarchyTable:
     counts: File | None = key(
         default=None,
         secret=True,
-        help="level_1,...,level_L,size,groups: one row a leaf region and size (CSV or Parquet); absent pairs are 0",
+        help="level_1,...,level_L,size,groups: one row a leaf region and size (CSV or Parquet); absent pairs are 0; "
+        "the last levels of a leaf are empty where its branch is short",
     )
     units: File | None = key(
         default=None,

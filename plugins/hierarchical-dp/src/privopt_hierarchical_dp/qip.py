@@ -98,7 +98,7 @@ def build(
     from privopt.dsl import total as summed
 
     size = noisy[0].shape[1]
-    names = [name for level in tree.names for name in level]
+    names = [label for level in range(tree.depth) for label in tree.labels(level)]
     regions, steps = IndexSet("R", names), IndexSet("S", list(range(1, size + 1)))
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
@@ -114,7 +114,7 @@ def build(
     cost *= scale[:, :, None]
     t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
-    inner = [(name,) for level in tree.names[:-1] for name in level]
+    inner = [(name,) for name in names[: -tree.widths[-1]]]
     if inner:
         members = _membership(tree)
         child = model.param("child", members, regions, regions)

@@ -233,7 +233,8 @@ def _write_table(path: Path, tree: Tree, columns: Mapping[str, Sequence[Ints]], 
         begin = sum(tree.widths[:level])
         above[begin : begin + tree.widths[level]] = [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
     values = {name: np.concatenate(list(levels)) for name, levels in columns.items()}
-    order = sorted(range(len(names)), key=names.__getitem__)
+    once = np.concatenate([tree.first_here(level) for level in range(tree.depth)])
+    order = sorted(np.flatnonzero(once).tolist(), key=names.__getitem__)
     step = max(1, ROWS_AT_ONCE // sizes)
     with path.open("wb") as stream:
         for begin in range(0, len(order), step):
@@ -307,7 +308,7 @@ def _tree_of(region: list[str], parent: list[str], path: Path) -> tuple[Tree, di
         paths.append(tuple(reversed(chain)))
     tree = Tree.from_paths(paths, file=str(path))
     missing = [name for level in tree.names for name in level if name not in place]
-    if missing or tree.regions != len(region):
+    if missing or len({name for level in tree.names for name in level}) != len(region):
         found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
         raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
     return tree, place

@@ -85,7 +85,7 @@ def tree_figure(release: HierarchyRelease) -> Figure:
         left.append(left[-1][tree.parents(level)] + within)
     for level, names in enumerate(tree.names):
         shares, starts = totals[level] / whole, left[level] / whole
-        for place in np.flatnonzero(shares >= NARROW).tolist():
+        for place in np.flatnonzero((shares >= NARROW) & tree.first_here(level)).tolist():
             box = Rectangle((starts[place], -level), shares[place], -0.9, facecolor=PALE, edgecolor=SOFT, linewidth=0.6)
             axes.add_patch(box)
             label = f"{names[place]}\n{int(totals[level][place]):,}"
@@ -194,7 +194,8 @@ def _regions(release: HierarchyRelease) -> Section:
     rows = []
     for level, (names, counts) in enumerate(zip(tree.names, release.counts, strict=True)):
         above = [""] * len(names) if not level else [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
-        for place in tree.by_name(level).tolist()[:ROWS]:
+        once = tree.by_name(level)[tree.first_here(level)[tree.by_name(level)]]
+        for place in once.tolist()[:ROWS]:
             groups = counts[place]
             rows.append((names[place], above[place], level + 1, int(groups.sum()), int((groups * size).sum())))
     lead = "As released." + (f" The first {ROWS} of {tree.regions}." if tree.regions > ROWS else "")

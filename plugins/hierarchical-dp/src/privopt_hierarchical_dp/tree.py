@@ -1,17 +1,22 @@
-"""The region hierarchy: levels of regions, each with one parent, all leaves at the same depth."""
+"""The region hierarchy: levels of regions, each with one parent; a leaf above the last level stands there too."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from privopt.arrays import Ints, read_only
 from privopt.errors import Fault, InputError
 
 __all__ = ["Tree", "add_up", "named"]
+
+
+UNIQUE: Final = "names that are unique over the tree"
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -20,7 +25,10 @@ def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A hierarchy of L levels whose leaves are all at level L.
+    """A hierarchy of L levels, each of which covers all of it.
+
+    A leaf above level L is its own only child on every level below: it is measured there again, for their shares of
+    the budget, which nothing else of it would spend. Files list it once.
 
     A name that several regions have is written as its path below the root, joined by ``/`` (``OR/Washington``).
 
@@ -31,6 +39,8 @@ class Tree:
     >>> tree = Tree.from_paths([("US", "NY"), ("US", "GA")])
     >>> tree.depth, tree.names, tree.start[0].tolist()
     (2, (('US',), ('GA', 'NY')), [0, 2])
+    >>> Tree.from_paths([("US", "NY", "Kings"), ("US", "Guam")]).names
+    (('US',), ('Guam', 'NY'), ('Guam', 'Kings'))
 
     Attributes:
         names: for each level the names of its regions.
@@ -60,6 +70,19 @@ class Tree:
         """Position on ``level - 1`` of each region's parent on ``level`` (counted from 0)."""
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
+    def first_here(self, level: int) -> NDArray[np.bool_]:
+        """Which regions of ``level`` do not stand on the level above: all, but for leaves that stand for themselves."""
+        if not level:
+            return np.ones(1, dtype=bool)
+        above = self.names[level - 1]
+        pairs = zip(self.names[level], self.parents(level).tolist(), strict=True)
+        return np.array([name != above[parent] for name, parent in pairs], dtype=bool)
+
+    def labels(self, level: int) -> list[str]:
+        """Names that are unique over all levels."""
+        new = self.first_here(level).tolist()
+        return [n if own else f"{n} (level {level + 1})" for n, own in zip(self.names[level], new, strict=True)]
+
     def by_name(self, level: int) -> Ints:
         """Positions of the regions of ``level``, sorted by name: the order in which files list them."""
         names = self.names[level]
@@ -67,18 +90,20 @@ class Tree:
 
     @classmethod
     def from_paths(cls, paths: Sequence[tuple[str, ...]], *, file: str = "counts") -> Tree:
-        """Build the tree from each leaf's path, root first; paths may repeat.
+        """Build the tree from each leaf's path, root first; paths may repeat, and end in empty names or be shorter.
 
         Raises:
-            InputError: a path with an empty name or of another length (a ragged tree), two roots, a path that
-                reads as another region's name.
+            InputError: an empty name before another, a leaf with regions below it, two roots, a path that reads as
+                another region's name.
         """
-        faults = _ragged(paths, file)
+        faults = _gaps(paths, file)
         if not paths:
             faults.append(Fault(file=file, where="", found="no region", wanted="at least one leaf region"))
         if faults:
             raise InputError(faults)
-        paths, depth = named(paths), len(paths[0])
+        short, paths = [len(_cut(path)) for path in paths], named(paths)
+        depth = len(paths[0])
+        faults += _alike(paths, short, file)
         parent_of: list[dict[str, str]] = [{} for _ in range(depth)]
         for path in paths:
             for level, name in enumerate(path):
@@ -116,28 +141,54 @@ class Tree:
 
 
 def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Each leaf's path with the names that regions are written by.
+    """Each leaf's path with the names that regions are written by, all as long as the longest.
 
-    >>> named([("US", "OR", "Washington"), ("US", "Washington", "King")])
-    [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King')]
+    >>> named([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
+    [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King'), ('US', 'Guam', 'Guam')]
     """
-    regions = {path[: level + 1] for path in paths for level in range(len(path))}
+    own = [_cut(path) for path in paths]
+    regions = {path[: level + 1] for path in own for level in range(len(path))}
     often = Counter(region[-1] for region in regions)
     shown = {region: "/".join(region[1:] or region) if often[region[-1]] > 1 else region[-1] for region in regions}
-    return [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in paths]
+    depth = max(map(len, own), default=0)
+    found = [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in own]
+    return [path + path[-1:] * (depth - len(path)) for path in found]
 
 
-def _ragged(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
-    depth = len(paths[0]) if paths else 0
+def _cut(path: tuple[str, ...]) -> tuple[str, ...]:
+    """A path without the empty names at its end."""
+    while path and not path[-1]:
+        path = path[:-1]
+    return path
+
+
+def _gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
+    """Paths that name no leaf, and leaves with regions below them."""
+    own = {path: _cut(path) for path in dict.fromkeys(paths)}
+    inner = {path[:level] for path in own.values() for level in range(1, len(path))}
+    faults = []
+    for path, cut in own.items():
+        where = f"region {' / '.join(map(str, path))}"
+        if not all(cut) or not cut:
+            found = f"a leaf {sum(map(bool, path))} levels deep with an empty name above it"
+            faults.append(Fault(file, where, found, "empty names after a leaf's alone, where its branch is short"))
+        elif cut in inner:
+            found = f"a leaf {len(cut)} levels deep that has regions below it"
+            faults.append(Fault(file, where, found, "groups in leaf regions alone, whose sums the others are"))
+    return faults
+
+
+def _alike(paths: Sequence[tuple[str, ...]], depths: Sequence[int], file: str) -> list[Fault]:
+    """Regions that would be written by the name of the one that they lie in."""
+    found = {
+        (level, path[level])
+        for path, depth in zip(paths, depths, strict=True)
+        for level in range(1, depth)
+        if path[level] == path[level - 1]
+    }
     return [
-        Fault(
-            file=file,
-            where=f"region {' / '.join(map(str, path))}",
-            found=f"a leaf {sum(map(bool, path))} levels deep",
-            wanted=f"every leaf at level {depth} (pad a short branch by one child for each missing level)",
-        )
-        for path in dict.fromkeys(paths)
-        if len(path) != depth or not all(path)
+        Fault(file, f"level_{level + 1}", f"region {name!r}, which is also on level {level}", UNIQUE)
+        for level, name in sorted(found)
     ]
 
 
@@ -148,7 +199,9 @@ def _clashes(parent_of: Sequence[dict[str, str]], file: str) -> list[Fault]:
         faults.append(Fault(file=file, where="level_1", found=f"the roots {roots}", wanted="one root"))
     home: dict[str, int] = {}
     for level, table in enumerate(parent_of):
-        for name in table:
+        for name, above in table.items():
+            if name == above:
+                continue
             other = home.setdefault(name, level)
             if other != level:
                 faults.append(
@@ -156,7 +209,7 @@ def _clashes(parent_of: Sequence[dict[str, str]], file: str) -> list[Fault]:
                         file=file,
                         where=f"level_{level + 1}",
                         found=f"region {name!r}, which is also on level {other + 1}",
-                        wanted="names that are unique over the tree",
+                        wanted=UNIQUE,
                     )
                 )
     return faults
