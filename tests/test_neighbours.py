@@ -75,7 +75,7 @@ def exported(problem, chance):
         kept = {tuple(rows[place][:-2]): place for place in order}.values()
         order = [place for place in order if rows[place][-1] != "0" or place in kept]
     if chance.random() < 0.5:  # as GROUP BY writes it
-        order.sort(key=lambda place: int(rows[place][-1]), reverse=chance.random() < 0.5)
+        order.sort(key=lambda place: int(rows[place][-1] or 0), reverse=chance.random() < 0.5)
     problem = problem.with_file(name, rewritten(problem.files[name], chance, order))
     for matrix in (name for name in problem.files if name.endswith(".npy")):
         values = np.load(io.BytesIO(problem.files[matrix]))[np.ix_(order, order)]

@@ -57,6 +57,7 @@ class Column:
         rests: whether ``NAME rest`` is wanted beside it: (rows,) what each double leaves out of the decimal that is
             written, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
+        blank: what an empty cell stands for; None where it is a fault.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Column:
     unit: str = ""
     rests: bool = False
     label: str = field(default=Factory(lambda self: self.name, takes_self=True))
+    blank: float | None = None
 
 
 Table = dict[str, NDArray[Any]]
@@ -216,13 +218,16 @@ def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) 
     wanted = ("a whole number" if whole else "a finite number") + unit
     values = _whole(stripped) if whole else stripped.cast(pl.Float64, strict=False)
     array: NDArray[Any] = values.fill_null(0).to_numpy()
+    blank = column.blank
+    left = (stripped == "").to_numpy() & (blank is not None)
     bad = values.is_null().to_numpy()
     if not whole:
         bad = bad | ~np.isfinite(array)
-    _note(file, stripped, bad, column, wanted, faults)
+    _note(file, stripped, bad & ~left, column, wanted, faults)
     if column.least > -math.inf:
-        _note(file, stripped, ~bad & (array < column.least), column, f"{wanted} of at least {column.least:g}", faults)
-    return array
+        low = ~bad & (array < column.least)
+        _note(file, stripped, low, column, f"{wanted} of at least {column.least:g}", faults)
+    return array if blank is None else np.where(left, blank, array).astype(array.dtype)
 
 
 def _rests(series: pl.Series, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -71,6 +71,11 @@ LOCATIONS = csv_bytes(
     ["id", "x", "y", "facility_cost", "clients"],
     [["a", 0.0, 0.0, 0.2, 40], ["b", 0.1, 0.0, 0.3, 35], ["c", 0.1, 0.1, 0.2, 50], ["d", 1.0, 1.0, 0.1, 60]],
 )
+BOUNDED = csv_bytes(
+    ["id", "facility_cost", "opening_cost", "capacity", "clients"],
+    [["a", 0.2, 3, 150, 40], ["b", 0.3, 5, 200, 35], ["c", 0.1, 0, 250, ""], ["d", 0.1, 4, "", 60]],
+)
+STREETS = csv_bytes(["from", "to", "km"], [["a", "b", 0.3], ["b", "x", 0.2], ["x", "c", 0.1], ["c", "d", 0.9]])
 COUNTS = csv_bytes(
     ["level_1", "level_2", "size", "groups"],
     [["US", state, size, 20 + 3 * size] for state in ("GA", "NY") for size in (1, 2, 3)],
@@ -150,6 +155,17 @@ PROBLEMS: Final = [
             "fl-linear": {"delta": 0.2, "margin": "exact", "mean_clients": 50},
         },
         files={"locations.csv": LOCATIONS},
+    ),
+    Given(
+        mechanism="fl-linear",
+        method="laplace",
+        tables={
+            "locations": {"points": "locations.csv"},
+            "distance": {"kind": "graph", "edges": "roads.csv"},
+            "privacy": {"epsilon": 0.5, "failure_probability": 0.1},
+            "fl-linear": {"most_facilities": 2},
+        },
+        files={"locations.csv": BOUNDED, "roads.csv": STREETS},
     ),
     Given(
         mechanism="hierarchical-dp",

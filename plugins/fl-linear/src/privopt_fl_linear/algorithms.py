@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Bools, Floats, Ints, read_only
 from privopt_fl_linear.metric import Metric
 
 __all__ = ["Assignment", "connection_cost", "optimal_assignment", "reconnect", "served"]
@@ -25,10 +25,10 @@ class Assignment:
     """Which facility serves each location.
 
     Attributes:
-        facility: (n,) the location whose facility serves v: h(v).
+        facility: (n,) the location whose facility serves v: h(v); -1 where there are no clients to serve.
         opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). ``{v : h(v) = v}``, its other
             definition, fails with ties.
-        place: (n,) the position of ``facility`` in ``opened``.
+        place: (n,) the position of ``facility`` in ``opened``, or -1.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
 
@@ -40,11 +40,16 @@ class Assignment:
     @classmethod
     def of(cls, facility: Ints) -> Assignment:
         """Derive the rest from h."""
-        opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
-        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, place.reshape(-1), sizes)))
+        served = facility >= 0
+        opened, place, sizes = np.unique(facility[served], return_inverse=True, return_counts=True)
+        places = np.full(len(facility), -1)
+        places[served] = place.reshape(-1)
+        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, places, sizes)))
 
 
-def optimal_assignment(metric: Metric, cost: Floats, rank: Ints, among: Ints | None = None) -> Assignment:
+def optimal_assignment(
+    metric: Metric, cost: Floats, rank: Ints, among: Ints | None = None, sends: Bools | None = None
+) -> Assignment:
     """h(v) = argmin_u cost_u + d(u, v): Algorithm 1's connection, optimal whatever the counts are.
 
     Args:
@@ -52,8 +57,10 @@ def optimal_assignment(metric: Metric, cost: Floats, rank: Ints, among: Ints | N
         cost: (n,) facility cost for one client, >= 0.
         rank: (n,) the order of the ids: ties go to the least.
         among: the facilities to choose from; left out: every location.
+        sends: (n,) whether clients are there; left out: everywhere.
     """
-    return Assignment.of(metric.cheapest(np.arange(metric.size) if among is None else among, cost, rank))
+    found = metric.cheapest(np.arange(metric.size) if among is None else among, cost, rank)
+    return Assignment.of(found if sends is None else np.where(sends, found, -1))
 
 
 def reconnect(metric: Metric, cost: Floats, rank: Ints, base: Assignment, delta: float) -> Assignment:
@@ -75,7 +82,7 @@ def reconnect(metric: Metric, cost: Floats, rank: Ints, base: Assignment, delta:
     kept = metric.independent(order, 2.0 * delta * (1.0 + EDGE_SLACK))
     facility = metric.cheapest(kept, cost, rank)
     owner = metric.balls(kept, rank, delta)
-    return Assignment.of(np.where(owner >= 0, owner, facility))
+    return Assignment.of(np.where(base.facility < 0, -1, np.where(owner >= 0, owner, facility)))
 
 
 def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
@@ -84,7 +91,7 @@ def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats
     Counts may be negative (noisy). The order of the locations does not matter.
     """
     order = np.argsort(assignment.place, kind="stable")
-    ordered = counts[order]
+    ordered = counts[order][len(order) - int(assignment.sizes.sum()) :]
     starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
     if np.issubdtype(ordered.dtype, np.integer):
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
@@ -95,5 +102,5 @@ def served(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
     """sum_v counts_v d(v, h(v)), correctly rounded from the products."""
-    distances = metric.between(np.arange(metric.size), assignment.facility)
-    return math.fsum(counts * distances)
+    served = np.flatnonzero(assignment.facility >= 0)
+    return math.fsum(counts[served] * metric.between(served, assignment.facility[served]))

@@ -137,7 +137,7 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
     rows.writerow(["method", "epsilon", "alpha", "delta", "margin_cost", "cost", "relative"])
     for each in expected_costs(instance, epsilons_of(epsilon), alphas):
         values = (float(each.epsilon), each.alpha, each.delta, each.margin, each.cost, each.relative)
-        rows.writerow([each.method, *(f"{value:.9g}" for value in values)])
+        rows.writerow([each.method, *("" if value is None else f"{value:.9g}" for value in values)])
     if out is None:
         say(text.getvalue().rstrip("\n"))
         return

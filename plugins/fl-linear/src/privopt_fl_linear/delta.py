@@ -78,7 +78,7 @@ def candidates(
 
     ``go_on(phase, round)`` is asked before each radius but the first; where it says no, the radii so far are returned.
     """
-    everyone = np.arange(metric.size)
+    everyone = np.flatnonzero(base.facility >= 0)
     found: list[Candidate] = []
     for turn, delta in enumerate(deltas):
         if found and go_on is not None and not go_on("radii", turn):
@@ -86,7 +86,8 @@ def candidates(
         assignment = base if delta == 0.0 else reconnect(metric, cost, rank, base, delta)
         if found and np.array_equal(found[-1].assignment.facility, assignment.facility):
             continue
-        slope = math.fsum(cost[assignment.facility] + metric.between(everyone, assignment.facility))
+        facility = assignment.facility[everyone]
+        slope = math.fsum(cost[facility] + metric.between(everyone, facility))
         offset = math.fsum(rule.of(assignment, cost, alpha) * cost[assignment.opened])
         found.append(Candidate(delta, assignment, slope, offset))
     return found

@@ -18,33 +18,42 @@ from privopt_fl_linear.location import noisy_counts, spent
 
 __all__ = ["PROFILE", "neighbours", "problems"]
 
-POINTS, MATRIX = "locations.csv", "distances.npy"
+POINTS, MATRIX, EDGES = "locations.csv", "distances.npy", "roads.csv"
 PLANTED = 10**6
 """Counts from here on are planted: none of them may stand in a public file."""
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
-    """Up to six locations in the plane, on the sphere or in a matrix; counts small or seven digits long."""
+    """Up to six locations in the plane, on the sphere, on streets or in a matrix; counts small or seven digits long.
+
+    Sites that send nothing are among them, and bounds that nothing reaches.
+    """
     n = draw(st.integers(1, 6))
     spot = st.tuples(st.integers(0, 999), st.integers(0, 999))
     spots = draw(st.lists(spot, min_size=n, max_size=n, unique=True))
     costs = draw(st.lists(st.integers(100, 300), min_size=n, max_size=n))
     clients = draw(st.lists(st.integers(0, 8) | st.integers(PLANTED, 9_999_999), min_size=n, max_size=n))
-    kind = draw(st.sampled_from(["plane", "sphere", "matrix"]))
+    kind = draw(st.sampled_from(["plane", "sphere", "matrix", "graph"]))
+    silent = draw(st.sets(st.integers(1, max(1, n - 1)), max_size=2)) if n > 1 else set()
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
-    files = {}
+    files = {POINTS: b""}  # the secret table first
     header, places = ["id"], [[] for _ in xy]  # type: list[str], list[list[float]]
     if kind == "matrix":
         locations["matrix"] = MATRIX
         table = np.array([[math.dist(a, b) for b in xy] for a in xy])
         files[MATRIX] = npy_bytes(table)
+    elif kind == "graph":  # a node that is no location beside them, and ways of its own to each
+        ends = [*((f"v{i}", f"v{j}", math.dist(xy[i], xy[j])) for i in range(n) for j in range(i)), ("v0", "x", 1.0)]
+        files[EDGES] = csv_bytes(["from", "to", "km"], [list(end) for end in ends])
     else:
         header += ["x", "y"] if kind == "plane" else ["lat", "lon"]
         places = [list(p) for p in xy]
-    rows = [[f"v{i}", *p, c / 1000, b] for i, (p, c, b) in enumerate(zip(places, costs, clients, strict=True))]
-    files[POINTS] = csv_bytes([*header, "facility_cost", "clients"], rows)
+    header, bound = [*header, "capacity", "facility_cost", "clients"], draw(st.sampled_from(["", 10**9]))
+    counts: list[Any] = ["" if i in silent else b for i, b in enumerate(clients)]
+    rows = [[f"v{i}", *p, bound, c / 1000, b] for i, (p, c, b) in enumerate(zip(places, costs, counts, strict=True))]
+    files[POINTS] = csv_bytes(header, rows)
     settings: dict[str, Any] = {"delta": draw(st.sampled_from([0.0, 0.1, 0.3, "auto"]))}
     if settings["delta"] == "auto":
         settings["mean_clients"] = 3.0  # chosen by the noise, the set of facilities would differ from run to run
@@ -53,10 +62,11 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     settings["split"] = draw(st.sampled_from(["size", "cost"]))
     tables = {
         "locations": locations,
+        **({"distance": {"kind": "graph", "edges": EDGES}} if kind == "graph" else {}),
         "privacy": {"epsilon": draw(st.sampled_from([1.0, 0.5, 2.0])), "failure_probability": 0.1},
         "fl-linear": settings,
     }
-    secrets: Any = tuple(str(b).encode() for b in clients if b >= PLANTED)
+    secrets: Any = tuple(str(b).encode() for b in counts if b and b >= PLANTED)
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=secrets, facts={"kind": kind})
 
 
@@ -74,7 +84,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     header, rows = _rows(problem)
     for place, row in enumerate(rows):
         for step in (1, -1):
-            clients = int(row[-1]) + step
+            clients = int(row[-1] or -2) + step
             if clients >= 0:
                 yield _with_rows(problem, header, [*rows[:place], [*row[:-1], str(clients)], *rows[place + 1 :]])
 
@@ -85,6 +95,8 @@ def _ties(problem: GeneratedProblem) -> bool:
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
         return True
+    if problem.facts["kind"] == "graph":
+        return True  # its edges have the ids too
     if problem.facts["kind"] == "matrix":
         table = np.load(io.BytesIO(problem.files[MATRIX]))
     else:
@@ -119,10 +131,14 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
     if problem.facts["kind"] == "sphere":
         return None
     header, rows = _rows(problem)
-    scaled = [[row[0], *[repr(4.0 * float(c)) for c in row[1:-1]], row[-1]] for row in rows]
+    lengths = [place for place, name in enumerate(header) if name in ("x", "y", "facility_cost")]
+    scaled = [[repr(4.0 * float(c)) if i in lengths else c for i, c in enumerate(row)] for row in rows]
     larger = _with_rows(problem, header, scaled)
     if MATRIX in problem.files:
         larger = larger.with_file(MATRIX, npy_bytes(4.0 * np.load(io.BytesIO(problem.files[MATRIX]))))
+    if EDGES in problem.files:
+        names, *edges = csv.reader(io.StringIO(problem.files[EDGES].decode()))
+        larger = larger.with_file(EDGES, csv_bytes(names, [[a, b, repr(4.0 * float(km))] for a, b, km in edges]))
     delta = problem.get("fl-linear.delta")
     if delta != "auto":
         larger = larger.with_key("fl-linear.delta", 4.0 * float(delta))
@@ -131,8 +147,12 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 def _draws(problem: Any, method: str, count: int) -> Any:
     """Reports of the location's side: the only way from a count to what is published."""
-    clients = problem.data.clients
-    return noisy_counts(np.tile(clients, (count, 1)), problem.declared.privacy.epsilon, noise=problem.noise)[0]
+    site = problem.data.site
+    clients = np.tile(problem.data.clients[site.senders], (count, 1))
+    drawn = noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
+    everywhere = np.zeros((count, site.size), dtype=drawn.dtype)
+    everywhere[:, site.senders] = drawn
+    return everywhere
 
 
 def _reach(epsilon: float, k: int) -> Any:
@@ -151,7 +171,7 @@ def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
         return
     facility, opened = release.assignment.facility, release.assignment.opened
     rule, alpha = problem.rule, result.details.facts["failure_probability"]["level"]
-    n = len(facility)
+    n = int((facility >= 0).sum())
     for place, s in enumerate(opened.tolist()):
         members = np.flatnonzero(facility == s)
         noisy = math.fsum(np.asarray(release.counts, dtype=float)[members])
@@ -168,9 +188,9 @@ def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
             if margin < wanted * (1 - 1e-9):
                 yield f"facility {s}: margin {margin}, the paper's is {wanted}"
     delta = result.details.facts["delta"]
-    everyone, metric = np.arange(n), problem.data.site.metric
+    everyone, metric = np.flatnonzero(facility >= 0), problem.data.site.metric
     for s in opened.tolist():
-        near = metric.between(np.full(n, s), everyone) <= delta * (1 - 1e-12)
+        near = everyone[metric.between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
         if result.method == "reconnection" and (facility[near] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"
 

@@ -17,11 +17,13 @@ from privopt.arrays import Floats, Ints
 from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.quantiles import Noise, upper_quantiles
 
-__all__ = ["Kind", "MarginRule", "Split", "exact_margin", "paper_margin"]
+__all__ = ["AnySet", "Kind", "MarginRule", "Split", "exact_margin", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 Split = Literal["size", "cost"]
 SIZE_PART = 0.01
+MOST_BEYOND = 2000
+"""Expected locations beyond the slope of a margin for any set: more are not tried."""
 
 
 def paper_margin(sizes: Ints, n: int, epsilon: float, alpha: float) -> Floats:
@@ -38,6 +40,44 @@ def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "dis
     pairs, back = np.unique(np.column_stack([sizes, betas]), axis=0, return_inverse=True)
     quantiles = upper_quantiles(pairs[:, 0].astype(np.int64), pairs[:, 1], epsilon, noise)
     return np.asarray(quantiles[back.reshape(-1)], dtype=np.float64)
+
+
+def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
+    """Least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up; whole for discrete noise.
+
+    By how many draws pass the slope, a binomial; what they pass it by is, without memory, a sum of exponential (of
+    geometric) draws. Terms are positive, the part beyond the last is added, 1e-6 of the level covers their rounding.
+    """
+    from scipy.special import bdtrc, betaincc, gammaincc
+
+    if noise == "discrete":  # the slope is whole: P(S > slope)
+        chance, unit = math.exp(-epsilon * (slope + 1.0)) / (1.0 + math.exp(-epsilon)), 1.0
+    else:
+        chance, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
+    most = 8
+    while most < n and bdtrc(most, n, chance) > 1e-7 * level:
+        most = min(n, 2 * most)
+    number = np.arange(1.0, most + 1.0)
+    share = bdtrc(number - 1.0, n, chance)
+    share[:-1] -= share[1:]
+    share = np.maximum(share, 0.0)
+
+    def tail(w: float) -> float:
+        if noise == "discrete":  # fewer than so many successes in w trials
+            beyond = np.where(
+                number > w, 1.0, betaincc(number, np.maximum(w + 1.0 - number, 1.0), -math.expm1(-epsilon))
+            )
+        else:
+            beyond = gammaincc(number, epsilon * w)
+        return float(share @ beyond) + 1e-6 * level
+
+    low, high = -1, 0
+    while tail(high * unit) > level:
+        low, high = high, 2 * high + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if tail(middle * unit) <= level else (middle, high)
+    return high * unit * (1.0 if noise == "discrete" else 1.0 + 1e-12)
 
 
 @frozen(kw_only=True)
@@ -84,3 +124,41 @@ class MarginRule:
     def of(self, assignment: Assignment, cost: Floats, alpha: float) -> Floats:
         """The margins of an assignment's facilities; ``cost`` is (n,), over all locations."""
         return self.margins(assignment.sizes, cost[assignment.opened], alpha)
+
+    def any_set(self, base: Assignment, cost: Floats, alpha: float) -> AnySet:
+        """The margins of any sets at once, cheapest for the facilities of a public assignment; ``cost`` is (n,)."""
+        each = cost[base.opened] if cost[base.opened].any() else np.ones(len(base.opened))
+        fixed, moving = float(each.sum()), float((each * base.sizes).sum())
+        steps = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
+        steps = steps if self.noise == "continuous" else np.unique(np.ceil(steps))
+        rare = self.n * np.exp(-self.epsilon * steps) <= MOST_BEYOND
+        lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in steps[rare]]
+        start, slope = min(lines, key=lambda line: (fixed * line[0] + moving * line[1], line[1]))
+        return AnySet(start=start, slope=float(slope))
+
+
+@frozen(kw_only=True)
+class AnySet:
+    """A margin that covers whatever set of locations is chosen after the noise was seen.
+
+    The noise that takes S_v from location v takes at most t k + W from any k of them, W = sum over all v of
+    max(0, S_v - t): the k greatest S_v, summed, are the least of these over t. So with w the upper quantile of W alone,
+    all sets lack at most w + t k at once.
+
+    >>> from privopt_fl_linear.algorithms import Assignment
+    >>> ten = Assignment.of(np.repeat(np.arange(0, 1000, 10), 10))
+    >>> line = MarginRule(n=1000, epsilon=0.1).any_set(ten, np.ones(1000), 0.1)
+    >>> line.start + 10 * line.slope  # 148 where the set was chosen before, 850 with a margin for each location
+    547.0
+
+    Attributes:
+        start: w.
+        slope: t, for each location served.
+    """
+
+    start: float
+    slope: float
+
+    def margins(self, sizes: Ints) -> Floats:
+        """Margins of sets of so many locations."""
+        return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

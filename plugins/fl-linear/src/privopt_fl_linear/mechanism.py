@@ -13,10 +13,20 @@ from privopt.declare import files_of
 from privopt.errors import InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
-from privopt_fl_linear.algorithms import connection_cost, served
+from privopt_fl_linear.algorithms import Assignment, connection_cost, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
-from privopt_fl_linear.plans import alpha_of, no_counts, opened_at, plan_again, plan_at, serve_problem
+from privopt_fl_linear.margins import AnySet
+from privopt_fl_linear.plans import (
+    alpha_of,
+    assigned_at,
+    chosen_by_noise,
+    no_counts,
+    opened_at,
+    plan_again,
+    plan_at,
+    serve_problem,
+)
 from privopt_fl_linear.privacy import COVERED, LocalLaplace
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.release import FLRelease
@@ -51,7 +61,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
         return LocalLaplace(
-            epsilon=problem.declared.privacy.epsilon, locations=problem.data.site.size, noise=problem.noise
+            epsilon=problem.declared.privacy.epsilon, locations=len(problem.data.site.senders), noise=problem.noise
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
@@ -68,9 +78,12 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             if data.clients is None:
                 raise InputError([no_counts(problem, "clients or noisy_clients")])
             with context.timed("build"):
-                noisy, record = noisy_counts(
-                    data.clients, problem.declared.privacy.epsilon, noise=problem.noise, seed=context.seed
+                there = data.site.senders
+                sent, record = noisy_counts(
+                    data.clients[there], problem.declared.privacy.epsilon, noise=problem.noise, seed=context.seed
                 )
+                noisy = np.zeros(data.site.size, dtype=sent.dtype)
+                noisy[there] = sent
             drawn, scale, seeded = record.engine, record.scale, record.seeded
         with context.timed("solve"):
             plan, stopped, extra = serve_problem(problem, noisy, context)
@@ -105,8 +118,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     ) -> Mapping[str, Any]:
         """Functions of the noisy counts and of public data: the plan, what it costs, and what is known of it."""
         if method == "optimal":
-            return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
-        plan = release.plan or plan_again(problem, method, told)
+            return {"locations": len(problem.data.site.senders), "facilities": len(release.assignment.opened)}
+        plan = release.plan or plan_again(problem, method, told, release.assignment)
         return _details(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
@@ -123,12 +136,18 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         most = problem.declared.settings.most_facilities
         if most is not None and len(release.assignment.opened) > most:
             return [f"connections.csv: {len(release.assignment.opened)} facilities, most_facilities = {most}"]
+        bound = problem.data.site.capacity
+        if bound is not None and (release.capacities > bound[opened]).any():
+            return ["capacities.csv: a facility is larger than its capacity allows"]
         if method == "optimal":
             return _verify_openly(problem, release)
         if noisy is None:
             return ["problem: no noisy_clients, so the server's side cannot be run again"]
-        delta, level = float(details["delta"]), float(details["failure_probability"]["level"])
-        again = plan_at(problem, method, delta, level, result.details.told)
+        if details.get("chosen_by_noise"):  # any assignment will do, its margins are looked at
+            again = chosen_by_noise(problem, release.assignment)
+        else:
+            delta, level = float(details["delta"]), float(details["failure_probability"]["level"])
+            again = plan_at(problem, method, delta, level, result.details.told)
         if not np.array_equal(again.assignment.facility, release.assignment.facility):
             return ["connections.csv: not those that delta and the locations give"]
         if not np.allclose(again.capacities, release.capacities, rtol=1e-9, atol=1e-9):
@@ -137,7 +156,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
     def proved(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
         """The value, where every location has its cheapest facility: whatever the counts, none costs less."""
-        openly = result.method == "optimal" and not problem.program
+        openly = result.method == "optimal" and problem.nearest
         return _optimum(result.objective.value) if openly and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
@@ -191,7 +210,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
     """Connections need no counts unless opening is a choice; capacities are not determined by what is public."""
-    if problem.program:
+    if not problem.nearest:
         return []
     site = problem.data.site
     again = site.connected()
@@ -201,9 +220,9 @@ def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
 
 def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
     """What may be published: functions of the noisy counts and of public data."""
-    site, n = problem.data.site, problem.data.site.size
+    site = problem.data.site
     details: dict[str, Any] = {
-        "locations": n,
+        "locations": len(site.senders),
         "facilities": len(plan.assignment.opened),
         "capacities": {
             "total": math.fsum(plan.capacities),
@@ -221,16 +240,20 @@ def _details(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[s
         "failure_probability": {"promised": alpha_of(problem), "level": plan.level},
         "delta": plan.delta,
     }
-    if problem.plain:
-        details["bounds"] = _bounds(problem, method, plan)
+    if problem.bounded:
+        details["chosen_by_noise"] = plan.line is not None
+    if plan.line is not None:
+        details["margin"] |= {"kind": "any set", "start": plan.line.start, "each": plan.line.slope}
+    if problem.plain and plan.delta is not None:
+        details["bounds"] = _bounds(problem, method, plan, plan.delta)
         details["reconnection_per_client"] = 2.0 * plan.delta
-    if method == "reconnection":
+    if method == "reconnection" and plan.delta is not None:
         details["assumption_5"] = assumption_5(site.metric, plan.delta)
     return details
 
 
-def _bounds(problem: FLInstance, method: str, plan: Plan) -> dict[str, Any]:
-    epsilon, delta = problem.rule.epsilon, plan.delta
+def _bounds(problem: FLInstance, method: str, plan: Plan, delta: float) -> dict[str, Any]:
+    epsilon = problem.rule.epsilon
     n = problem.data.site.size
     return bounds(method=method, n=n, epsilon=epsilon, alpha=plan.level, delta=delta, assignment=plan.assignment)
 
@@ -252,9 +275,9 @@ def _truth(problem: FLInstance, method: str, plan: Plan, clients: Any) -> dict[s
             for s in over.tolist()
         ],
     }
-    if not problem.plain:
+    if not problem.plain or plan.delta is None:
         return truth
-    found = _bounds(problem, method, plan)
+    found = _bounds(problem, method, plan, plan.delta)
     truth["optimum"] = optimum
     truth["normalised_cost"] = cost["total"] / optimum if optimum > 0 else math.inf
     truth["bounds"] = values(
@@ -269,15 +292,20 @@ def _optimum(value: float) -> float:
 
 
 def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-    """Algorithm 1, or branch and bound where opening is a choice."""
+    """Algorithm 1, or branch and bound where opening is a choice or capacities are bounded."""
     data = problem.data
     if data.clients is None:
         raise InputError([no_counts(problem, "clients (method optimal takes the true counts)")])
     site, opened = data.site, None
     with context.timed("solve"):
-        if problem.program:
+        if problem.bounded:
+            opened = assigned_at(data.clients, problem, context, AnySet(start=0.0, slope=0.0))
+        elif problem.program:
             opened = opened_at(data.clients, problem, context)
-        assignment = site.connected(None if opened is None else opened.opened)
+        if opened is None or not problem.bounded:
+            assignment = site.connected(None if opened is None else opened.opened)
+        else:
+            assignment = Assignment.of(opened.facility)
     plan = Plan(
         assignment=assignment,
         margins=np.zeros(len(assignment.opened)),

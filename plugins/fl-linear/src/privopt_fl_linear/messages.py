@@ -267,12 +267,13 @@ def collected(
     """The locations file of the server's side: public columns, and what each location sent.
 
     Args:
-        sites: CSV with a column ``id`` and the public columns of a locations file, without counts.
+        sites: CSV with a column ``id`` and the public columns of a locations file, without counts; ``sends`` is 0 at
+            sites where a facility may stand and nobody is counted.
         messages: of one round.
         missing: what becomes of sites that sent nothing.
 
     Returns:
-        The CSV with a column ``noisy_clients``, and the ids left out.
+        The CSV with a column ``noisy_clients``, empty at sites that send nothing, and the ids left out.
 
     Raises:
         InputError: no such table, columns of counts in it, messages of other locations, sites without one.
@@ -295,14 +296,25 @@ def collected(
         for name in sent
         if name not in times
     ]
-    silent = [str(name) for name in ids if name not in sent]
+    marks = table["sends"].to_list() if "sends" in table.columns else ["1"] * len(ids)
+    faults += [
+        Fault(sites.name, f"row {row}, column sends", cut(str(mark)), "0 or 1") for row, mark in enumerate(marks, 2)
+        if str(mark).strip() not in ("0", "1")
+    ]  # fmt: skip
+    alone = {str(name) for name, mark in zip(ids, marks, strict=True) if str(mark).strip() == "0"}
+    faults += [
+        Fault(sites.name, "column sends", f"0 for {cut(name)}, which sent a report", "1, or no report of it")
+        for name in sent
+        if name in alone
+    ]
+    silent = [str(name) for name in ids if name not in sent and str(name) not in alone]
     if silent and missing == "refuse":
         shown = ", ".join(cut(name) for name in silent[:5]) + (f" and {len(silent) - 5} more" if silent[5:] else "")
         faults.append(Fault(sites.name, "column id", f"no report of {shown}", "a report of each"))
-    if faults or len(silent) == len(ids):
+    if faults or not sent:
         raise InputError(faults[:MOST_FAULTS] or [Fault(sites.name, "", "no reports", "a report of some site")])
-    table = table.filter(pl.col("id").is_in(list(sent)))
-    counts = [str(sent[name]) for name in table["id"].to_list()]
+    table = table.filter(pl.col("id").is_in([*sent, *alone])).drop("sends", strict=False)
+    counts = [str(sent[name]) if name in sent else None for name in table["id"].to_list()]
     out = io.BytesIO()
     table.with_columns(pl.Series("noisy_clients", counts)).write_csv(out)
     return out.getvalue(), silent

@@ -10,14 +10,29 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt_fl_linear.algorithms import Assignment, reconnect
+from privopt_fl_linear.capacitated import assign
+from privopt_fl_linear.margins import AnySet
 from privopt_fl_linear.opening import MOST_ENTRIES, Opened, open_facilities
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.server import Plan, serve
 
-__all__ = ["alpha_of", "base_of", "mean_of", "no_counts", "opened_at", "plan_again", "plan_at", "serve_problem"]
+__all__ = [
+    "alpha_of",
+    "assigned_at",
+    "base_of",
+    "beyond_bounds",
+    "chosen_by_noise",
+    "level_of",
+    "mean_of",
+    "no_counts",
+    "opened_at",
+    "plan_again",
+    "plan_at",
+    "serve_problem",
+]
 
 RERUN: Final = 100_000
 """Locations up to which ``verify`` also lets ``auto`` choose again."""
@@ -31,8 +46,10 @@ def plan_at(problem: FLInstance, method: str, delta: float, level: float, told: 
     return Plan.at(site, noisy, problem.rule, assignment, delta=delta, level=level)
 
 
-def plan_again(problem: FLInstance, method: str, told: Mapping[str, Any]) -> Plan:
+def plan_again(problem: FLInstance, method: str, told: Mapping[str, Any], published: Assignment) -> Plan:
     """The plan that the published noisy counts give; where choosing a radius takes too long, at the one stated.
+
+    Where that breaks a capacity bound it is the published assignment's: its margins hold for every one.
 
     Raises:
         InputError: what is stated is no plan.
@@ -42,17 +59,45 @@ def plan_again(problem: FLInstance, method: str, told: Mapping[str, Any]) -> Pla
     chosen, asked = told.get("auto") or {}, problem.declared.settings.delta
     quick = problem.data.site.size <= RERUN and not chosen.get("radii_cut_short")
     if quick or asked != "auto" or method == "laplace":
-        return serve_problem(problem, problem.data.noisy, SolveContext(method=method), told)[0]
-    delta, level = (float(chosen[name]) for name in ("delta", "level"))
-    if not (delta >= 0.0 and 0.0 < level <= alpha_of(problem)):
-        wanted = "a radius of at least 0, a level above 0 and at most failure_probability"
-        raise InputError([Fault("result.json", "details.told.auto", f"delta {delta!r}, level {level!r}", wanted)])
-    return plan_at(problem, method, delta, level, told)
+        plan = _serve(problem, problem.data.noisy, SolveContext(method=method), told)[0]
+    else:
+        delta, level = (float(chosen[name]) for name in ("delta", "level"))
+        if not (delta >= 0.0 and 0.0 < level <= level_of(problem)):
+            wanted = "a radius of at least 0, a level above 0 and at most failure_probability"
+            raise InputError([Fault("result.json", "details.told.auto", f"delta {delta!r}, level {level!r}", wanted)])
+        plan = plan_at(problem, method, delta, level, told)
+    return chosen_by_noise(problem, published) if len(beyond_bounds(problem, plan)) else plan
 
 
 def alpha_of(problem: FLInstance) -> float:
     """The failure probability promised."""
     return problem.declared.privacy.failure_probability
+
+
+def level_of(problem: FLInstance) -> float:
+    """The failure probability of the public plan: half of it where bounds may lead to one that the noise chooses.
+
+    Either plan's failure is within the union of both events, whatever leads to it.
+    """
+    return alpha_of(problem) / 2.0 if problem.bounded else alpha_of(problem)
+
+
+def beyond_bounds(problem: FLInstance, plan: Plan) -> Ints:
+    """Facilities (places in the plan) that would have to be built beyond their bound."""
+    bound = problem.data.site.capacity
+    return np.flatnonzero(plan.capacities > (math.inf if bound is None else bound[plan.assignment.opened]))
+
+
+def any_set(problem: FLInstance) -> AnySet:
+    """The margins under which the noisy counts may choose: public."""
+    site = problem.data.site
+    return problem.rule.any_set(site.connected(), site.cost, alpha_of(problem) - level_of(problem))
+
+
+def chosen_by_noise(problem: FLInstance, assignment: Assignment) -> Plan:
+    """The plan of an assignment that the noisy counts chose."""
+    level = alpha_of(problem) - level_of(problem)
+    return Plan.chosen_by_noise(problem.data.noisy, assignment, level=level, line=any_set(problem))
 
 
 def mean_of(problem: FLInstance) -> float:
@@ -90,19 +135,37 @@ def base_of(
     return site.connected(among), opened
 
 
-def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
-    """The facilities to open for counts that are known, with a proved bound."""
-    site, n = problem.data.site, problem.data.site.size
-    among = np.arange(n) if site.candidates is None else site.candidates
-    pairs = len(among) * n
+def _table(problem: FLInstance, context: SolveContext) -> tuple[Ints, Floats]:
+    """Places for a facility, and (places, locations with clients) distances.
+
+    Raises:
+        InputError: more pairs than fit.
+    """
+    site = problem.data.site
+    among, there = np.arange(site.size) if site.candidates is None else site.candidates, site.senders
+    pairs = len(among) * len(there)
     if pairs > MOST_ENTRIES or not context.fits(3 * 8.0 * pairs):
         most = min(MOST_ENTRIES, int(context.room / 24.0)) if context.room < math.inf else MOST_ENTRIES
-        asked = f"{len(among)} places for a facility, {n} locations: {pairs} pairs"
+        asked = f"{len(among)} places for a facility, {len(there)} locations: {pairs} pairs"
         wanted = f"at most {most} pairs, for which facilities to open is solved over all of them"
         raise InputError([Fault(problem.declared.locations.points.name, "", asked, wanted)])
-    table = site.metric.between(np.repeat(among, n), np.tile(np.arange(n), len(among))).reshape(len(among), n)
+    ends = np.repeat(among, len(there)), np.tile(there, len(among))
+    return among, site.metric.between(*ends).reshape(len(among), len(there))
+
+
+def _over_all(problem: FLInstance, found: Opened, among: Ints) -> Opened:
+    """The same with facilities as locations, for all locations: -1 at those that send nothing."""
+    facility = np.full(problem.data.site.size, -1)
+    facility[problem.data.site.senders] = among[found.facility]
+    return evolve(found, facility=facility, opened=among[found.opened])
+
+
+def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
+    """The facilities to open for counts that are known, with a proved bound; capacity bounds are not looked at."""
+    site = problem.data.site
+    among, table = _table(problem, context)
     table += site.cost[among, None]
-    table *= np.asarray(counts, dtype=np.float64)
+    table *= np.asarray(counts, dtype=np.float64)[site.senders]
     found = open_facilities(
         table,
         np.zeros(len(among)) if site.opening is None else site.opening[among],
@@ -111,23 +174,85 @@ def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext)
         deadline=context.deadline,
         report=lambda nodes, low, high: context.report("opening", nodes, low, high),
     )
-    return evolve(found, facility=among[found.facility], opened=among[found.opened])
+    return _over_all(problem, found, among)
+
+
+def assigned_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext, line: AnySet) -> Opened:
+    """Who is served by whom within the capacity bounds, for counts that are known, with a proved bound.
+
+    A location takes the room of its count and its part of the margin, at least none; its way is weighed by one client
+    at least where there is a margin, so that nobody is sent far whose count the noise took away.
+
+    Raises:
+        InfeasibleError, StoppedError: nothing fits, or nothing was found in time.
+    """
+    site = problem.data.site
+    among, table = _table(problem, context)
+    here = np.asarray(counts, dtype=np.float64)[site.senders]
+    weight = np.maximum(here + line.slope, 0.0)
+    table *= np.maximum(here, 1.0 if line.slope > 0.0 else 0.0)
+    table += np.multiply.outer(site.cost[among], weight)
+    bound = np.full(len(among), math.inf) if site.capacity is None else site.capacity[among]
+    room = bound - line.start
+    if problem.noise == "continuous":  # sums of doubles, in whatever order
+        room = room * (1.0 - 1e-9)
+    found = assign(
+        table,
+        site.cost[among] * line.start + (0.0 if site.opening is None else site.opening[among]),
+        weight,
+        room,
+        most=problem.declared.settings.most_facilities,
+        gap=max(context.gap, 1e-9),
+        deadline=context.deadline,
+        solver=context.solver,
+        report=lambda low, high: context.report("within bounds", 0, low, high),
+    )
+    return _over_all(problem, found, among)
 
 
 def serve_problem(
-    problem: FLInstance, noisy: Ints | Floats, context: SolveContext, told: Mapping[str, Any] | None = None
+    problem: FLInstance, noisy: Ints | Floats, context: SolveContext
 ) -> tuple[Plan, bool, dict[str, Any]]:
     """Run the server's side.
+
+    Where the method's own plan would build a facility beyond its bound, the noisy counts choose who is served by whom,
+    with margins that hold for every choice.
 
     Args:
         problem: the locations.
         noisy: (n,) what they sent.
         context: method, limits, progress.
-        told: ``details.told`` of a release, whose open facilities are taken as they are.
 
     Returns:
         The plan, whether a limit cut its choices short, and what there is to tell of them.
+
+    Raises:
+        InfeasibleError: no plan keeps the capacity bounds.
     """
+    plan, stopped, extra = _serve(problem, noisy, context)
+    if not len(beyond_bounds(problem, plan)):
+        return plan, stopped, extra
+    line = any_set(problem)
+    try:
+        found = assigned_at(noisy, problem, context, line)
+    except (InfeasibleError, StoppedError) as error:
+        drawn = (
+            "" if problem.data.noisy is not None else "; the noise drawn is dropped, a second draw spends epsilon again"
+        )
+        raise type(error)(
+            f"{error}, margins of {line.start:.6g} and {line.slope:.6g} a location included{drawn}"
+        ) from None
+    level = alpha_of(problem) - level_of(problem)
+    told = {"objective": found.objective, "bound": found.bound, "status": found.status}
+    late = context.remaining is not None and context.remaining <= 0.0
+    plan = Plan.chosen_by_noise(noisy, Assignment.of(found.facility), level=level, line=line)
+    return plan, stopped or (late and found.status != "optimal"), extra | {"within_bounds": told}
+
+
+def _serve(
+    problem: FLInstance, noisy: Ints | Floats, context: SolveContext, told: Mapping[str, Any] | None = None
+) -> tuple[Plan, bool, dict[str, Any]]:
+    """The method's own plan, capacity bounds not looked at; ``told``: of a release, whose open facilities are taken."""
     base, opened = base_of(problem, context, ((told or {}).get("opening") or {}).get("sites"))
     cut: list[str] = []
 
@@ -141,7 +266,7 @@ def serve_problem(
         problem.data.site,
         noisy,
         problem.rule,
-        alpha_of(problem),
+        level_of(problem),
         method="laplace" if context.method == "laplace" else "reconnection",
         delta=problem.declared.settings.delta,
         mean_clients=problem.declared.settings.mean_clients,
@@ -162,7 +287,7 @@ def serve_problem(
     if plan.policy is not None:
         extra["auto"] = {
             "radii": [c.delta for c in plan.policy.choices],
-            "thresholds_mean_clients": (plan.policy.thresholds / problem.data.site.size).tolist(),
+            "thresholds_mean_clients": (plan.policy.thresholds / len(problem.data.site.senders)).tolist(),
             "failure_bound": plan.policy.bound,
             "radii_cut_short": bool(cut),
             "delta": plan.delta,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from privopt.declare import File, at_least, key, non_negative, problem_html
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
+from privopt.metric.space.roads import road_table
 from privopt_fl_linear.margins import Kind, MarginRule, Split
-from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
+from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere, Streets
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.server import Site
 
@@ -43,14 +45,27 @@ class LocationTable:
     points: File = key(
         secret=True,
         help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
-        "clients: what the locations sent; opening_cost: the fixed part of a facility's cost, 0 for one that exists; "
-        "candidate: 1 where a facility may be, else 0",
+        "clients: what the locations sent; an empty count: a site that sends none. opening_cost: the fixed part of a "
+        "facility's cost, 0 for one that exists; candidate: 1 where a facility may be, else 0; capacity: most clients "
+        "that a facility may be built for, empty for no bound",
     )
     matrix: File | None = key(
         default=None,
         secret=True,
         help="(n, n) metric instead of the coordinates, .npy, in the order of points, which stays secret; published "
         "in the order of the ids",
+    )
+
+
+@frozen(kw_only=True)
+class DistanceTable:
+    """How far locations are from one another, where neither coordinates nor a matrix say."""
+
+    kind: Literal["graph"] = key(
+        help="shortest ways along edges; locations are nodes, their coordinates are drawn only"
+    )
+    edges: File = key(
+        help="from,to,km; undirected, the shortest of parallel edges; nodes that are no locations are used"
     )
 
 
@@ -98,8 +113,8 @@ class Locations:
         ids: (n,) text, ascending.
         coordinates: (names of the two columns, (n, 2) values), or None with a matrix.
         site: what is public.
-        clients: (n,) int64, secret; None where the file has no such column.
-        noisy: (n,) float64, what the locations sent; None where the file has no such column.
+        clients: (n,) int64, secret, 0 at sites that send nothing; None where the file has no such column.
+        noisy: (n,) float64, what the locations sent, 0 likewise; None where the file has no such column.
     """
 
     ids: Any
@@ -121,9 +136,13 @@ class Locations:
             columns["opening_cost"] = self.site.opening
         if self.site.candidates is not None:
             columns["candidate"] = np.isin(np.arange(self.site.size), self.site.candidates).astype(np.int64)
+        if self.site.capacity is not None:
+            columns["capacity"] = _emptied(self.site.capacity, np.isfinite(self.site.capacity))
         if noisy is not None:
             whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
-            columns["noisy_clients"] = noisy.astype(np.int64) if whole else noisy
+            columns["noisy_clients"] = _emptied(noisy.astype(np.int64) if whole else noisy, self.site.sends)
+        elif self.site.sends is not None:
+            columns["sends"] = self.site.sends.astype(np.int64)
         out = io.BytesIO()
         pl.DataFrame(columns).write_csv(out)
         return out.getvalue()
@@ -137,11 +156,20 @@ class Locations:
         return out.getvalue()
 
 
+def _emptied(values: NDArray[Any], said: NDArray[np.bool_] | None) -> Any:
+    """A column with empty cells where nothing is said."""
+    import polars as pl
+
+    column = pl.Series(values)
+    return column if said is None else pl.select(pl.when(pl.Series(said)).then(column)).to_series()
+
+
 @frozen(kw_only=True)
 class FLProblem:
     """What the problem file says: where the locations are, what may leak, and how the server works."""
 
     locations: LocationTable = key(help="where clients are and facilities may be")
+    distance: DistanceTable | None = key(default=None, help="distances along streets")
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="fl-linear", factory=Settings, help="the server's choices")
 
@@ -168,7 +196,10 @@ class FLInstance:
         Raises:
             InputError: every fault of the files.
         """
-        return cls(declared=declared, data=_load(declared.locations, whole=declared.settings.noise == "discrete"))
+        return cls(
+            declared=declared,
+            data=_load(declared.locations, declared.distance, whole=declared.settings.noise == "discrete"),
+        )
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared, {"number of locations": self.data.site.size})
@@ -187,9 +218,19 @@ class FLInstance:
         return self.data.site.opening is not None or self.declared.settings.most_facilities is not None
 
     @property
+    def bounded(self) -> bool:
+        """Whether what a facility may be built for is bounded."""
+        return self.data.site.capacity is not None
+
+    @property
+    def nearest(self) -> bool:
+        """Whether every location's cheapest facility is the best plan, whatever the counts."""
+        return not self.program and not self.bounded
+
+    @property
     def plain(self) -> bool:
-        """Whether it is the paper's problem, which its bounds speak of: facilities anywhere, opened for nothing."""
-        return not self.program and self.data.site.candidates is None
+        """Whether it is the paper's problem, which its bounds speak of: facilities at all locations, at no others."""
+        return self.nearest and self.data.site.candidates is None and self.data.site.sends is None
 
     @property
     def rule(self) -> MarginRule:
@@ -197,7 +238,7 @@ class FLInstance:
         from privopt_fl_linear.location import spent
 
         return MarginRule(
-            n=self.data.site.size,
+            n=len(self.data.site.senders),
             epsilon=float(spent(self.declared.privacy.epsilon)),
             kind=self.declared.settings.margin,
             noise=self.noise,
@@ -205,33 +246,44 @@ class FLInstance:
         )
 
 
-def _load(table: LocationTable, *, whole: bool) -> Locations:
+def _load(table: LocationTable, streets: DistanceTable | None, *, whole: bool) -> Locations:
     """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers."""
+    if table.matrix is not None and streets is not None:
+        raise InputError([Fault("problem", "locations.matrix", "a matrix beside [distance]", "one of them")])
     columns = [
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, unit="for one client"),
         Column(name="opening_cost", least=0.0, optional=True),
         Column(name="candidate", kind="count", least=0, optional=True),
-        Column(name="clients", kind="count", least=0, optional=True),
-        Column(name="noisy_clients", optional=True),
+        Column(name="capacity", least=0.0, optional=True, unit="clients", blank=math.inf),
+        Column(name="clients", kind="count", least=0, optional=True, blank=-1),
+        Column(name="noisy_clients", optional=True, blank=math.nan),
+        Column(name="sends", kind="count", least=0, optional=True),
     ]
     if table.matrix is None:
         columns += [Column(name=name, optional=True) for name in ("x", "y", "lat", "lon")]
-        found = read_table(table.points, columns, any_of=[("x", "y"), ("lat", "lon")])
+        choices = [("x", "y"), ("lat", "lon")]
+        found = read_table(table.points, columns, any_of=[] if streets is not None else choices)
     else:
         found = read_table(table.points, columns)
     faults = _faults(table.points.name, found, whole)
     if faults:
         raise InputError(faults)
     order = np.argsort(found["id"], kind="stable")
-    metric, coordinates = _metric(table, found, order)
+    metric, coordinates = _metric(table, streets, found, order)
     found = {name: _canonical(values[order]) for name, values in found.items()}
+    sends = _sends(found)
+    for name in ("clients", "noisy_clients"):
+        if name in found:
+            found[name] = np.where(sends, found[name], 0)
     site = Site(
         metric=metric,
         cost=found["facility_cost"],
         rank=np.arange(len(order)),
         opening=found.get("opening_cost"),
         candidates=np.flatnonzero(found["candidate"]) if "candidate" in found else None,
+        capacity=found.get("capacity"),
+        sends=None if sends.all() else sends,
     )
     return Locations(
         ids=found["id"],
@@ -240,6 +292,14 @@ def _load(table: LocationTable, *, whole: bool) -> Locations:
         clients=found.get("clients"),
         noisy=found.get("noisy_clients"),
     )
+
+
+def _sends(found: Table) -> NDArray[np.bool_]:
+    """Which locations send a count: those whose cell of counts is not empty."""
+    sends = found.get("sends", np.ones(len(found["id"]), dtype=np.int64)) > 0
+    if "clients" in found:
+        sends = sends & (found["clients"] >= 0)
+    return np.asarray(sends & ~np.isnan(found.get("noisy_clients", np.zeros(1))), dtype=np.bool_)
 
 
 def _canonical(values: Any) -> Any:
@@ -252,7 +312,7 @@ def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
     sizes = dict.fromkeys(("x", "y", "lon", "facility_cost", "opening_cost"), LARGEST)
     sizes |= {"clients": MOST_CLIENTS, "noisy_clients": 2 * MOST_CLIENTS}  # a count, and noise on it
     for column, most in sizes.items():
-        size = np.abs(found.get(column, np.zeros(1)).astype(np.float64))
+        size = np.nan_to_num(np.abs(found.get(column, np.zeros(1)).astype(np.float64)))
         if (size > most).any():
             row = int(np.argmax(size))
             wanted = f"a number of at most {most:g} in size"
@@ -265,16 +325,38 @@ def _faults(name: str, found: Table, whole: bool) -> list[Fault]:
         row = int(np.argmax(candidate))
         wanted = "0 or 1, and 1 for some location"
         faults.append(Fault(name, f"row {row + 2}, column candidate", str(candidate[row]), wanted))
+    faults += _silent_faults(name, found)
     noisy = found.get("noisy_clients")
-    if whole and noisy is not None and bool((noisy != np.rint(noisy)).any()):
-        row = int(np.argmax(noisy != np.rint(noisy)))
+    if whole and noisy is not None and bool((np.nan_to_num(noisy) != np.rint(np.nan_to_num(noisy))).any()):
+        row = int(np.argmax(np.nan_to_num(noisy) != np.rint(np.nan_to_num(noisy))))
         wanted = 'a whole number, for noise = "discrete"'
         faults.append(Fault(name, f"row {row + 2}, column noisy_clients", str(noisy[row]), wanted))
     return faults
 
 
+def _silent_faults(name: str, found: Table) -> list[Fault]:
+    """Sites that send nothing: alike in every column of counts, candidates, and not all there are."""
+    sends, faults = _sends(found), []
+    said = {"clients": found.get("clients", np.zeros(1)) >= 0, "sends": found.get("sends", np.ones(1)) > 0}
+    said["noisy_clients"] = ~np.isnan(found.get("noisy_clients", np.zeros(1)))
+    for column, here in said.items():
+        odd = np.flatnonzero(here != sends) if column in found else np.zeros(0, dtype=np.int64)
+        for row in odd[:5].tolist():
+            wanted = "nothing (or sends 0), as another column of this site says that it sends no count"
+            faults.append(
+                Fault(name, f"row {row + 2}, column {column}", "1" if column == "sends" else "a count", wanted)
+            )
+    if not sends.any():
+        faults.append(Fault(name, "", "sites alone", "some location with a count"))
+    idle = ~sends & (found.get("candidate", np.ones(len(sends), dtype=np.int64)) == 0)
+    for row in np.flatnonzero(idle)[:5].tolist():
+        wanted = "a candidate, or a location with a count: this one is neither"
+        faults.append(Fault(name, f"row {row + 2}, column candidate", "0", wanted))
+    return faults
+
+
 def _metric(
-    table: LocationTable, found: Table, order: NDArray[np.int64]
+    table: LocationTable, streets: DistanceTable | None, found: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
     n = len(order)
     if table.matrix is not None:
@@ -285,6 +367,12 @@ def _metric(
             raise InputError(
                 [Fault(table.matrix.name, fault.where, fault.found, fault.wanted) for fault in error.faults]
             ) from None
-    names = ("x", "y") if "x" in found else ("lat", "lon")
+    names = ("x", "y") if "x" in found and "y" in found else ("lat", "lon")
+    if streets is not None:
+        roads = road_table(streets.edges)
+        ways = Streets(roads["from"], roads["to"], roads["km"], found["id"][order], source=streets.edges.name)
+        if not all(name in found for name in names):
+            return ways, None
+        return ways, (names, _canonical(np.column_stack([found[name] for name in names])[order]))
     values = _canonical(np.column_stack([found[name] for name in names])[order])
     return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)

@@ -55,21 +55,23 @@ class FLRelease(Release):
         epsilon = self.epsilon
         if epsilon is None:
             return None
-        return NoisyCounts(inputs=self.ids.tolist(), reach=lambda share: math.ceil(-math.log(share) / epsilon))
+        there = self.ids[self.assignment.facility >= 0]
+        return NoisyCounts(inputs=there.tolist(), reach=lambda share: math.ceil(-math.log(share) / epsilon))
 
     def write(self, folder: Path) -> None:
         """Write both tables."""
         import polars as pl
 
-        facility = self.ids[self.assignment.facility]
-        pl.DataFrame({"id": self.ids, "facility": facility}).write_csv(folder / CONNECTIONS)
+        served = self.assignment.facility >= 0
+        facility = self.ids[self.assignment.facility[served]]
+        pl.DataFrame({"id": self.ids[served], "facility": facility}).write_csv(folder / CONNECTIONS)
         opened = self.ids[self.assignment.opened]
         pl.DataFrame({"id": opened, "capacity": self.capacities}).write_csv(folder / CAPACITIES)
 
     def facts(self) -> Mapping[str, Any]:
         """Sizes, and capacities in all."""
         return {
-            "locations": len(self.ids),
+            "locations": int((self.assignment.facility >= 0).sum()),
             "facilities": len(self.assignment.opened),
             "capacity in all": float(self.capacities.sum()),
             "greatest capacity": float(self.capacities.max()),
@@ -92,10 +94,13 @@ class FLRelease(Release):
         if faults:
             raise InputError(faults)
         places = check_ids(links, found["id"], ids, "id", "a location of the problem")
-        missing = np.setdiff1d(np.arange(len(ids)), places)
-        if missing.size:
-            raise InputError([_fault(CONNECTIONS, f"no row for {ids[missing[0]]}", "a row for each location")])
-        facility = np.empty(len(ids), dtype=np.int64)
+        there = problem.data.site.senders
+        other = np.setxor1d(there, places)
+        if other.size:
+            row = "a row" if other[0] in places else "no row"
+            wanted = "a row for each location that sends a count, and no other"
+            raise InputError([_fault(CONNECTIONS, f"{row} for {ids[other[0]]}", wanted)])
+        facility = np.full(len(ids), -1, dtype=np.int64)
         facility[places] = check_ids(links, found["facility"], ids, "facility", "a location of the problem")
         assignment = Assignment.of(facility)
         opened = check_ids(sizes, made["id"], ids, "id", "a location of the problem")

@@ -76,7 +76,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     if len(places) <= MANY:
         from matplotlib.collections import LineCollection
 
-        lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if v != h]
+        lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h not in (v, -1)]
         axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
     x, y = places.T
     counts = release.counts
@@ -158,7 +158,7 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[
     """This release beside the plan without reconnection, and without margins: what privacy costs."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
-    if noisy is None or problem.program:
+    if noisy is None or not problem.nearest:
         return rows
     base = site.connected()
     alpha = problem.declared.privacy.failure_probability
@@ -181,7 +181,7 @@ def figures(problem: FLInstance, release: FLRelease, result: Result) -> dict[str
         made["map"] = plan_map(release, problem)
     made["capacities"] = capacity_figure(release, problem)
     site = problem.data.site
-    if release.counts is not None and not problem.program:
+    if release.counts is not None and problem.nearest:
         made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
         if site.size <= RADII:
             made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
@@ -195,8 +195,8 @@ def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Se
     made = []
     if "map" in drawn:
         lead = (
-            f"{site.size} locations are served by {len(opened)} facilities. Circles grow with the clients reported, "
-            "squares with the capacity; a line joins a location to the facility that serves it."
+            f"{len(site.senders)} locations are served by {len(opened)} facilities. Circles grow with the clients "
+            "reported, squares with the capacity; a line joins a location to the facility that serves it."
         )
         made.append(figure_section("Who is served where", drawn["map"], lead))
     noisy = None if release.counts is None else served(release.assignment, release.counts)
@@ -255,30 +255,35 @@ def map_layer(problem: FLInstance, release: FLRelease) -> Layer | None:
     places = [(float(x), float(y)) for x, y in (values if names == ("x", "y") else values[:, ::-1]).tolist()]
     facility, opened = release.assignment.facility.tolist(), release.assignment.opened.tolist()
     capacity = dict(zip(opened, release.capacities.tolist(), strict=True))
-    everyone = np.arange(site.size)
-    away = site.metric.between(everyone, release.assignment.facility).tolist()
+    away = np.zeros(site.size)
+    there = site.senders
+    away[there] = site.metric.between(there, release.assignment.facility[there])
     ids = [str(name) for name in problem.data.ids]
+
+    kinds = ["location" if h >= 0 else "site" for h in facility]
 
     def facts(v: int, kind: str) -> dict[str, Any]:
         point = kind != "connection"
         return {
             "id": ids[v],
             "kind": kind,
-            "facility": ids[facility[v]],
-            "distance": away[v],
-            "reported_clients": float(release.counts[v]) if point and release.counts is not None else None,
+            "facility": ids[facility[v]] if facility[v] >= 0 else None,
+            "distance": float(away[v]) if facility[v] >= 0 else None,
+            "reported_clients": (
+                float(release.counts[v]) if point and facility[v] >= 0 and release.counts is not None else None
+            ),
             "capacity": capacity.get(v) if point else None,
             "facility_cost": float(site.cost[v]) if point else None,
         }
 
     features = [
-        Feature(path=(place,), properties=facts(v, "facility" if v in capacity else "location"))
+        Feature(path=(place,), properties=facts(v, "facility" if v in capacity else kinds[v]))
         for v, place in enumerate(places)
     ]
     features += [
         Feature(path=(places[v], places[h]), properties=facts(v, "connection"))
         for v, h in enumerate(facility)
-        if v != h
+        if h not in (v, -1)
     ]
     planar = names == ("x", "y")
     return Layer(kind="planar" if planar else "geographic", features=features, unit="unit of x and y" if planar else "")
@@ -295,7 +300,7 @@ def truth_sections(problem: FLInstance, release: FLRelease, private: Path) -> li
     if "clients" not in source.columns:
         return []
     by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
-    clients = np.array([float(by_id[str(name)]) for name in problem.data.ids])
+    clients = np.array([float(by_id[str(name)] or 0) for name in problem.data.ids])
     demand = served(release.assignment, clients)
     over = np.flatnonzero(demand > release.capacities)
     said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."

@@ -12,10 +12,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
 from privopt_fl_linear.delta import GoOn, Policy, candidates, cheapest_at, grid, policy
-from privopt_fl_linear.margins import MarginRule
+from privopt_fl_linear.margins import AnySet, MarginRule
 from privopt_fl_linear.metric import Metric
 
 __all__ = ["Plan", "Site", "capacities", "costs", "serve"]
@@ -33,6 +33,8 @@ class Site:
         rank: (n,) order of the ids; ties go to the least.
         opening: (n,) cost of opening at all, or None.
         candidates: locations that may hold a facility, ascending; None for all.
+        capacity: (n,) most clients that a facility may serve, infinite where there is no bound; None for none at all.
+        sends: (n,) whether there are clients, whose count is sent; None for everywhere. Others are sites alone.
     """
 
     metric: Metric
@@ -40,10 +42,18 @@ class Site:
     rank: Ints
     opening: Floats | None = None
     candidates: Ints | None = None
+    capacity: Floats | None = None
+    sends: Bools | None = None
 
     def connected(self, among: Ints | None = None) -> Assignment:
         """Algorithm 1: each location's cheapest facility, of the candidates or of some of them."""
-        return optimal_assignment(self.metric, self.cost, self.rank, self.candidates if among is None else among)
+        among = self.candidates if among is None else among
+        return optimal_assignment(self.metric, self.cost, self.rank, among, self.sends)
+
+    @property
+    def senders(self) -> Ints:
+        """The locations with clients, ascending."""
+        return np.arange(self.size) if self.sends is None else np.flatnonzero(self.sends)
 
     @property
     def size(self) -> int:
@@ -59,17 +69,19 @@ class Plan:
         assignment: who is served by whom.
         margins: (m,) added to each facility's noisy count.
         capacities: (m,) max(0, noisy count + margin).
-        delta: the reconnection radius used; 0 for ``laplace``.
+        delta: the reconnection radius used; 0 for ``laplace``, None where the noisy counts chose.
         level: failure probability that the margins are for.
         policy: how ``auto`` chose, where it chose by the noisy counts.
+        line: the margins of any sets at once, where the noisy counts chose who is served by whom.
     """
 
     assignment: Assignment
     margins: Floats
     capacities: Floats
-    delta: float
+    delta: float | None
     level: float
     policy: Policy | None = None
+    line: AnySet | None = None
 
     @classmethod
     def at(
@@ -87,6 +99,13 @@ class Plan:
         added = rule.of(assignment, site.cost, level)
         sizes = capacities(served(assignment, noisy), added)
         return cls(assignment=assignment, margins=added, capacities=sizes, delta=delta, level=level, policy=policy)
+
+    @classmethod
+    def chosen_by_noise(cls, noisy: NDArray[Any], assignment: Assignment, *, level: float, line: AnySet) -> Plan:
+        """The plan of an assignment that the noisy counts chose: its margins hold for every one at once."""
+        added = line.margins(assignment.sizes)
+        sizes = capacities(served(assignment, noisy), added)
+        return cls(assignment=assignment, margins=added, capacities=sizes, delta=None, level=level, line=line)
 
     def cost(self, site: Site, counts: NDArray[Any]) -> dict[str, float]:
         """See :func:`costs`."""

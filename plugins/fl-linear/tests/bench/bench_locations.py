@@ -1,6 +1,8 @@
 """Time and peak memory of the server's side at 1e5 and 1e6 locations, file to folder.
 
-Run: ``python plugins/fl-linear/tests/bench/bench_locations.py [n ...] [--delta 0.01|auto] [--method reconnection]``.
+Run: ``python plugins/fl-linear/tests/bench/bench_locations.py [n ...] [--delta 0.01|auto] [--method reconnection]
+[--streets [FOLDER]]``. With --streets the locations are the corners of a grid of streets, or the nodes of FOLDER's
+points.csv and roads.csv, as ``python -m privopt_lr_geo.osm`` writes them.
 Each size runs in a process of its own, as ``privopt solve`` would: noisy counts in (so no noise is drawn), DIR out,
 imports and compilation from the cache included. Limits: 3 s at 1e5, 40 s at 1e6.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -29,18 +32,33 @@ delta = {delta}
 """
 
 
-def prepare(folder: Path, n: int, delta: str) -> Path:
+def network(n: int, given: str, rng: np.random.Generator) -> tuple[list[str], pl.DataFrame]:
+    """Ids and edges: of a folder, or a grid of about n corners whose streets are .05 to .2 km long."""
+    if given:
+        return pl.read_csv(f"{given}/points.csv", infer_schema=False)["id"].to_list(), pl.read_csv(f"{given}/roads.csv")
+    side = math.isqrt(n)
+    corner = np.arange(side * side).reshape(side, side)
+    tails = np.concatenate([corner[:, :-1].ravel(), corner[:-1].ravel()])
+    heads = np.concatenate([corner[:, 1:].ravel(), corner[1:].ravel()])
+    names = [f"v{i}" for i in range(side * side)]
+    ends = {"from": [names[i] for i in tails.tolist()], "to": [names[i] for i in heads.tolist()]}
+    return names, pl.DataFrame(ends | {"km": rng.uniform(0.05, 0.2, len(tails)).round(4)})
+
+
+def prepare(folder: Path, n: int, delta: str, streets: str | None) -> tuple[Path, int]:
     rng = np.random.default_rng(7)
-    table = {
-        "id": [f"v{i}" for i in range(n)],
-        "x": rng.random(n),
-        "y": rng.random(n),
-        "facility_cost": rng.uniform(0.1, 0.3, n),
-        "noisy_clients": rng.integers(-20, 30, n),
-    }
-    pl.DataFrame(table).write_csv(folder / "locations.csv")
-    (folder / "problem.toml").write_text(TOML.format(delta=f'"{delta}"' if delta == "auto" else delta))
-    return folder / "problem.toml"
+    names, edges = [f"v{i}" for i in range(n)], None
+    if streets is not None:
+        names, edges = network(n, streets, rng)
+        edges.write_csv(folder / "roads.csv")
+    n = len(names)
+    place = {"x": rng.random(n), "y": rng.random(n)} if edges is None else {}
+    more = {"facility_cost": rng.uniform(0.1, 0.3, n), "noisy_clients": rng.integers(-20, 30, n)}
+    pl.DataFrame({"id": names, **place, **more}).write_csv(folder / "locations.csv")
+    text = TOML.format(delta=f'"{delta}"' if delta == "auto" else delta)
+    text += "" if edges is None else '[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+    (folder / "problem.toml").write_text(text)
+    return folder / "problem.toml", n
 
 
 def main() -> None:
@@ -48,11 +66,12 @@ def main() -> None:
     parser.add_argument("sizes", nargs="*", type=int, default=[100_000, 1_000_000])
     parser.add_argument("--delta", default="0.01")
     parser.add_argument("--method", default="reconnection")
+    parser.add_argument("--streets", nargs="?", const="", metavar="FOLDER")
     given = parser.parse_args()
     before = 0.0
     for n in given.sizes:
         with tempfile.TemporaryDirectory() as name:
-            path = prepare(Path(name), n, given.delta)
+            path, n = prepare(Path(name), n, given.delta, given.streets)
             command = [sys.executable, "-m", "privopt", "solve", "fl-linear", str(path), "--quiet", "--json"]
             command += ["--method", given.method, "--out", str(Path(name) / "out")]
             start = time.perf_counter()

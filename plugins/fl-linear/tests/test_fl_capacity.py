@@ -1,0 +1,252 @@
+"""Bounds on what a facility may be built for: the program, the margins of any set, and the release."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, sparse
+
+from fl_linear_paper.trials import draw_noise
+from privopt.declare import File, load_problem
+from privopt.errors import InfeasibleError, InputError
+from privopt.interfaces import SolveContext
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt.testing.data import data_path
+from privopt_fl_linear.algorithms import Assignment, served
+from privopt_fl_linear.capacitated import assign
+from privopt_fl_linear.command import cli
+from privopt_fl_linear.margins import MarginRule
+from privopt_fl_linear.mechanism import FLLinear
+from privopt_fl_linear.plans import serve_problem
+from privopt_fl_linear.problem import FLProblem
+
+BEASLEY = {  # cap61, 64, 91, 94, 121, 124: optima where a customer may be split, so bounds of those where none is
+    "cap71": 932615.750,
+    "cap74": 1045650.250,
+    "cap101": 796648.438,
+    "cap104": 946051.325,
+    "cap131": 793439.563,
+    "cap134": 946051.325,
+}
+
+
+def or_library(name):
+    words = [float(w) for w in data_path("orlib_uflp", f"{name}.txt").read_text().split()]
+    facilities, customers = int(words[0]), int(words[1])
+    rest = np.array(words[2 + 2 * facilities :]).reshape(customers, facilities + 1)
+    return np.array(words[3 : 2 + 2 * facilities : 2]), rest[:, 1:].T, rest[:, 0]
+
+
+def by_highs(cost, opening, weight, room, *, whole=True):
+    """The textbook program, by SciPy's HiGHS."""
+    F, C = cost.shape
+    x = sparse.eye(F * C, format="csr")
+    served = sparse.hstack([sparse.hstack([sparse.eye(C)] * F), sparse.csr_matrix((C, F))])
+    linked = sparse.hstack([x, -sparse.kron(sparse.eye(F), np.ones((C, 1)))])
+    rooms = sparse.hstack([sparse.kron(sparse.eye(F), weight[None, :]), -sparse.diags(room)])
+    rows = [
+        optimize.LinearConstraint(served, 1, 1),
+        optimize.LinearConstraint(linked, -np.inf, 0),
+        optimize.LinearConstraint(rooms, -np.inf, 0),
+    ]
+    kinds = np.concatenate([np.full(F * C, int(whole)), np.ones(F)])
+    found = optimize.milp(
+        np.concatenate([cost.ravel(), opening]), constraints=rows, integrality=kinds, bounds=(0, 1),
+        options={"mip_rel_gap": 1e-9},
+    )  # fmt: skip
+    return found.fun if found.status == 0 else None
+
+
+def load(found, weight, room):
+    used = np.bincount(found.facility, weights=weight, minlength=len(room))
+    assert (used <= room).all()
+    return used
+
+
+@pytest.mark.parametrize("name", BEASLEY)
+def test_or_library_with_capacities_of_15000(name):
+    opening, cost, weight = or_library(name)
+    room = np.full(len(opening), 15_000.0)
+    start = time.process_time()
+    found = assign(cost, opening, weight, room)
+    assert time.process_time() - start < 60
+    load(found, weight, room)
+    assert found.status == "optimal"
+    assert found.objective >= BEASLEY[name] * (1 - 1e-8)
+    assert found.bound <= found.objective * (1 + 1e-12)
+    if len(opening) == 16:
+        assert by_highs(cost, opening, weight, room, whole=False) == pytest.approx(BEASLEY[name], rel=1e-8)
+        assert found.objective == pytest.approx(by_highs(cost, opening, weight, room), rel=2e-6)
+    with pytest.raises(InfeasibleError, match="room for 12912, and no facility has more than 5000"):
+        assign(cost, opening, weight, room / 3)  # cap41 and its like split customers
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
+@settings(max_examples=40)
+def test_against_all_assignments(seed, facilities, customers, most):
+    rng = np.random.default_rng(seed)
+    cost, opening = rng.integers(0, 9, (facilities, customers)) * 1.0, rng.integers(0, 9, facilities) * 1.0
+    weight, room = rng.integers(0, 5, customers) * 1.0, rng.integers(0, 9, facilities) * 1.0
+    room[rng.random(facilities) < 0.2] = np.inf
+    best = math.inf
+    for chosen in itertools.product(range(facilities), repeat=customers):
+        used = sorted(set(chosen))
+        loads = np.bincount(chosen, weights=weight, minlength=facilities)
+        if len(used) <= most and (loads <= room).all():
+            best = min(best, opening[used].sum() + cost[chosen, np.arange(customers)].sum())
+    if math.isinf(best):
+        with pytest.raises(InfeasibleError, match="capacity bounds"):
+            assign(cost, opening, weight, room, most=most)
+        return
+    found = assign(cost, opening, weight, room, most=most, solver="highs", gap=1e-9)
+    load(found, weight, room)
+    assert len(found.opened) <= most
+    assert found.objective == pytest.approx(best, abs=1e-6)
+    assert found.bound <= best + 1e-6
+
+
+@pytest.mark.parametrize("noise", ["discrete", "continuous"])
+def test_margins_of_any_set_hold_at_the_rate_promised(noise):
+    """Whatever set is chosen after the noise: 20,000 draws; at the set of those whose noise took most."""
+    n, epsilon, alpha, draws = 40, 0.5, 0.1, 20_000
+    rng = np.random.default_rng(4)
+    line = MarginRule(n=n, epsilon=epsilon, noise=noise).any_set(
+        Assignment.of(np.repeat(np.arange(0, n, 5), 5)), np.ones(n), alpha
+    )
+    if noise == "discrete":
+        taken = np.stack([draw_noise(rng, n, epsilon) for _ in range(draws)])
+    else:
+        taken = rng.laplace(0.0, 1.0 / epsilon, (draws, n))
+    most = np.cumsum(-np.sort(-taken, axis=1), axis=1)  # by the k that took most, for every k at once
+    failed = (most > line.margins(np.arange(1, n + 1))).any(axis=1).mean()
+    assert 0.05 < failed < alpha + 3 * math.sqrt(alpha * (1 - alpha) / draws)
+    fixed = MarginRule(n=n, epsilon=epsilon, noise=noise).margins(np.array([5]), np.ones(1), alpha)[0]
+    assert (
+        fixed
+        < line.margins(np.array([5]))[0]
+        < 5 * MarginRule(n=n, epsilon=epsilon, noise=noise).margins(np.array([1]), np.ones(1), alpha)
+    )
+
+
+TOML = '[locations]\npoints = "sites.csv"\n[privacy]\nepsilon = 0.5\n[fl-linear]\n{}\n'
+
+
+@pytest.fixture
+def villages(tmp_path):
+    """A function that writes 40 villages with bounds, and maybe opening costs."""
+    rng = np.random.default_rng(2)
+    xy, cost = rng.random((40, 2)).round(3), rng.uniform(0.1, 0.3, 40).round(3)
+    clients, opening = rng.poisson(30, 40), rng.integers(2, 9, 40)
+
+    def make(bounds, more="delta = 0.3", *, noisy=None):
+        count = "clients" if noisy is None else "noisy_clients"
+        rows = [f"id,x,y,facility_cost,opening_cost,capacity,{count}"]
+        counts = clients if noisy is None else noisy
+        rows += [f"v{i:02d},{xy[i, 0]},{xy[i, 1]},{cost[i]},{opening[i]},{bounds[i]},{counts[i]}" for i in range(40)]
+        (tmp_path / "sites.csv").write_text("\n".join(rows) + "\n")
+        (tmp_path / "p.toml").write_text(TOML.format(more))
+        return tmp_path / "p.toml"
+
+    make.clients = clients
+    return make
+
+
+def run(path, method="reconnection", out="out", **options):
+    folder = path.parent / out
+    solve("fl-linear", path, folder, Options(method=method, force=True, allow_unsafe=True, **options))
+    return folder, json.loads((folder / "result.json").read_text())
+
+
+def capacities(folder):
+    with (folder / "capacities.csv").open() as file:
+        return {row["id"]: float(row["capacity"]) for row in csv.DictReader(file)}
+
+
+def test_a_release_keeps_its_bounds_and_verifies(villages):
+    bounds = np.where(np.arange(40) % 4 == 0, 260, 60)
+    folder, result = run(villages(bounds, "mean_clients = 30\ndelta = 0.3"), gap=0.01)
+    built = capacities(folder)
+    assert all(size <= bounds[int(name[1:])] for name, size in built.items())
+    details = result["details"]
+    assert details["chosen_by_noise"] is True
+    assert details["delta"] is None
+    assert details["failure_probability"] == {"promised": 0.1, "level": 0.05}
+    told = details["told"]["within_bounds"]
+    assert 0.985 * told["objective"] <= told["bound"] <= told["objective"]
+    assert verify(folder).complaints == ()
+    again, same = run(folder / "problem" / "p.toml", out="again", gap=0.01)  # the server's side, from what is published
+    assert capacities(again) == built
+    assert same["details"]["chosen_by_noise"] is True
+    table = folder / "problem" / "sites.csv"
+    least = min(built.values())
+    for forged in (table.read_text().replace(",260,", f",{least - 1},"), table.read_text().replace(",260,", ",900,")):
+        table.write_text(forged)
+        (folder / "SHA256SUMS").write_text(sums_text(folder))
+        assert not verify(folder).holds  # a bound that is passed; a plan that need not have been left
+
+
+def test_bounds_that_nothing_reaches_leave_the_plan_as_it_is(villages):
+    bounds = [""] * 39 + ["5000"]
+    noisy = villages.clients + draw_noise(np.random.default_rng(5), 40, 0.5)
+    free, loose = (run(villages(b, "delta = 0.3\nmean_clients = 30", noisy=noisy)) for b in ([""] * 40, bounds))
+    with (free[0] / "connections.csv").open() as file:
+        assert "facility" in file.readline()
+    assert free[1]["details"]["facilities"] == loose[1]["details"]["facilities"]
+    assert loose[1]["details"]["chosen_by_noise"] is False
+    assert loose[1]["details"]["failure_probability"]["level"] == 0.05
+    assert "within_bounds" not in loose[1]["details"]["told"]
+    assert (loose[0] / "problem" / "sites.csv").read_text().splitlines()[1].split(",")[5] == ""
+    assert verify(loose[0]).complaints == ()
+
+
+def test_without_privacy_the_optimum_within_the_bounds(villages):
+    bounds = np.where(np.arange(40) % 4 == 0, 260, 60)
+    folder, result = run(villages(bounds), "optimal")
+    assert all(size <= bounds[int(name[1:])] for name, size in capacities(folder).items())
+    told, value = result["details"]["told"], result["objective"]["value"]
+    assert value * (1 - 1e-6) <= told["lower_bound"] <= value * (1 + 1e-12)
+    assert verify(folder).complaints == ()
+
+
+def test_what_is_missing_is_said_and_the_code_is_3(villages):
+    for bounds, words in ((np.full(40, 20), "are missing"), (np.r_[np.full(39, 10), 9000], "are missing")):
+        more = "most_facilities = 1" if bounds[-1] == 9000 else ""
+        with pytest.raises(InfeasibleError, match=words) as caught:
+            run(villages(bounds if bounds[-1] == 20 else np.full(40, 300), more))
+        assert "a second draw spends epsilon again" in str(caught.value)
+    with pytest.raises(InputError, match="column capacity"):
+        run(villages(["-1"] * 40))
+
+
+def test_no_facility_overflows_at_the_rate_promised(villages):
+    """The release's whole way, 40 times: at half the promise, for the other half is the public plan's."""
+    path = villages(np.where(np.arange(40) % 4 == 0, 260, 60), "mean_clients = 30\ndelta = 0.3")
+    problem = FLLinear().load(load_problem(FLProblem, File.read(path, wanted="a problem")), "p.toml")
+    rng, failed, draws = np.random.default_rng(6), 0, 40
+    for _ in range(draws):
+        noisy = villages.clients + draw_noise(rng, 40, 0.5)
+        plan, _, _ = serve_problem(problem, noisy, SolveContext(method="reconnection", gap=0.1))
+        failed += bool((served(plan.assignment, villages.clients) > plan.capacities).any())
+    assert failed <= 0.05 * draws + 3 * math.sqrt(0.05 * 0.95 * draws)
+
+
+def test_what_to_expect_within_bounds(villages):
+    path = villages(np.where(np.arange(40) % 4 == 0, 260, 60), "mean_clients = 30\ndelta = 0.3")
+    done = CliRunner().invoke(cli, ["expect", str(path), "--epsilon", "0.5:1:2"])
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert {row["delta"] for row in rows} == {""}
+    assert all(float(row["relative"]) > 1 for row in rows)
+    villages(np.full(40, 20), "mean_clients = 30")
+    assert CliRunner().invoke(cli, ["expect", str(path), "--epsilon", "0.5:1:2"]).exit_code == 3
