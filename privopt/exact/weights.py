@@ -37,7 +37,7 @@ from privopt.exact.certify import Measured, certify, certify_in_doubles, check_p
 from privopt.exact.graph import components, edge_matrix, ranked, shortest_rows
 from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
-from privopt.execution.limits import check_end
+from privopt.execution.limits import in_threads
 
 __all__ = ["Repaired", "mend", "repair", "rounded"]
 
@@ -121,11 +121,11 @@ def repair(
     pairs, distances = check_pairs(pairs, distances, len(given))
     report = progress or (lambda _: None)
     np.maximum(given, 0.0, out=given)
-    sums = given.sum(axis=1, keepdims=True)
-    loss_before = None if loss is None else float((loss * (given / np.where(sums > 0, sums, 1.0))).sum())
+    sums = given.sum(axis=1)
+    loss_before = None if loss is None else _priced(loss, given, np.where(sums > 0, sums, 1.0))
     whole = _as_it_is(given, pairs, distances, epsilon, executor)
     if whole is not None:
-        after = None if loss is None else float((loss * whole.weights).sum() / TOTAL)
+        after = None if loss is None else _priced(loss, whole.weights, float(TOTAL))
         return evolve(whole, loss_before=loss_before, loss_after=after)
     best, least, refused = None, np.inf, None
     for within in MERGED_WITHIN:
@@ -139,7 +139,7 @@ def repair(
             if best is None:
                 raise
             break
-        price = moved if loss is None else float((loss * found.weights).sum() / TOTAL)
+        price = moved if loss is None else _priced(loss, found.weights, float(TOTAL))
         if best is not None and price >= least:
             break
         best, least = found, price
@@ -148,6 +148,11 @@ def repair(
     if best is None:
         raise CertificationError(*refused.args if refused else ()) from refused
     return evolve(best, loss_before=loss_before, loss_after=None if loss is None else least)
+
+
+def _priced(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> float:
+    """Sum of loss times a matrix whose rows have these sums."""
+    return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
 
 
 def mend(
@@ -173,9 +178,14 @@ def mend(
 
 def rounded(z: Floats) -> Unsigned:
     """Rows of a matrix (N, K), none of them all 0, over their sums, in integers that sum to 2**63."""
-    check_end()
-    weights: Unsigned = np.rint(z / z.sum(axis=1, keepdims=True) * float(TOTAL)).astype(np.uint64)
-    check_end()
+    weights = np.empty(z.shape, dtype=np.uint64)
+
+    def fill(a: int, b: int) -> None:
+        part = z[a:b] / z[a:b].sum(axis=1, keepdims=True)
+        part *= float(TOTAL)
+        weights[a:b] = np.rint(part, out=part)
+
+    in_threads(fill, len(z))
     missing = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
     for row, units in zip(weights, missing.view(np.int64).tolist(), strict=True):
         _give(row, units)

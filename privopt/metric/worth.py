@@ -116,13 +116,13 @@ def worth_of(
     pairs, distances = data.pairs, data.distances
     if data.region is not None:  # rows are held to more than the length of the way
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
-    apart = (distances > 0) & by_distance
+    apart = np.where((distances > 0) & by_distance, distances, np.inf)
     nearest = np.full(len(data.records), np.inf)
     closest = None
-    for end in (0, 1):
-        np.minimum.at(nearest, pairs[apart, end], distances[apart])
-    if apart.any():
-        first = int(np.flatnonzero(apart)[distances[apart].argmin()])
+    for ends in pairs.T:
+        np.minimum.at(nearest, ends, apart)
+    if np.isfinite(nearest).any():
+        first = int(apart.argmin())
         one, two = (data.records.ids[place] for place in pairs[first].tolist())
         closest = (one, two, float(distances[first]))
     known = nearest[np.isfinite(nearest)]
@@ -133,9 +133,11 @@ def worth_of(
         total = np.zeros((len(held), rows.shape[1]))
         np.add.at(total, place, rows)
         rows = total / np.bincount(place)[:, None]
-    paired = np.zeros(len(data.records), dtype=np.bool_)
-    paired[pairs.ravel()] = True
-    alone = np.flatnonzero(~paired).tolist() if data.within is not None else []
+    alone: list[int] = []
+    if data.within is not None:
+        paired = np.zeros(len(data.records), dtype=np.bool_)
+        paired[pairs.ravel()] = True
+        alone = np.flatnonzero(~paired).tolist()
     return Worth(
         epsilon=float(data.epsilon),
         unit=data.unit,

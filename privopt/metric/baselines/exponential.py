@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
+from privopt.execution.limits import in_threads
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -47,16 +48,22 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5,
         InputError: NaN or negative distances, or a record that reaches no output.
     """
     d = np.asarray(distances, dtype=np.float64)
-    bad = np.argwhere(~(d >= 0))
-    faults = [Fault(source, f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in bad[:20].tolist()]
     nearest = d.min(axis=1, keepdims=True)
-    if not faults:
+    if not (nearest >= 0).all():  # NaN is the least of its row
+        bad = np.argwhere(~(d >= 0))[:20].tolist()
+        raise InputError([Fault(source, f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in bad])
+    if np.isinf(nearest).any():
         lost = np.flatnonzero(np.isinf(nearest))[:20].tolist()
-        faults = [Fault(source, f"row {r}", "no output within reach", "at least one") for r in lost]
-    if faults:
-        raise InputError(faults)
-    weights = np.exp((-share * epsilon) * (d - nearest))
-    shares: Floats = weights / weights.sum(axis=1, keepdims=True)
+        raise InputError([Fault(source, f"row {r}", "no output within reach", "at least one") for r in lost])
+    shares = np.empty(d.shape)
+
+    def fill(a: int, b: int) -> None:
+        part = np.subtract(d[a:b], nearest[a:b], out=shares[a:b])
+        part *= -share * epsilon
+        np.exp(part, out=part)
+        part /= part.sum(axis=1, keepdims=True)
+
+    in_threads(fill, len(d))
     return shares
 
 

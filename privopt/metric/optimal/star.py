@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
 from privopt.exact.bound import Multipliers
-from privopt.execution.limits import in_threads
+from privopt.execution.limits import ending_at, in_threads
 from privopt.interfaces import Progress
 from privopt.metric.optimal.flows import tree_multipliers
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
@@ -284,7 +284,8 @@ def solution_of(
     except StoppedError:
         multipliers, pivots = proof(instance, symmetry, y, trees, deadline=deadline), 0
         try:
-            bound = dual_bound(instance, multipliers)[0]
+            with ending_at(None if deadline is None else deadline + GRACE):
+                bound = dual_bound(instance, multipliers)[0]
         except StoppedError:  # no time is left for any: each record's cheapest output needs none
             multipliers = Multipliers.zero(len(instance.pairs), instance.outputs)
             bound = float(instance.cost.min(axis=1).sum())

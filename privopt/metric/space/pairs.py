@@ -215,8 +215,12 @@ def _shortest_ways(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 
 
 def _every_pair(n: int) -> Ints:
-    i, j = np.triu_indices(n, 1)
-    return np.column_stack([i, j]).astype(np.int64)
+    later = np.arange(n - 1, -1, -1)  # records after each
+    starts = np.cumsum(later) - later
+    pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
+    pairs[:, 0] = np.repeat(np.arange(n), later)
+    pairs[:, 1] = np.arange(len(pairs)) - np.repeat(starts - np.arange(1, n + 1), later)
+    return pairs
 
 
 def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
