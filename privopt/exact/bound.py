@@ -356,6 +356,8 @@ def sum_down(values: Floats) -> float:
     """The sum, rounded down: fsum is correctly rounded, and so tells the sign of what it left."""
     try:
         total = math.fsum(values.tolist())
+        if total == -math.inf:  # a bound that the error of its sum took there
+            return total
         return total if math.fsum([*values.tolist(), -total]) >= 0 else math.nextafter(total, -math.inf)
     except OverflowError:
         return -math.inf

@@ -155,11 +155,15 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 
 def wrong_rows(weights: Unsigned) -> Ints:
     """Rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
-    high = (weights >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
-    low = (weights & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
-    carried = high + (low >> np.uint64(32))
-    right = (carried == np.uint64(1 << 31)) & ((low & np.uint64(0xFFFFFFFF)) == 0)
-    return np.flatnonzero(~right).astype(np.int64)
+
+    def wrong(a: int, b: int) -> Ints:
+        high = (weights[a:b] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
+        low = (weights[a:b] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
+        carried = high + (low >> np.uint64(32))
+        right = (carried == np.uint64(1 << 31)) & ((low & np.uint64(0xFFFFFFFF)) == 0)
+        return a + np.flatnonzero(~right).astype(np.int64)
+
+    return np.concatenate([np.zeros(0, dtype=np.int64), *in_threads(wrong, len(weights))])
 
 
 def _at_most(left: int, right: int, exponent: Fraction) -> bool:
@@ -219,11 +223,13 @@ def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
 
 def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
     """A double v with ratio <= exp(v d) proved for every pair, at the greatest log ratio / distance or just above."""
-    room = ratios * ROOM
+    estimates = np.log(ratios)
+    estimates += 2.0**-50  # at least log ROOM
     with np.errstate(over="ignore"):
-        estimates = np.log(room) / distances
-    top = np.argsort(-estimates, kind="stable") if len(estimates) <= _EXACT else np.argpartition(-estimates, _EXACT)
-    top = np.sort(top[:_EXACT])
+        estimates /= distances
+    top = np.arange(len(estimates))
+    if len(estimates) > _EXACT:
+        top = np.sort(np.argpartition(estimates, -_EXACT)[-_EXACT:])
     exact = [_log_ratio_up(weights[pairs[p, 0]], weights[pairs[p, 1]], float(distances[p])) for p in top.tolist()]
     at, value = int(top[int(np.argmax(exact))]), max(exact)
     # a quarter of a millionth below it no error of np.log matters; what lies closer is proved against exp
@@ -232,7 +238,7 @@ def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: F
     step = 2.0**-52
     while len(near) and math.isfinite(value):
         lower, _ = exp_bounds(distances[near], Fraction(value))
-        if (room[near] <= lower).all():
+        if (ratios[near] * ROOM <= lower).all():
             break
         value, step = max(value, float(estimates[near].max())) * (1.0 + step), 2.0 * step
     return value, at
@@ -368,11 +374,13 @@ def _worst(
     endless = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
     if endless:
         return math.inf, (int(pairs[endless[0], 0]), int(pairs[endless[0], 1]))
-    apart = np.flatnonzero(distances > 0)
-    if not len(apart):
+    if not distances.any():
         return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
-    value, at = _verified_worst(weights, pairs[apart], distances[apart], ratios[apart])
+    if not distances.all():
+        apart = distances > 0
+        pairs, distances, ratios = pairs[apart], distances[apart], ratios[apart]
+    value, at = _verified_worst(weights, pairs, distances, ratios)
     if not failed:
         value = min(value, float_up(epsilon))  # proved above, pair by pair
-    i, j = pairs[apart[at]].tolist()
+    i, j = pairs[at].tolist()
     return value, (i, j)

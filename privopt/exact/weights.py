@@ -109,7 +109,7 @@ def repair(
         StoppedError: the deadline came before an attempt gave a certificate.
         UsageError: arguments that cannot be meant so.
     """
-    given = np.array(z, dtype=np.float64, order="C")
+    given = np.ascontiguousarray(z, dtype=np.float64)
     if given.ndim != 2 or not given.size:
         raise UsageError(f"the matrix has shape {given.shape}; wanted (N, K), neither of them 0")
     if not np.isfinite(given).all():
@@ -120,7 +120,8 @@ def repair(
         raise UsageError(f"loss has shape {loss.shape}; wanted {given.shape}")
     pairs, distances = check_pairs(pairs, distances, len(given))
     report = progress or (lambda _: None)
-    np.maximum(given, 0.0, out=given)
+    if given.min() < 0.0:
+        given = np.maximum(given, 0.0)
     sums = given.sum(axis=1)
     loss_before = None if loss is None else _priced(loss, given, np.where(sums > 0, sums, 1.0))
     whole = _as_it_is(given, pairs, distances, epsilon, executor)

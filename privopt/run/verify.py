@@ -250,6 +250,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
     """What the files beside result.json come to, and what of it does not hold."""
     problem, release, result = opened.problem, opened.release, opened.result
     stated, lp = result.objective, result.details.lp
+    utility = opened.mechanism.utility(problem, result.method)  # costs first: their distances serve pairs
     privacy = opened.mechanism.privacy(problem, result.method)
     certificate = privacy.measure(release, executor=executor)
     complaints = []
@@ -258,7 +259,6 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         complaints.extend(certificate.failures)
     elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
-    utility = opened.mechanism.utility(problem, result.method)
     value = None
     try:
         value = utility.evaluate(release)

@@ -47,7 +47,11 @@ FULL = [
     ("1600 cells, 8nb, e = 1.5", lambda: grid(40, "8nb", 1.5), ("privopt auto",)),
     ("1600 cells, 8nb, e = 5", lambda: grid(40, "8nb", 5.0), ("privopt auto",)),
     ("60 scattered points, all pairs, e = .5", lambda: scattered(60, 0.5), ("privopt auto", *OTHERS)),
-    ("200 scattered points, all pairs, e = .5, to 1e-4", lambda: {**scattered(200, 0.5), "gap": 1e-4}, ("privopt auto",)),
+    (
+        "200 scattered points, all pairs, e = .5, to 1e-4",
+        lambda: {**scattered(200, 0.5), "gap": 1e-4},
+        ("privopt auto",),
+    ),
     ("60 Rome cells, all pairs, 1 per km", lambda: rome(60, 1.0), ("privopt auto", *OTHERS)),
     ("400 Rome cells, 10 per km", lambda: rome(400, 10.0), ("privopt auto",)),
     ("400 Rome cells, 2 per km", lambda: rome(400, 2.0), ("privopt auto",)),
@@ -174,10 +178,11 @@ def write(path: Path, limit: float, table: list[str], growth: list[str]) -> None
     text = [
         "# Benchmarks of the optimal-mechanism solvers",
         "",
-        f"By `python tests/bench/bench_optimal.py --limit {limit:g}` on {os.cpu_count()} processors, beside other work: "
-        "load is that of the minute before a solve ended. Seconds are of the solve alone, after imports, of all "
+        f"By `python tests/bench/bench_optimal.py --limit {limit:g}` on {os.cpu_count()} processors, beside other "
+        "work: load is that of the minute before a solve ended. Seconds are of the solve alone, after imports, of all "
         f"processors together: the median of three runs, or a single one where it took over {SHORT:g} s. "
-        f"Each solve may take {limit:g} processor seconds; others are then ended, privopt is interrupted and gives what it has. "
+        f"Each solve may take {limit:g} processor seconds; others are then ended, privopt is interrupted and gives what "
+        "it has. "
         "Solvers that did not end on the smaller instances are not tried on larger ones of the kind. "
         "Privacy is checked in exact integers: privopt's answers after the repair that every release gets, "
         "the others' as they came, rounded to 63 bits. Unit grids, uniform prior, cost the Euclidean distance; "

@@ -8,12 +8,13 @@ of a file.
 
 from __future__ import annotations
 
+import hashlib
 import math
-import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from fractions import Fraction
+from functools import cached_property
 from typing import cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,8 @@ __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 _CHUNK = 1 << 14  # numbers computed at once: they stay in the processor's cache
 _BLOCK = 1 << 21  # distances held at once where a table is gone through by blocks
 _TREE_WIDTH = 12  # in more dimensions trees visit nearly everything: go by blocks
+_TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
+"""Distances to all outputs while somebody holds them, for whoever reads the same places again."""
 KM_A_DEGREE = 111.2  # of latitude or, on the equator, of longitude: a little more than pi R / 180
 
 
@@ -114,7 +117,6 @@ class _PointMetric(Metric):
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
         self.records = records
-        self._whole: Callable[[], Floats | None] = lambda: None  # the table of all distances, while somebody holds it
         self.outputs = records if outputs is None else outputs
         far = self._far(self.records, self.records.left)
         # between records, and from them to outputs
@@ -187,10 +189,20 @@ class _PointMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Distances between records i and j; looked up in a table that is in use, or where all are asked for."""
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
-        table = self._whole() if self.own_outputs else None
+        table = _TABLES.get(self._name_of_table) if self.own_outputs else None
         if self.own_outputs and rows.size >= max(_CHUNK, self.size * (self.size - 1) // 2):
             table = self.to_outputs()
         return self._chunked(rows, columns, False) if table is None else table[rows, columns]
+
+    @cached_property
+    def _name_of_table(self) -> bytes:
+        """Of all that the table of distances to outputs follows from."""
+        digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
+        for space in (self.records, self.outputs):
+            digest.update(f"{space.off}".encode())
+            for array in (space.coordinates, space.rests):
+                digest.update(b"none" if array is None else f"{array.shape}".encode() + np.asarray(array).tobytes())
+        return digest.digest()
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """(B, K) distances from the records i to every output; all of them are read-only, one table for all who ask."""
@@ -198,10 +210,10 @@ class _PointMetric(Metric):
             return self._chunked(
                 np.asarray(i, dtype=np.int64)[:, None], np.arange(self.output_size), not self.own_outputs
             )
-        table = self._whole()
+        table = _TABLES.get(self._name_of_table)
         if table is None:
             table = read_only(self._square() if self.own_outputs else self.to_outputs(np.arange(self.size)))
-            self._whole = weakref.ref(table)
+            _TABLES[self._name_of_table] = table
         return table
 
     def _square(self) -> Floats:
