@@ -99,7 +99,7 @@ class Multipliers:
         return forward, backward
 
 
-@jit()
+@jit(few=lambda given, *_: bool(given.size <= 200))
 def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
     """Write down the rows of one output that count, and how many: see :meth:`Kept.of`."""
     found = first = 0
@@ -127,7 +127,7 @@ def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def
     return found
 
 
-@jit()
+@jit(few=lambda cost, *others: bool(cost.size <= 200 and others[7].size <= 2_000))
 def _enclose(cost, top, off, first, second, growth, spread, starts, rows, values, least, most, wild):  # type: ignore[no-untyped-def]
     """Lower least[i] and most[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
 

@@ -28,6 +28,8 @@ __all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "log_bounds", "t
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
 KERNEL_ERROR = 2.0**-80
 
+#: So many distances are done by rationals before compiled code is loaded.
+FEW = 100
 _TERMS = 24
 _LANES = 64
 
@@ -174,7 +176,7 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     if epsilon == 0:
         lower[:] = upper[:] = 1.0
         return lower, upper
-    if not 1e-100 < epsilon < 1e100:
+    if d.size <= FEW or not 1e-100 < epsilon < 1e100:
         return _exp_bounds_slow(d, epsilon)
     head, tail = _two_doubles(epsilon)
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
@@ -187,14 +189,14 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """The same by rationals, for an epsilon so extreme that double-double products could under- or overflow."""
+    """The same by rationals: for few, and for an epsilon at which double-double products could under- or overflow."""
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)
     for p, distance in enumerate(d):
         exponent = epsilon * Fraction(float(distance))
         if exponent == 0:
             upper[p] = 1.0
         elif exponent > 45:
-            lower[p] = 2.0**64
+            lower[p] = 3.4e19  # less than exp(45), more than 2**64
         else:
             low, high = exp_fixed(exponent, 80)
             lower[p] = max(1.0, float_down(Fraction(low, 2**80)))

@@ -45,6 +45,8 @@ WORTH_SENDING = 50_000_000
 _COLUMNS = 128
 #: Rows of so many columns that a processor has at hand; with more, pairs are taken in another order.
 IN_CACHE = 2_000
+#: Pairs times outputs up to which compiled code is not worth its loading.
+FEW = 10_000
 _SHOWN = 8
 #: Pairs whose log ratio is evaluated exactly, in search of the worst.
 _EXACT = 64
@@ -113,6 +115,11 @@ class Measured:
 
 def greatest_ratios(weights: Unsigned, first: Ints, second: Ints) -> Floats:
     """Greatest ratio of each pair over all columns, in doubles, short of the truth by less than 2**-50 relative."""
+    if first.size * weights.shape[1] <= FEW:
+        values = np.where(weights == 0, ZERO, weights)
+        ratios = values[first] * (1.0 / values)[second]
+        found: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
+        return found
     from privopt.exact._ratios import DOUBLES, raise_to_ratios
 
     greatest, order = np.ones(first.size), None

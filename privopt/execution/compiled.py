@@ -1,10 +1,12 @@
 """Functions compiled to machine code by numba, which is loaded where the first of them is called.
 
-Code is kept beside the module, else in the user's cache folder, so that later processes only read it.
+Code is kept beside the module, else in the user's cache folder, so that later processes only read it. To load numba and
+that code takes half a second: a function may say which calls are so few steps that the interpreter is done before.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from functools import update_wrapper
@@ -16,6 +18,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOCK = threading.RLock()
+_HERE = threading.local()
+OFTEN = 100
+"""Times that a function is interpreted, at most: many short calls are a long one."""
 _listeners: list[Callable[[str], object]] = []
 _listening = False
 
@@ -27,16 +32,35 @@ class Compiled(Generic[P, R]):
         py_func: the function as it stands.
     """
 
-    def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[P, R], options: dict[str, Any], few: Callable[..., bool] | None = None
+    ) -> None:
         self.py_func = function
         self._options = options
+        self._few, self._interpreted = few, 0
         self._made: Callable[P, R] | None = None
         self._ready: Callable[P, R] | None = None  # the same, once those that it calls are made
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it, compiled."""
+        """Call it: compiled, but for few steps while numba is not loaded."""
+        if self._ready is None:
+            if getattr(_HERE, "interpreting", False):
+                return self.py_func(*args, **kwargs)
+            if self._few is not None and self._interpreted < OFTEN and "numba" not in sys.modules and self._few(*args):
+                return self._interpret(*args, **kwargs)
         return (self._ready or self.dispatcher())(*args, **kwargs)
+
+    def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        import numpy as np
+
+        self._interpreted += 1
+        _HERE.interpreting = True  # what it calls is no longer
+        try:
+            with np.errstate(all="ignore"):  # as compiled
+                return self.py_func(*args, **kwargs)
+        finally:
+            _HERE.interpreting = False
 
     def dispatcher(self) -> Callable[P, R]:
         """numba's own object; those that the function calls take their place in its module first."""
@@ -63,8 +87,10 @@ def _dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P
     return made
 
 
-def jit(**options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:
+def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:
     """Compile to machine code, kept between runs, without the interpreter's lock; numba's options beside.
+
+    ``few`` gets the arguments of a call and says whether it is so short that the interpreter may do it.
 
     >>> @jit()
     ... def twice(x):
@@ -74,7 +100,7 @@ def jit(**options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:
     """
 
     def decorate(function: Callable[P, R]) -> Compiled[P, R]:
-        return Compiled(function, {"nogil": True, **options})
+        return Compiled(function, {"nogil": True, **options}, few)
 
     return decorate
 

@@ -31,9 +31,10 @@ def versions_behind(plugin: str) -> dict[str, str]:
             continue
         seen.add(key)
         try:
-            made = distribution(name)
+            told = distribution(name).metadata  # read once: it is parsed each time
         except PackageNotFoundError:  # of another system, or a mechanism that no distribution brought
             continue
-        found[made.name] = made.version
-        left += [_NAME.match(text)[0] for text in made.requires or [] if not _OTHERS.search(text)]  # type: ignore[index]
+        found[told["Name"]] = told["Version"]
+        needed = told.get_all("Requires-Dist") or []
+        left += [_NAME.match(text)[0] for text in needed if not _OTHERS.search(text)]  # type: ignore[index]
     return {"python": platform.python_version(), **{name: found[name] for name in sorted(found, key=str.lower)}}

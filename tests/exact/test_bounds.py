@@ -8,16 +8,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.exact.bounds import exp_bounds, exp_fixed, float_down, float_up
+from privopt.exact.bounds import FEW, exp_bounds, exp_fixed, float_down, float_up
 
 
 @given(
     st.floats(min_value=0, max_value=1e6, allow_subnormal=True),
     st.fractions(min_value=Fraction(1, 1000), max_value=100, max_denominator=10**6),
+    st.booleans(),
 )
 @settings(max_examples=300, deadline=None)
-def test_doubles_enclose_the_exponential(exp60, distance, epsilon):
-    lower, upper = exp_bounds(np.array([distance]), epsilon)
+def test_doubles_enclose_the_exponential(exp60, distance, epsilon, many):
+    lower, upper = exp_bounds(np.full(1 + many * FEW, distance), epsilon)
+    assert np.unique(lower).size == np.unique(upper).size == 1
     exponent = epsilon * Fraction(distance)
     if exponent > 46:
         assert lower[0] > 2.0**64

@@ -17,7 +17,7 @@ from privopt.metric.optimal.pricing import Trees, flow
 __all__ = ["tree_multipliers"]
 
 
-@jit()
+@jit(few=lambda a, *_: len(a) <= 32)
 def _flow(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries: Any, sides: Any,
           pairs: Any, backward: Any, values: Any) -> int:  # fmt: skip
     """Multipliers of the tight rows at the true log-ratios, of the tree of an output that proves most; how many."""

@@ -301,7 +301,7 @@ def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
         node, above, e, s = above, next_above, next_entry, next_side
 
 
-@jit()
+@jit(few=lambda cost, *_: bool(cost.size <= 200))
 def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: Any, length: Any, parent: Any,
            entry: Any, side: Any, value: Any, ray: Any, good: Any, deficit: Any) -> int:  # fmt: skip
     n, columns = cost.shape
@@ -309,7 +309,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
     g, lacks, order = np.empty(n), np.empty(n), np.empty(n, dtype=np.int32)
     for k in range(columns):
         a = cost[:, k] - y
-        least = np.inf
+        least, deficit_k = np.inf, np.zeros(n)
         here = (parent[k], entry[k], side[k], ray[k])
         for attempt in range(ANCHORS):
             pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)

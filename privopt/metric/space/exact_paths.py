@@ -143,7 +143,7 @@ def _take(heap: Any, where: Any, key: Any, size: int) -> int:  # pragma: no cove
     return least
 
 
-@jit()
+@jit(few=lambda start, node, *_: len(start) * len(node) <= 3_000)
 def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,

@@ -134,7 +134,7 @@ def _plain_roots_of_square(
                 table[i, first + lane] = table[first + lane, i] = _root_of_plain(total[lane], dim)
 
 
-@jit()
+@jit(few=lambda a, b, a_rest, b_rest, i, *_: bool(i.size * a.shape[1] <= 1_000))
 def root_of_squares(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, found: Floats
 ) -> None:  # pragma: no cover - compiled
@@ -175,7 +175,7 @@ def root_of_squares(
         found[p] = _root(total, rest, size, room)
 
 
-@jit()
+@jit(few=lambda points, *_: bool(points.size <= 64))
 def roots_of_square(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
