@@ -147,7 +147,7 @@ def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation
 
     monkeypatch.setattr(mechanism, "task_of", planted)
     monkeypatch.setattr(mechanism, "draw", watched)
-    monkeypatch.setattr(mechanism, "total_complaint", lambda *_, **__: [])
+    monkeypatch.setattr(mechanism, "misestimated", lambda *_: [])
     assert "differs" in _caught("non-interference", relation, "hierarchical-dp")
 
 

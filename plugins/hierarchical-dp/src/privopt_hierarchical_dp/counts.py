@@ -22,7 +22,7 @@ from privopt.declare import File
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.tree import Tree, add_up, named
 
-__all__ = ["Groups", "check_totals", "read_counts", "read_regions", "read_units"]
+__all__ = ["Groups", "check_totals", "read_cells", "read_counts", "read_regions", "read_units"]
 
 MOST_FAULTS = 20
 UNITS_AT_ONCE = 8_000_000
@@ -279,6 +279,53 @@ def read_units(source: Path | File, sizes: int, *, most: int = 1, first: int = 1
     return Groups(tree=tree, leaves=leaves, empty=empty)
 
 
+def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Read ``region, size``, or ``size`` alone for all regions: cells of a public table.
+
+    Args:
+        source: CSV or Parquet; a region of any level stands for the leaves below it, an empty one for all.
+        tree: the hierarchy.
+        first: the least size.
+        last: N.
+
+    Returns:
+        For each row the leaf regions, from the first to before the second, and the column of the size.
+
+    Raises:
+        InputError: a column is missing, a region is none of the hierarchy, a size lies outside ``first`` to N.
+    """
+    name = source.name
+    frame = _stripped(_scan(source, name))
+    if "size" not in frame.collect_schema().names():
+        raise InputError([Fault(name, "header", "no column 'size'", "columns region, size; or size alone")])
+    if "region" not in frame.collect_schema().names():
+        frame = frame.with_columns(region=pl.lit(""))
+    size = _whole(frame, "size")
+    bad = (size.is_null() | (size < first) | (size > last)).fill_null(value=True)
+    _limited(_bad_rows(frame, name, "size", bad, f"a whole number from {first} to {last}", ["region"]), name)
+    table = _collect(frame.select(_names(["region"])[0], (size - first).alias("size")), name)
+    places = {"": (0, 0)} | {
+        region: (level, place)
+        for level, names in reversed(list(enumerate(tree.names)))
+        for place, region in enumerate(names)
+    }
+    _limited(
+        [
+            Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy, or nothing for all")
+            for row, region in enumerate(table["region"].to_list(), start=2)
+            if region not in places
+        ],
+        name,
+    )
+    return [(*tree.leaf_range(*places[region]), column) for region, column in table.iter_rows()]
+
+
+def _stripped(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The frame with column names without spaces around them."""
+    names = frame.collect_schema().names()
+    return frame.rename({name: name.strip() for name in names})
+
+
 def check_totals(source: Path | File, groups: Groups, *, name: str | None = None) -> None:
     """Check ``region, total`` (numbers of groups) against the sums of the leaves.
 
@@ -287,12 +334,10 @@ def check_totals(source: Path | File, groups: Groups, *, name: str | None = None
             the sum of the leaves below it: the fault says by how much.
     """
     name = name or source.name
-    frame = _scan(source, name)
-    header = [column.strip() for column in frame.collect_schema().names()]
-    missing = [column for column in ("region", "total") if column not in header]
+    frame = _stripped(_scan(source, name))
+    missing = [column for column in ("region", "total") if column not in frame.collect_schema().names()]
     if missing:
         raise InputError([Fault(name, "header", f"no column {c!r}", "columns region, total") for c in missing])
-    frame = frame.rename(dict(zip(frame.collect_schema().names(), header, strict=True)))
     total = _whole(frame, "total")
     bad = (total.is_null() | (total < 0)).fill_null(value=True)
     _limited(_bad_rows(frame, name, "total", bad, "a whole number of groups, 0 or more", ["region"]), name)

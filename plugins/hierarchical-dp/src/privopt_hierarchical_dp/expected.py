@@ -27,6 +27,7 @@ from privopt_hierarchical_dp.smoothing import PRIOR_SQUARE
 from privopt_hierarchical_dp.tasks import task_of
 from privopt_hierarchical_dp.totals import rising
 from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.zeros import within, zeros_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,15 +61,17 @@ def errors_on(leaves: Sequence[Ints], tree: Tree, problem: HierarchyProblem, met
     settings = problem.settings
     law = law_of(problem.privacy)
     budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
-    totals, relation = with_totals(problem, method), relation_of(problem)
+    totals, relation, zeros = with_totals(problem, method), relation_of(problem), zeros_of(problem, tree)
     errors, root = [], []
     for trial, known in enumerate(leaves, start=seed):
-        levels = add_up(tree, known)
+        levels = add_up(tree, known if zeros is None else within(zeros, known))
         tops = [level.sum(axis=1) for level in levels]
         most = settings.max_quantity
-        noisy, _ = draw(method, levels, budgets, totals=totals, most=most, seed=trial, law=law, relation=relation)
+        noisy, _ = draw(
+            method, levels, budgets, totals=totals, most=most, seed=trial, law=law, relation=relation, zeros=zeros
+        )
         exact = tops[: len(tops) if totals else int(relation.exact)]
-        task = task_of(problem, method, tree, noisy, exact)
+        task = task_of(problem, method, tree, noisy, exact, zeros=zeros)
         found, _ = fit(task)
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts, levels, strict=True)])
         root.append((found.counts[0][0] - levels[0][0]).astype(np.float64))

@@ -14,7 +14,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import StoppedError
+from privopt.errors import StoppedError, UsageError
 from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
 from privopt_hierarchical_dp.chain import Fit, fit_with_totals
@@ -25,6 +25,7 @@ from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.smoothing import smooth_down
 from privopt_hierarchical_dp.top_down import top_down
 from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.zeros import Order, Zeros, spread
 
 __all__ = ["Task", "fit", "fit_at_once", "objective_weights", "refuse_size"]
 
@@ -48,6 +49,10 @@ class Task:
         time_limit: seconds left, for them.
         gap: relative gap to stop at.
         stopped: asked now and then.
+        zeros: what cannot be in some regions alone.
+        keep: columns that some region can have, where others were left out.
+        sizes: how many columns a release has.
+        estimated: whether totals are estimates.
     """
 
     method: str
@@ -62,6 +67,10 @@ class Task:
     time_limit: float | None = None
     gap: float = 1e-4
     stopped: Callable[[], bool] = field(default=lambda: False)
+    zeros: Zeros | None = None
+    keep: Ints | None = None
+    sizes: int = 0
+    estimated: bool = False
 
     @property
     def scaled(self) -> list[float]:
@@ -95,7 +104,8 @@ def refuse_size(method: str, tree: Tree, sizes: int) -> None:
 
 def fit(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     """Integers of every level from the noisy values, and the method's own details."""
-    return _FITS[task.method](task)
+    found, own = _FITS[task.method](task)
+    return (found if task.keep is None else evolve(found, counts=spread(found.counts, task.keep, task.sizes))), own
 
 
 def fit_at_once(task: Task) -> tuple[Fit, Mapping[str, Any]]:
@@ -154,9 +164,10 @@ def _model_1(task: Task, noisy: list[Ints]) -> Fit:
     """The nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
     if task.totals is not None:
         return _with_totals(task, noisy, cumulative=False)
-    limit = half_prices.largest_weight(task.tree, noisy, task.total)
+    walled = _walled(task, noisy)
+    limit = half_prices.largest_weight(task.tree, walled, task.total)
     weights = half_prices.integer_weights(task.weights, limit=limit)
-    counts = half_prices.project_counts(task.tree, noisy, total=task.total, weights=weights)
+    counts = half_prices.project_counts(task.tree, walled, total=task.total, weights=weights)
     # in the objective's own weights; where integers had to be coarser the bound is not claimed
     same = [Fraction(int(w), int(max(weights))) for w in weights] == [w / max(task.weights) for w in task.weights]
     top = int(max(weights))
@@ -164,8 +175,41 @@ def _model_1(task: Task, noisy: list[Ints]) -> Fit:
     return Fit(counts=counts, lower_bound=bound, iterations=0, solver="half-prices", proved=same)
 
 
+def _walled(task: Task, noisy: list[Ints]) -> list[Ints]:
+    """Noisy counts whose impossible ones are so far below zero that no group is put there.
+
+    With a group in such a leaf, moving it to a possible one changes at most 2 L nodes, each by at most
+    w_max (2 (G + M) + 1) where noisy values are at most M away from 0, and the leaf by -w_leaf (2 B + 1): more, for
+    w_leaf B >= L w_max (2 (G + M) + 1). B is twice that, for weights that are rounded.
+    """
+    if task.zeros is None:
+        return noisy
+    largest = max(int(np.abs(level).max(initial=0)) for level in noisy)
+    heaviest = -(-max(task.weights) // task.weights[-1])
+    wall = 2 * task.tree.depth * int(heaviest) * (2 * (task.total + largest) + 1)
+    if wall >= 1 << 60:
+        raise UsageError(
+            f"noisy counts of up to {largest:,} with impossible sizes pass 64 bits; wanted a larger epsilon, or level "
+            "weights that are closer to each other"
+        )
+    return [np.where(zero, -wall, level) for zero, level in zip(task.zeros.levels, noisy, strict=True)]
+
+
 def _hierarchical_dp(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     return _model_1(task, task.noisy), {}
+
+
+def _isotonic(task: Task, level: int, noisy: Ints, high: Ints) -> Ints:
+    """The nearest rising integers to what was measured, regions with the same impossible sizes together."""
+    if task.zeros is None:
+        return isotonic_integers(noisy, high=high)
+    order: Order = "less" if task.totals is None else "inner"
+    chosen, fitted = task.zeros.measured(level, order), np.zeros_like(noisy)
+    for pattern in np.unique(chosen, axis=0):
+        rows = np.flatnonzero((chosen == pattern).all(axis=1))
+        at = np.ix_(rows, np.flatnonzero(pattern))
+        fitted[at] = isotonic_integers(noisy[at], high=high[rows])
+    return task.zeros.filled(level, order, fitted, high)
 
 
 def _cumulative_dp(task: Task) -> tuple[Fit, Mapping[str, Any]]:
@@ -173,23 +217,24 @@ def _cumulative_dp(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     steps = []
     for level, noisy in enumerate(task.noisy):
         high = np.full(len(noisy), task.total) if task.totals is None else task.totals[level]
-        fitted = isotonic_integers(noisy, high=high)
+        fitted = _isotonic(task, level, noisy, high)
         if task.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
-    found = _model_1(task, steps)
+    found = _model_1(evolve(task, totals=None) if task.estimated else task, steps)
     return Fit(
         counts=found.counts, lower_bound=None, iterations=found.iterations, solver=f"PAVA and {found.solver}"
     ), {}
 
 
 def _top_down(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    counts = top_down(task.tree, task.noisy, total=task.total, totals=task.totals)
+    counts = top_down(task.tree, _walled(task, task.noisy), total=task.total, totals=task.totals)
     return Fit(counts=counts, lower_bound=None, iterations=0, solver="level by level, controlled rounding"), {}
 
 
 def _hierarchical_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
-    grid, relaxed = half_prices.relax_counts(task.tree, task.noisy, total=task.total, weights=task.weights)
+    noisy = _walled(task, task.noisy)
+    grid, relaxed = half_prices.relax_counts(task.tree, noisy, total=task.total, weights=task.weights)
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
     return Fit(counts=counts, lower_bound=None, iterations=0, solver=f"half-prices on a grid of 1/{grid}, rounded"), {}
 
@@ -238,6 +283,9 @@ def _integer_program(task: Task) -> tuple[Fit, Mapping[str, Any]]:
         start = [np.cumsum(level, axis=1) for level in start]
         if task.totals is not None:
             noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, task.totals, strict=True)]
+        if task.zeros is not None:  # what repeats a measurement has no weight of its own
+            known = (task.zeros.measured(level, "less") for level in range(task.tree.depth))
+            weights = [weight * own for weight, own in zip(weights, known, strict=True)]
     try:
         found = qip.solve_exactly(
             task.tree,
@@ -249,6 +297,7 @@ def _integer_program(task: Task) -> tuple[Fit, Mapping[str, Any]]:
             cumulative=cumulative,
             backend=task.backend,
             time_limit=task.time_limit,
+            zeros=None if task.zeros is None else task.zeros.levels,
         )
     except StoppedError:
         return Fit(counts=quick.counts, lower_bound=None, iterations=0, solver=quick.solver), {"stopped": True}

@@ -29,10 +29,12 @@ from privopt_hierarchical_dp.problem import HierarchyInstance
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems", "related"]
 
 COUNTS = "counts.csv"
+ZEROS = "zeros.csv"
 PLANTED = 10**6
 _SMALL = 40
 
@@ -50,7 +52,9 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
 
 
 @st.composite
-def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes", first: int = 1) -> GeneratedProblem:
+def problems(
+    draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes", first: int = 1, zeros: str = ""
+) -> GeneratedProblem:
     """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long."""
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
@@ -85,7 +89,20 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
-    return GeneratedProblem(toml=to_toml(tables), files={COUNTS: csv_bytes(header, rows)}, secrets=kept)
+    files = {COUNTS: csv_bytes(header, rows)}
+    if zeros:
+        free = [(path, int(row[-2])) for row in rows for path in [_leaf(row)] if not int(row[-1])]
+        chosen = draw_from(st.lists(st.sampled_from(free), unique=True, max_size=3)) if free else []
+        common = {size for _, size in free if all((_leaf(row), size) in free for row in rows)}
+        tables["hierarchy"]["impossible"] = ZEROS
+        cells = chosen if zeros == "regions" else [("", size) for size in sorted(common)][: sizes - first]
+        files[ZEROS] = csv_bytes(["region", "size"], cells[: sizes - first])
+    return GeneratedProblem(toml=to_toml(tables), files=files, secrets=kept)
+
+
+def _leaf(row: Sequence[Any]) -> str:
+    """The name of a row's leaf region; those that the generator makes are unique."""
+    return str(next(name for name in reversed(row[:-2]) if name))
 
 
 def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
@@ -101,11 +118,14 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     header, rows = _rows(problem)
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
+    barred = {tuple(row) for row in csv.reader(io.StringIO(problem.files.get(ZEROS, b"").decode()))}
+    possible = [not barred & {(_leaf(row), row[-2]), ("", row[-2])} for row in rows]
+
     def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
         table = [list(row) for row in rows]
         for index, by in changes:
             table[index][-1] = str(int(table[index][-1]) + by)
-        if all(int(table[index][-1]) >= 0 for index, _ in changes):
+        if all(int(table[index][-1]) >= 0 and possible[index] for index, _ in changes):
             yield problem.with_file(COUNTS, csv_bytes(header, table))
 
     for (path, size), index in where.items():
@@ -127,7 +147,8 @@ def _queries(problem: HierarchyInstance, method: str) -> Sequence[Query]:
     totals = with_totals(problem.declared, method)
     relation = relation_of(problem.declared)
     with recorded() as calls:
-        draw(method, counts, budgets, totals=totals, most=most, seed=None, law=law, relation=relation)
+        zeros = zeros_of(problem.declared, tree)
+        draw(method, counts, budgets, totals=totals, most=most, seed=None, law=law, relation=relation, zeros=zeros)
     delta = sensitivity(method, most, relation)
     return [evolve(call, name=f"level {level}", sensitivity=delta) for level, call in enumerate(calls, start=1)]
 
@@ -224,8 +245,11 @@ PROFILES: Final[dict[str, Profile]] = {
 """Of each notion the same, for problems that name it."""
 
 
-def related(relation: str, *, kind: str = "pure-dp", first: int = 1) -> Profile:
-    """The same for problems of a relation of neighbours, a notion and a least size."""
+def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "") -> Profile:
+    """The same for problems of a relation of neighbours, a notion and a least size.
+
+    ``zeros``: sizes are impossible ``"everywhere"``, or in some ``"regions"``.
+    """
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
-    asked = problems(kind, relation, first)
+    asked = problems(kind, relation, first, zeros)
     return evolve(PROFILE, problems=asked, notion="" if kind == "pure-dp" else kind, claims=claims)

@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.zeros import Order, Zeros
 
 __all__ = [
     "SLACK",
@@ -52,8 +53,8 @@ class Estimate:
 
     Attributes:
         mean: (R, S).
-        variance: (R, 1) of their errors, the same for each of the S values.
-        fourth: (R, 1) fourth cumulants of the errors.
+        variance: (R, 1) of their errors, the same for each of the S values, or (R, S).
+        fourth: fourth cumulants of the errors, likewise.
     """
 
     mean: Floats
@@ -69,6 +70,11 @@ class Estimate:
             fourth=own**4 * self.fourth + (1.0 - own) ** 4 * other.fourth,
         )
 
+    def without(self, zero: Bools) -> Estimate:
+        """With 0, known, where nothing can be (R, S)."""
+        mean, variance, fourth = (np.where(zero, 0.0, value) for value in (self.mean, self.variance, self.fourth))
+        return Estimate(mean=mean, variance=variance, fourth=fourth)
+
     def summed(self, start: Ints) -> Estimate:
         """Sums over the children of each region of the level above."""
         return Estimate(
@@ -78,29 +84,40 @@ class Estimate:
         )
 
 
-def _measured(values: Ints, noise: Noise) -> Estimate:
-    column = np.ones((len(values), 1))
+def _measured(values: Ints, noise: Noise, known: Bools | None = None) -> Estimate:
+    """Values with noise, but for those that are ``known`` (R, S)."""
+    column = np.ones((len(values), 1)) if known is None else np.where(known, 0.0, 1.0)
     return Estimate(
         mean=np.asarray(values, dtype=np.float64), variance=noise.variance * column, fourth=noise.fourth * column
     )
 
 
-def pool_upwards(tree: Tree, noisy: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
+def pool_upwards(
+    tree: Tree, noisy: Sequence[Ints], noise: Sequence[Noise], known: Sequence[Bools] | None = None
+) -> list[Estimate]:
     """Each region's estimate from its own noisy values and its descendants'.
 
     Args:
         tree: the hierarchy.
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
+        known: for each level (R_l, S) values that have none.
     """
-    pooled = [_measured(noisy[-1], noise[-1])]
-    for start, values, law in zip(reversed(tree.start), reversed(noisy[:-1]), reversed(noise[:-1]), strict=True):
-        pooled.insert(0, _measured(values, law).mixed(pooled[0].summed(start)))
+    sure: Sequence[Bools | None] = known or [None] * tree.depth
+    own = [_measured(*level) for level in zip(noisy, noise, sure, strict=True)]
+    pooled = own[-1:]
+    for start, level in zip(reversed(tree.start), reversed(own[:-1]), strict=True):
+        pooled.insert(0, level.mixed(pooled[0].summed(start)))
     return pooled
 
 
 def least_squares(
-    tree: Tree, noisy: Sequence[Ints], noise: Sequence[Noise], *, root: Ints | None = None
+    tree: Tree,
+    noisy: Sequence[Ints],
+    noise: Sequence[Noise],
+    *,
+    root: Ints | None = None,
+    known: Sequence[Bools] | None = None,
 ) -> list[Estimate]:
     """Each region's estimate from the noisy values of the whole tree.
 
@@ -109,9 +126,11 @@ def least_squares(
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
         root: (S,) the root's values where they are known exactly.
+        known: for each level (R_l, S) values without noise.
     """
-    pooled = pool_upwards(tree, noisy, noise)
-    aside = _measured(noisy[0], noise[0])  # what is known of a level without its descendants
+    sure: Sequence[Bools | None] = known or [None] * tree.depth
+    pooled = pool_upwards(tree, noisy, noise, known)
+    aside = _measured(noisy[0], noise[0], sure[0])  # what is known of a level without its descendants
     found = [pooled[0]]
     if root is not None:
         aside = _measured(root[None, :], Noise(variance=0.0))
@@ -125,7 +144,7 @@ def least_squares(
             fourth=np.maximum((aside.fourth + total.fourth)[parent] - own.fourth, 0.0),
         )
         found.append(own.mixed(outside))
-        aside = _measured(noisy[level], noise[level]).mixed(outside)
+        aside = _measured(noisy[level], noise[level], sure[level]).mixed(outside)
     return found
 
 
@@ -139,7 +158,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        ends = np.concatenate([edge, np.repeat(inner, size, axis=1), last], axis=1)
+        ends = np.concatenate([edge, np.broadcast_to(inner, (len(edge), size)), last], axis=1)
         return np.asarray(ends[:, 1:] + ends[:, :-1])
 
     return Estimate(
@@ -208,6 +227,13 @@ class Ends:
     most: Ints
     released: Ints
 
+    def spread(self, keep: Ints, size: int) -> Ends:
+        """Those of columns ``keep`` among ``size``; the others are 0."""
+        shape = (len(self.mean), size)
+        mean, reach, released = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.int64)
+        mean[:, keep], reach[:, keep], released[:, keep] = self.mean, self.reach, self.released
+        return Ends(mean=mean, reach=reach, most=self.most, released=released)
+
     def rounded(self, slack: float = 0.0) -> tuple[Ints, Ints]:
         """Low and high (R, N), integers from 0 to the total, of ends that lie by so much further out.
 
@@ -228,6 +254,7 @@ def intervals(
     noise: Sequence[Noise],
     cumulative: bool,
     confidence: float,
+    zeros: Zeros | None = None,
 ) -> list[Ends]:
     """Where each true count lies, each with the confidence asked for, by level; all of it follows from public values.
 
@@ -240,9 +267,23 @@ def intervals(
         cumulative: whether the noisy values are cumulative counts: of size s or less, or where no total is known of
             size s or more.
         confidence: of each interval by itself, between 0 and 1.
+        zeros: what cannot be: counts there are 0. Noisy values that repeat others are taken for measured by themselves:
+            nothing of theirs is biased, and what it makes of differences is too wide, not too narrow.
     """
     size = counts[0].shape[1]
-    steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
+    known: list[Bools] | None = None
+    if zeros is not None:
+        order: Order = "counts" if not cumulative else "more"
+        if cumulative and totals:
+            order = "inner" if noisy[0].shape[1] < size else "less"
+        known = [zeros.sources(level, order) < 0 for level in range(tree.depth)]
+    steps = (
+        _increments(tree, noisy, totals, noise, size, known)
+        if cumulative
+        else _plain(tree, noisy, totals, noise, known)
+    )
+    if zeros is not None:
+        steps = [step.without(level) for step, level in zip(steps, zeros.levels, strict=True)]
     top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
@@ -255,9 +296,11 @@ def intervals(
     ]
 
 
-def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
+def _plain(
+    tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise], known: Sequence[Bools] | None
+) -> list[Estimate]:
     """Counts; where a region's total is known its estimates are moved to add up to it, by as much for each size."""
-    found = least_squares(tree, noisy, noise)
+    found = least_squares(tree, noisy, noise, known=known)
     size = noisy[0].shape[1]
     part = 1.0 / size
     for level, total in enumerate(totals):
@@ -271,14 +314,21 @@ def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Seq
 
 
 def _increments(
-    tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise], size: int
+    tree: Tree,
+    noisy: Sequence[Ints],
+    totals: Sequence[Ints],
+    noise: Sequence[Noise],
+    size: int,
+    known: Sequence[Bools] | None,
 ) -> list[Estimate]:
     """Counts as differences of cumulative counts, whose errors are independent from size to size."""
     if not totals:
-        return [_decrements(level) for level in least_squares(tree, noisy, noise)]
-    inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
+        return [_decrements(level) for level in least_squares(tree, noisy, noise, known=known)]
+    sure = None if known is None else [level[:, : size - 1] for level in known]
+    inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise, known=sure)
     if noisy[0].shape[1] == size:
-        last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])
+        sure = None if known is None else [level[:, size - 1 :] for level in known]
+        last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0], known=sure)
     else:
         last = [exactly(total) for total in totals]
     return [increments(own, end) for own, end in zip(inner, last, strict=True)]

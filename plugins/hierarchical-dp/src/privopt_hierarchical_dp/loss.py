@@ -10,10 +10,11 @@ from attrs import frozen
 from privopt.arrays import Ints
 from privopt.interfaces import UtilityLoss
 from privopt_hierarchical_dp.fitting import objective_weights
-from privopt_hierarchical_dp.methods import measured
+from privopt_hierarchical_dp.methods import measured, order_of
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["PostProcessing"]
 
@@ -50,8 +51,12 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
         values = measured(self.method, release.counts, totals=totals, relation=relation_of(self.problem))
         top = max(weights)
         total = Fraction(0)
-        for weight, value, target in zip(weights, values, release.noisy, strict=True):
-            total += weight / top * _square(value - target)
+        zeros, relation = zeros_of(self.problem, release.tree), relation_of(self.problem)
+        for level, (weight, value, target) in enumerate(zip(weights, values, release.noisy, strict=True)):
+            off = value - target
+            if zeros is not None:
+                off = off[zeros.measured(level, order_of(self.method, totals=totals, relation=relation))]
+            total += weight / top * _square(off)
         return total
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,17 +16,18 @@ from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import fit, fit_at_once, objective_weights, refuse_size
-from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
-from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
+from privopt_hierarchical_dp.laws import GEOMETRIC, budget_of, law_of
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
+from privopt_hierarchical_dp.rechecks import ends_of, impossible, misestimated, narrowed
+from privopt_hierarchical_dp.refusals import check_asked, check_scales
 from privopt_hierarchical_dp.relations import SIZES, relation_of
-from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS, HierarchyRelease, errors_of, violations
+from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, violations
 from privopt_hierarchical_dp.tasks import task_of
-from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
 from privopt_hierarchical_dp.tree import add_up
+from privopt_hierarchical_dp.zeros import zeros_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,11 +39,8 @@ __all__ = ["HierarchicalDP"]
 
 GAP = 1e-4
 """Relative gap that the fits go on to at most."""
-LARGEST_SCALE = 1 << 40
 ROOM = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""
-PROGRAM_SCALE = 1 << 20
-"""Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
 class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
@@ -92,23 +89,41 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
         method = context.method
         tree, relation = problem.groups.tree, relation_of(problem.declared)
-        _check_asked(problem.declared, method)
+        zeros = zeros_of(problem.declared, tree)
+        check_asked(problem.declared, method, zeros)
         refuse_size(method, tree, relation.classes)
         law = law_of(problem.declared.privacy)
         budgets = level_budgets(
             budget_of(problem.declared.privacy), method, tree.depth, problem.declared.settings.budget
         )
         most = problem.declared.settings.max_quantity
-        _check_scales(method, problem.declared.privacy.kind, budgets, sensitivity(method, most, relation))
+        check_scales(method, problem.declared.privacy.kind, budgets, sensitivity(method, most, relation))
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
             totals = with_totals(problem.declared, method)
             noisy, records = draw(
-                method, counts, budgets, totals=totals, most=most, seed=context.seed, law=law, relation=relation
+                method,
+                counts,
+                budgets,
+                totals=totals,
+                most=most,
+                seed=context.seed,
+                law=law,
+                relation=relation,
+                zeros=zeros,
             )
         public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
         task = evolve(
-            task_of(problem.declared, method, tree, noisy, public, backend=context.solver, gap=max(context.gap, GAP)),
+            task_of(
+                problem.declared,
+                method,
+                tree,
+                noisy,
+                public,
+                backend=context.solver,
+                gap=max(context.gap, GAP),
+                zeros=zeros,
+            ),
             time_limit=context.remaining,
             stopped=lambda: context.remaining == 0.0,
         )
@@ -130,7 +145,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             truth=counts,
             first=first,
         )
-        ends = _ends(problem.declared, method, release)
+        ends = ends_of(problem.declared, method, release)
         release = evolve(release, bounds=None if ends is None else [level.rounded() for level in ends])
         bound = _bound(problem.declared, method, release, found, task.offset, room=ROOM)
         details: dict[str, Any] = {"noise": [{"engine": r.engine, "draws": r.draws} for r in records], **own}
@@ -180,9 +195,10 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         complaints = release.complaints()
         method = result.method
         if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
-            complaints += _narrowed(release, _ends(problem.declared, method, release))
+            complaints += narrowed(release, ends_of(problem.declared, method, release))
+        complaints += impossible(problem.declared, release)
         if METHODS[method].valid and not relation_of(problem.declared).exact:
-            complaints += _estimated(problem.declared, method, release)
+            complaints += misestimated(problem.declared, method, release)
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
             return [line for line in complaints if line.startswith(INTERVALS)]
         return complaints
@@ -203,6 +219,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             backend=asked.solver,
             gap=max(asked.gap, GAP),
             root=int(release.counts[0].sum()),
+            zeros=zeros_of(problem.declared, release.tree),
         )
         return _bound(problem.declared, method, release, fit(task)[0], task.offset)
 
@@ -279,98 +296,6 @@ def _bound(
     bound = least * (1 - Fraction(1, 10**12))
     reached = found.proved and least > value * (1 - Fraction(1, 10**9))
     return float_down(value if reached else min(bound * (1 - room), value))
-
-
-def _ends(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[Ends] | None:
-    """Intervals for every count, from what is published; none for the published chain."""
-    if METHODS[method].query == "chain":
-        return None
-    return intervals(
-        release.tree,
-        release.noisy,
-        release.counts,
-        release.totals,
-        noise=[release.law.moments(scale) for scale in release.scales],
-        cumulative=METHODS[method].query == "cumulative",
-        confidence=problem.settings.confidence,
-    )
-
-
-def _estimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
-    """Whether totals that nobody knows are those that the noisy values give."""
-    if release.shape_faults(method, totals=False):
-        return []
-    known: dict[str, Any] = {
-        "law": release.law,
-        "scales": release.scales,
-        "cumulative": METHODS[method].query == "cumulative",
-    }
-    tree, root = release.tree, int(release.counts[0].sum())
-    lines = total_complaint(tree, release.noisy, released=root, **known)
-    again = estimated_totals(tree, release.noisy, root=root, **known)
-    lines += [
-        f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"
-        for names, level, wanted in zip(tree.names, release.counts, again, strict=False)
-        for own in [level.sum(axis=1)]
-        for region in np.flatnonzero(own != wanted).tolist()[:1]
-    ]
-    return [f"{ARTEFACT}: {line}" for line in lines]
-
-
-def _narrowed(release: HierarchyRelease, again: Sequence[Ends] | None) -> list[str]:
-    """Where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
-    if again is None:
-        return [f"{INTERVALS}: the method has no intervals"]
-    lines = []
-    for names, stated, ends in zip(release.tree.names, release.bounds or [], again, strict=True):
-        wide, tight = (ends.rounded(by) for by in (SLACK, -SLACK))
-        for side, a, *allowed in zip(("low", "high"), stated, wide, tight, strict=True):
-            off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
-            if len(off):
-                region, size = off[0].tolist()
-                found, wanted = a[region, size], allowed[0][region, size]
-                cell = f"region {names[region]!r}, size {size + release.first}"
-                lines.append(f"{INTERVALS}: {cell}: {side} is {found}; the noisy values give {wanted}")
-    return lines
-
-
-def _check_asked(problem: HierarchyProblem, method: str) -> None:
-    """Refuse what a method cannot do: totals that it must or cannot publish, noise that it was not published with."""
-    if METHODS[method].query == "chain" and law_of(problem.privacy) is not GEOMETRIC:
-        wanted = f"pure-dp: {method} is as it was printed, with double geometric noise"
-        raise InputError([Fault("problem", "privacy.kind", problem.privacy.kind, wanted)])
-    relation = relation_of(problem)
-    if METHODS[method].query == "chain" and not relation.exact:
-        wanted = f'"sizes": {method} is as it was printed, with the exact number of groups'
-        raise InputError([Fault("problem", "privacy.relation", f'"{relation.name}"', wanted)])
-    asked, rule = problem.settings.region_totals, METHODS[method].totals
-    if asked and not relation.exact:
-        found, wanted = "true", f'false, or nothing: no number of groups is exact under relation "{relation.name}"'
-    elif asked is False and relation.exact and rule == "always":
-        found, wanted = "false", f"true, or nothing: {method} publishes every region's number of groups exactly"
-    elif asked and rule == "never":
-        found, wanted = "true", f"false, or nothing: {method} does not use region totals"
-    else:
-        return
-    raise InputError([Fault("problem", "hierarchical-dp.region_totals", found, wanted)])
-
-
-def _check_scales(method: str, kind: str, budgets: Sequence[Fraction], delta: int) -> None:
-    """Refuse noise that the fit's integers, or an integer program's doubles, have no room for."""
-    law, (key, *_) = KINDS[kind]
-    most = PROGRAM_SCALE if method in ("hierarchical", "cumulative") else LARGEST_SCALE
-    for level, budget in enumerate(budgets, start=1):
-        wide = law.wide(budget, delta)
-        if wide > law.widest(most):
-            found = f"{_short(budget)} of it on level {level}: noise of {law.word} {_short(wide)}"
-            least = f"a {law.word} of at most {law.widest(most):,}"
-            wanted = f"{least} ({method}): a larger {key}, or a larger share of it"
-            raise InputError([Fault("problem", f"privacy.{key}", found, wanted)])
-
-
-def _short(value: Fraction) -> str:
-    """Three digits of a rational that may be no double."""
-    return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"
 
 
 def _truth(release: HierarchyRelease, true: Sequence[Ints], empty: int) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from attrs import frozen
@@ -20,6 +20,9 @@ from privopt_hierarchical_dp.laws import GEOMETRIC, Law
 from privopt_hierarchical_dp.relations import SIZES, Relation
 from privopt_hierarchical_dp.tree import Tree
 
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.zeros import Order, Zeros
+
 __all__ = [
     "METHODS",
     "Method",
@@ -27,6 +30,7 @@ __all__ = [
     "draw",
     "level_budgets",
     "measured",
+    "order_of",
     "sensitivity",
     "true_sensitivity",
 ]
@@ -45,6 +49,7 @@ class Method:
         valid: whether a release is always consistent, with the exact total at the root.
         shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
         borrows: whether counts are smoothed along sizes and towards the parent's.
+        zeros: whether sizes that are impossible in some regions alone stay 0.
     """
 
     query: Query
@@ -52,18 +57,19 @@ class Method:
     valid: bool = True
     shares: Literal["equal", "leaves"] = "equal"
     borrows: bool = False
+    zeros: bool = False
 
 
 METHODS: dict[str, Method] = {
     "cumulative-smoothed": Method(query="cumulative", totals="always", shares="leaves", borrows=True),
     "cumulative-chain": Method(query="cumulative", totals="always", shares="leaves"),
-    "cumulative-dp": Method(query="cumulative"),
-    "cumulative": Method(query="cumulative"),
+    "cumulative-dp": Method(query="cumulative", zeros=True),
+    "cumulative": Method(query="cumulative", zeros=True),
     "cumulative-relaxed": Method(query="cumulative", valid=False),
-    "hierarchical-dp": Method(query="counts"),
-    "hierarchical": Method(query="counts"),
-    "hierarchical-relaxed": Method(query="counts", totals="never", valid=False),
-    "top-down": Method(query="counts"),
+    "hierarchical-dp": Method(query="counts", zeros=True),
+    "hierarchical": Method(query="counts", zeros=True),
+    "hierarchical-relaxed": Method(query="counts", totals="never", valid=False, zeros=True),
+    "top-down": Method(query="counts", zeros=True),
     "cumulative-chain-as-published": Method(query="chain", totals="never", valid=False),
 }
 
@@ -119,6 +125,13 @@ def measured(method: str, counts: Sequence[Ints], *, totals: bool, relation: Rel
     return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
 
 
+def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
+    """What the columns of a level's measurements are."""
+    if METHODS[method].query != "cumulative":
+        return "counts"
+    return "inner" if totals else "less" if relation.exact else "more"
+
+
 def spent_on_a_neighbour(
     method: str, tree: Tree, budgets: Sequence[Fraction], most: int, relation: Relation = SIZES
 ) -> Fraction:
@@ -143,6 +156,7 @@ def draw(
     seed: int | None,
     law: Law = GEOMETRIC,
     relation: Relation = SIZES,
+    zeros: Zeros | None = None,
 ) -> tuple[list[Ints], list[noise.NoiseRecord]]:
     """Measure every level with noise: the only step that reads true counts.
 
@@ -155,13 +169,20 @@ def draw(
         seed: for experiments only.
         law: of the noise.
         relation: that neighbours are in.
+        zeros: what cannot be, and is not measured.
     """
     delta = sensitivity(method, most, relation)
     noisy, records = [], []
     values_of = measured(method, counts, totals=totals, relation=relation)
     for level, (values, budget) in enumerate(zip(values_of, budgets, strict=True)):
         own = None if seed is None else int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
-        drawn, record = law.draw(values, budget, delta, seed=own)
+        if zeros is None:
+            drawn, record = law.draw(values, budget, delta, seed=own)
+        else:
+            order = order_of(method, totals=totals, relation=relation)
+            chosen, drawn = zeros.measured(level, order), np.zeros_like(values)
+            drawn[chosen], record = law.draw(values[chosen], budget, delta, seed=own)
+            drawn = zeros.filled(level, order, drawn, np.asarray(counts[level]).sum(axis=1))
         noisy.append(drawn)
         records.append(record)
     return noisy, records

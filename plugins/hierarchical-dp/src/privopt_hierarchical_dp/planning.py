@@ -21,6 +21,7 @@ from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budge
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.zeros import zeros_of
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
@@ -146,6 +147,9 @@ def _analytic(tree: Tree, method: str) -> Errors:
 
     def errors(problem: HierarchyProblem, trials: int, seed: int) -> Floats:
         settings, size = problem.settings, problem.hierarchy.classes
+        zeros = zeros_of(problem, tree)
+        if zeros is not None:
+            size -= int(zeros.everywhere.sum())
         law = law_of(problem.privacy)
         budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
         delta = sensitivity(method, settings.max_quantity, relation_of(problem))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["LevelNoise", "PublishedChain", "with_totals"]
 
 
+IMPOSSIBLE = " Sizes that are declared impossible are public: inputs have no group of them, and none is measured."
+
+
 @frozen(kw_only=True)
 class LevelNoise(PrivacyConstraint[HierarchyRelease]):
     """Noise on every level, each for its share of the budget: pure DP where it is double geometric.
@@ -53,9 +56,8 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
             epsilon=privacy.epsilon,
             unit=relation.unit,
             scope=RELATIONS[relation.name],
-            statement=relation.statement(
-                totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind
-            ),
+            statement=relation.statement(totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind)
+            + IMPOSSIBLE * (self.problem.hierarchy.impossible is not None),
             extra=extra,
         )
 

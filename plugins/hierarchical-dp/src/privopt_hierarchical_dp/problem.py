@@ -67,6 +67,11 @@ class HierarchyTable:
         help="public, for privopt plan alone: regions, level_1,...,level_L, and where the like of the counts is known "
         "(an earlier census) size,groups as counts has them",
     )
+    impossible: File | None = key(
+        default=None,
+        help="public: region,size of groups that cannot be (a region of any level; without region everywhere): not "
+        "measured, and 0 in the release",
+    )
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
     first_size: int = key(
         default=1,
@@ -199,6 +204,7 @@ class HierarchyInstance(PublishedHierarchy):
                 length is not the number of levels.
         """
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
+        from privopt_hierarchical_dp.zeros import check_impossible, zeros_of
 
         declared.checked(file)
         table, settings = declared.hierarchy, declared.settings
@@ -211,6 +217,10 @@ class HierarchyInstance(PublishedHierarchy):
         else:
             assert table.units is not None
             groups = read_units(table.units, table.sizes, most=settings.max_quantity, first=table.first_size)
+        zeros = zeros_of(declared, groups.tree)
+        if zeros is not None:
+            source = table.counts or table.units
+            check_impossible(zeros, groups, declared, file if source is None else source.name)
         if table.totals is not None:
             check_totals(table.totals, groups)
         depth = groups.tree.depth

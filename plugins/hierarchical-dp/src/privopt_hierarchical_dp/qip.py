@@ -19,7 +19,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Ints
+from privopt.arrays import Bools, Ints
 from privopt.errors import SolverError, UsageError
 from privopt_hierarchical_dp.tree import Tree
 
@@ -76,6 +76,7 @@ def build(
     weights: Sequence[Any],
     cumulative: bool,
     integer: bool,
+    zeros: Sequence[Bools] | None = None,
 ) -> tuple[Any, Any, float]:
     """Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
@@ -89,6 +90,7 @@ def build(
         weights: for each level its weight: a number or (N,).
         cumulative: Model 2.
         integer: False for the continuous model.
+        zeros: for each level (R_l, N) where no group can be.
 
     Returns:
         The model, its variable x[region, size] (the count less its centre), and the cost of the centres, which the
@@ -104,6 +106,9 @@ def build(
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
     most = np.full((len(names), 1), total) if totals is None else np.array(_flat(totals))[:, None]
+    impossible = np.zeros(centre.shape, dtype=bool) if zeros is None else np.concatenate(list(zeros))
+    held = impossible if not cumulative else impossible & (np.arange(size) == 0)
+    most = np.where(held, 0, most)
     kind: Literal["integer", "continuous"] = "integer" if integer else "continuous"
     x = model.variable("x", regions, steps, lower=_doubles(-centre), upper=_doubles(most - centre), kind=kind)
     away = centre - np.concatenate([np.asarray(level) for level in noisy])
@@ -135,6 +140,10 @@ def build(
                 forall=(r, s),
                 where=((s,), [(at,) for at in range(1, size)]),
             )
+            flat = [(names[row], at) for row, at in np.argwhere(impossible).tolist() if at]
+            if flat:
+                same = Eq(x[r, s], x[r, s + 1] + rise[r, s])
+                model.require("impossible", same, forall=(r, s), where=((r, s), flat))
         for at, value in enumerate(known):
             model.require(f"total of {names[at]}", Eq(x[names[at], size], int(value - centre[at, -1])))
     else:
@@ -189,11 +198,12 @@ def solve_exactly(
     backend: str = "cbc",
     time_limit: float | None = None,
     relax_first: bool = False,
+    zeros: Sequence[Bools] | None = None,
 ) -> Fit:
     """Solve Model 1 or Model 2 to proven optimality.
 
     Args:
-        tree, noisy, total, totals, weights, cumulative: see `build`.
+        tree, noisy, total, totals, weights, cumulative, zeros: see `build`.
         start: for each level (R_l, N) a guess that the bends are laid around.
         backend: ``"cbc"`` or ``"highs"``.
         time_limit: seconds, for all rounds together.
@@ -221,6 +231,7 @@ def solve_exactly(
             weights=weight,
             cumulative=cumulative,
             integer=integer,
+            zeros=zeros,
         )
         left = None if math.isinf(until) else max(0.1, until - monotonic())
         found = model.solve(backend, time_limit=left, gap=0.0)

@@ -17,6 +17,7 @@ from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.zeros import Zeros
 
 __all__ = ["task_of"]
 
@@ -31,6 +32,7 @@ def task_of(
     backend: str = "cbc",
     gap: float = 1e-3,
     root: int | None = None,
+    zeros: Zeros | None = None,
 ) -> Task:
     """What is to be fitted.
 
@@ -44,6 +46,7 @@ def task_of(
         backend: of integer programs.
         gap: relative gap to stop at.
         root: the whole hierarchy's number of groups, where it was estimated before.
+        zeros: what cannot be. Sizes that no region can have are left out of what is fitted.
     """
     settings, relation, law = problem.settings, relation_of(problem), law_of(problem.privacy)
     budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
@@ -58,10 +61,18 @@ def task_of(
             away = [int(((total - level[:, 0]) ** 2).sum()) for total, level in zip(totals, noisy, strict=True)]
             offset = sum((w / max(weights) * a for w, a in zip(weights, away, strict=True)), offset)
             noisy = rising(noisy, totals)
+    keep = None
+    if zeros is not None:
+        keep, zeros = zeros.dropped()
+        noisy = [level[:, keep[: len(keep) - (level.shape[1] < relation.classes)]] for level in noisy]
     return Task(
         method=method,
         tree=tree,
         noisy=noisy,
+        zeros=zeros,
+        keep=keep,
+        sizes=relation.classes,
+        estimated=not relation.exact,
         total=int(totals[0][0]),
         totals=list(totals) if known else None,
         weights=weights,

@@ -8,9 +8,8 @@ from typing import Final
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
-from privopt.arrays import Ints, read_only
+from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
 __all__ = ["Tree", "add_up", "named"]
@@ -70,13 +69,20 @@ class Tree:
         """Position on ``level - 1`` of each region's parent on ``level`` (counted from 0)."""
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
-    def first_here(self, level: int) -> NDArray[np.bool_]:
+    def first_here(self, level: int) -> Bools:
         """Which regions of ``level`` do not stand on the level above: all, but for leaves that stand for themselves."""
         if not level:
             return np.ones(1, dtype=bool)
         above = self.names[level - 1]
         pairs = zip(self.names[level], self.parents(level).tolist(), strict=True)
         return np.array([name != above[parent] for name, parent in pairs], dtype=bool)
+
+    def leaf_range(self, level: int, place: int) -> tuple[int, int]:
+        """The leaf regions below a region: from the first to before the second."""
+        low, high = place, place + 1
+        for start in self.start[level:]:
+            low, high = int(start[low]), int(start[high])
+        return low, high
 
     def labels(self, level: int) -> list[str]:
         """Names that are unique over all levels."""

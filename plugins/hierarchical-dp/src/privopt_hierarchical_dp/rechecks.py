@@ -1,0 +1,94 @@
+"""Whether a release holds beyond its sums: intervals, estimated totals and zeros, all worked out again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS
+from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
+from privopt_hierarchical_dp.zeros import zeros_of
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.release import HierarchyRelease
+
+__all__ = ["ends_of", "impossible", "misestimated", "narrowed"]
+
+
+def ends_of(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[Ends] | None:
+    """Intervals for every count, from what is published; none for the published chain."""
+    if METHODS[method].query == "chain":
+        return None
+    size, zeros = release.counts[0].shape[1], zeros_of(problem, release.tree)
+    keep, noisy, counts = np.arange(size), release.noisy, release.counts
+    if zeros is not None:
+        keep, zeros = zeros.dropped()
+        counts = [level[:, keep] for level in counts]
+        noisy = [level[:, keep[: len(keep) - (level.shape[1] < size)]] for level in noisy]
+    found = intervals(
+        release.tree,
+        noisy,
+        counts,
+        release.totals,
+        noise=[release.law.moments(scale) for scale in release.scales],
+        cumulative=METHODS[method].query == "cumulative",
+        confidence=problem.settings.confidence,
+        zeros=zeros,
+    )
+    return found if len(keep) == size else [ends.spread(keep, size) for ends in found]
+
+
+def impossible(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
+    """Groups that were released where none can be."""
+    zeros = zeros_of(problem, release.tree)
+    if zeros is None:
+        return []
+    return [
+        f"{ARTEFACT}: region {names[r]!r} has groups of size {s + release.first}, which is impossible there"
+        for names, level, zero in zip(release.tree.names, release.counts, zeros.levels, strict=True)
+        for r, s in np.argwhere(zero & (level != 0)).tolist()[:1]
+    ]
+
+
+def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
+    """Whether totals that nobody knows are those that the noisy values give."""
+    if release.shape_faults(method, totals=False):
+        return []
+    known: dict[str, Any] = {
+        "law": release.law,
+        "scales": release.scales,
+        "cumulative": METHODS[method].query == "cumulative",
+    }
+    tree, root = release.tree, int(release.counts[0].sum())
+    lines = total_complaint(tree, release.noisy, released=root, **known)
+    keeps = METHODS[method].totals == "always"
+    again = estimated_totals(tree, release.noisy, root=root, **known) if keeps else []
+    lines += [
+        f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"
+        for names, level, wanted in zip(tree.names, release.counts, again, strict=False)
+        for own in [level.sum(axis=1)]
+        for region in np.flatnonzero(own != wanted).tolist()[:1]
+    ]
+    return [f"{ARTEFACT}: {line}" for line in lines]
+
+
+def narrowed(release: HierarchyRelease, again: Sequence[Ends] | None) -> list[str]:
+    """Where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
+    if again is None:
+        return [f"{INTERVALS}: the method has no intervals"]
+    lines = []
+    for names, stated, ends in zip(release.tree.names, release.bounds or [], again, strict=True):
+        wide, tight = (ends.rounded(by) for by in (SLACK, -SLACK))
+        for side, a, *allowed in zip(("low", "high"), stated, wide, tight, strict=True):
+            off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
+            if len(off):
+                region, size = off[0].tolist()
+                found, wanted = a[region, size], allowed[0][region, size]
+                cell = f"region {names[region]!r}, size {size + release.first}"
+                lines.append(f"{INTERVALS}: {cell}: {side} is {found}; the noisy values give {wanted}")
+    return lines

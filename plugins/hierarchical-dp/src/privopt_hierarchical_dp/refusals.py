@@ -1,0 +1,79 @@
+"""What is refused before any noise is drawn: what a method cannot do, and noise that there is no room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, law_of
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.relations import relation_of
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.zeros import Zeros
+
+__all__ = ["check_asked", "check_scales"]
+
+LARGEST_SCALE: Final = 1 << 40
+PROGRAM_SCALE: Final = 1 << 20
+"""Squares of noise of this scale are still exact in doubles, which integer programs are given."""
+
+
+def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None) -> None:
+    """Refuse what a method cannot do: totals that it must or cannot publish, noise that it was not published with."""
+    if METHODS[method].query == "chain" and law_of(problem.privacy) is not GEOMETRIC:
+        wanted = f"pure-dp: {method} is as it was printed, with double geometric noise"
+        raise InputError([Fault("problem", "privacy.kind", problem.privacy.kind, wanted)])
+    relation = relation_of(problem)
+    if METHODS[method].query == "chain" and not relation.exact:
+        wanted = f'"sizes": {method} is as it was printed, with the exact number of groups'
+        raise InputError([Fault("problem", "privacy.relation", f'"{relation.name}"', wanted)])
+    if zeros is not None:
+        _check_zeros(problem, method, zeros)
+    asked, rule = problem.settings.region_totals, METHODS[method].totals
+    if asked and not relation.exact:
+        found, wanted = "true", f'false, or nothing: no number of groups is exact under relation "{relation.name}"'
+    elif asked is False and relation.exact and rule == "always":
+        found, wanted = "false", f"true, or nothing: {method} publishes every region's number of groups exactly"
+    elif asked and rule == "never":
+        found, wanted = "true", f"false, or nothing: {method} does not use region totals"
+    else:
+        return
+    raise InputError([Fault("problem", "hierarchical-dp.region_totals", found, wanted)])
+
+
+def _check_zeros(problem: HierarchyProblem, method: str, zeros: Zeros) -> None:
+    """Refuse sizes that are impossible in some regions alone where a method would put groups there."""
+    if METHODS[method].query == "chain":
+        raise InputError(
+            [Fault("problem", "hierarchy.impossible", "a file", f"nothing: {method} is as it was printed")]
+        )
+    able = ", ".join(name for name, rule in METHODS.items() if rule.zeros)
+    if zeros.regional and (not METHODS[method].zeros or with_totals(problem, method)):
+        wanted = (
+            f"the same for all regions ({method}, and exact region totals); {able} take others, without region_totals"
+        )
+        raise InputError([Fault("problem", "hierarchy.impossible", "sizes that differ from region to region", wanted)])
+
+
+def check_scales(method: str, kind: str, budgets: Sequence[Fraction], delta: int) -> None:
+    """Refuse noise that the fit's integers, or an integer program's doubles, have no room for."""
+    law, (key, *_) = KINDS[kind]
+    most = PROGRAM_SCALE if method in ("hierarchical", "cumulative") else LARGEST_SCALE
+    for level, budget in enumerate(budgets, start=1):
+        wide = law.wide(budget, delta)
+        if wide > law.widest(most):
+            found = f"{_short(budget)} of it on level {level}: noise of {law.word} {_short(wide)}"
+            least = f"a {law.word} of at most {law.widest(most):,}"
+            wanted = f"{least} ({method}): a larger {key}, or a larger share of it"
+            raise InputError([Fault("problem", f"privacy.{key}", found, wanted)])
+
+
+def _short(value: Fraction) -> str:
+    """Three digits of a rational that may be no double."""
+    return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

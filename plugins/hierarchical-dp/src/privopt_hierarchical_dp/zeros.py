@@ -1,0 +1,152 @@
+"""Structural zeros: sizes that no group can have, everywhere or in some regions: public, so not measured.
+
+What is measured of a region are its possible sizes; the arrays of noisy values stay whole. An entry without measurement
+repeats the one that it must equal: a count is 0; of size s or less there are as many groups as of the last possible
+size before; of size s or more, as of the next one; from the last possible size on, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Bools, Ints
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.tree import Tree
+
+if TYPE_CHECKING:
+    from privopt_hierarchical_dp.counts import Groups
+    from privopt_hierarchical_dp.problem import HierarchyProblem
+
+__all__ = ["Order", "Zeros", "check_impossible", "spread", "within", "zeros_of"]
+
+Order = Literal["counts", "less", "more", "inner"]
+"""What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
+NOTHING: Final = -1
+ALL: Final = -2
+
+
+def _together(levels: Iterable[Bools]) -> tuple[Bools, ...]:
+    return tuple(levels)
+
+
+@frozen(kw_only=True, eq=False)
+class Zeros:
+    """Where no group can be.
+
+    Attributes:
+        levels: for each level (R_l, N), True where a region can have no group of a size.
+    """
+
+    levels: tuple[Bools, ...] = field(converter=_together)
+
+    @property
+    def everywhere(self) -> Bools:
+        """(N,) sizes that no region can have."""
+        return np.asarray(self.levels[0][0])
+
+    @property
+    def regional(self) -> bool:
+        """Whether regions differ in their possible sizes."""
+        return any(bool((level != self.everywhere).any()) for level in self.levels)
+
+    def dropped(self) -> tuple[Ints, Zeros | None]:
+        """Columns that some region can have, and what is left to know of these; None where nothing is."""
+        keep = np.flatnonzero(~self.everywhere)
+        return keep, Zeros(levels=[level[:, keep] for level in self.levels]) if self.regional else None
+
+    def sources(self, level: int, order: Order) -> Ints:
+        """(R_l, W) for each entry the column whose measurement it has, or `NOTHING`, or `ALL` where it is the total."""
+        possible = ~self.levels[level]
+        column = np.where(possible, np.arange(possible.shape[1]), NOTHING)
+        if order == "counts":
+            return column
+        if order == "more":
+            far = np.where(possible, column, possible.shape[1])[:, ::-1]
+            near = np.minimum.accumulate(far, axis=1)[:, ::-1]
+            return np.where(near == possible.shape[1], NOTHING, near)
+        before = np.maximum.accumulate(column, axis=1)
+        if order == "less":
+            return before
+        last = column.max(axis=1, keepdims=True)
+        return np.where(np.arange(possible.shape[1]) >= last, ALL, before)[:, :-1]
+
+    def measured(self, level: int, order: Order) -> Bools:
+        """(R_l, W) entries that are measured."""
+        found = self.sources(level, order)
+        return np.asarray(found == np.arange(found.shape[1]))
+
+    def filled(self, level: int, order: Order, values: Ints, totals: Ints) -> Ints:
+        """Values whose unmeasured entries are what they must be; ``totals`` (R_l,) are needed for ``"inner"`` alone."""
+        found = self.sources(level, order)
+        if not found.size:
+            return values
+        taken = np.take_along_axis(values, np.maximum(found, 0), axis=1)
+        return np.where(found == NOTHING, 0, np.where(found == ALL, totals[:, None], taken))
+
+
+def zeros_of(problem: HierarchyProblem, tree: Tree) -> Zeros | None:
+    """What ``hierarchy.impossible`` says, for a tree; None where a problem has none.
+
+    Raises:
+        InputError: a region that is none of the tree's, a size that is none, or nothing that is possible.
+    """
+    table = problem.hierarchy
+    if table.impossible is None:
+        return None
+    from privopt_hierarchical_dp.counts import read_cells
+
+    name = table.impossible.name
+    cells = read_cells(table.impossible, tree, first=table.first_size, last=table.sizes)
+    leaves = np.zeros((tree.widths[-1], table.classes), dtype=bool)
+    for low, high, size in cells:
+        leaves[low:high, size] = True
+    if leaves.all():
+        raise InputError([Fault(name, "", "every size of every region", "one that a group can have")])
+    levels = [leaves]
+    for start in reversed(tree.start):
+        levels.insert(0, np.logical_and.reduceat(levels[0], start[:-1], axis=0))
+    return Zeros(levels=levels)
+
+
+def check_impossible(zeros: Zeros, groups: Groups, problem: HierarchyProblem, file: str) -> None:
+    """Refuse counts with groups where none can be.
+
+    Raises:
+        InputError: with the first such cells.
+    """
+    first, names = problem.hierarchy.first_size, groups.tree.names[-1]
+    bad = np.argwhere(zeros.levels[-1] & (groups.leaves > 0))[:20]
+    faults = [
+        Fault(
+            file, f"region {names[r]!r}, size {s + first}", f"{int(groups.leaves[r, s])} groups", "0: it is impossible"
+        )
+        for r, s in bad.tolist()
+    ]
+    if faults:
+        raise InputError(faults)
+
+
+def within(zeros: Zeros, leaves: Ints) -> Ints:
+    """Counts (R_L, N) whose groups of impossible sizes have the nearest possible one below, else above."""
+    bad = zeros.levels[-1]
+    if not (bad & (leaves > 0)).any():
+        return leaves
+    below, above = (zeros.sources(len(zeros.levels) - 1, order) for order in ("less", "more"))
+    target = np.where(below >= 0, below, above)
+    moved = np.zeros_like(leaves)
+    rows = np.broadcast_to(np.arange(len(leaves))[:, None], leaves.shape)
+    kept = target >= 0
+    np.add.at(moved, (rows[kept], target[kept]), leaves[kept])
+    return moved
+
+
+def spread(counts: Sequence[Ints], keep: Ints, size: int) -> list[Ints]:
+    """Counts (R_l, len(keep)) as (R_l, size), 0 in the other columns."""
+    found = [np.zeros((len(level), size), np.int64) for level in counts]
+    for whole, level in zip(found, counts, strict=True):
+        whole[:, keep] = level
+    return found
