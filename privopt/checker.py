@@ -1,9 +1,8 @@
 """Checks a folder of privopt with the standard library alone: ``python -I checker.py DIR`` (left out: this folder).
 
 Each claim is printed with "holds" or the reason why not. Exit code 0: all hold, and the release is private; 1: one
-does not; 2: it cannot be read, or is of a kind unknown here; 6: all hold, but no privacy is claimed. What is proved and
-how: docs/reference/proof.md. Decimals in TOML and CSV files mean what is written, .npy files the doubles; reals are
-whole numbers of 2**-256, rounded so as to refuse. What is out of place in an array raises an error, or proves less.
+does not; 2: it cannot be read, or is unknown here; 6: all hold, but no privacy is claimed. docs/reference/proof.md says
+what is proved. Decimals in text are what is written, .npy files doubles, reals multiples of 2**-256, so as to refuse.
 """
 
 # ruff: noqa: B905, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas read in one line)
@@ -53,7 +52,7 @@ def check_sums(folder: Path) -> list[str]:
 
 
 class Array:
-    """An array of an .npy file, its values row by row."""
+    """An array of an .npy file: its values row by row, and the rows of a matrix."""
 
     def __init__(self, raw: bytes, name: str) -> None:
         size = 10 + int.from_bytes(raw[8:10], "little")
@@ -63,21 +62,15 @@ class Array:
         text, letter, unit = re.fullmatch(r"<U(\d+)", kind), LETTERS.get(kind[1:]), int(re.sub(r"\D", "", kind) or 0)
         sound = (text or letter) and unit and type(turned) is bool and type(self.shape) is tuple and len(head) == 3
         need(sound, f"{name}: values of type {kind}, shape {self.shape}: unknown here", 2)
-        if text:
-            cells, self.kind = body.decode("utf-32-le"), "U"
-            self.flat: Sequence[Any] = [cells[at : at + unit].rstrip("\0") for at in range(0, len(cells), unit)]
-        else:
-            self.kind = kind.lstrip("<|" if unit > 1 else "<>|")
+        self.kind = "U" if text else kind.lstrip("<|" if unit > 1 else "<>|")
+        cells = body.decode("utf-32-le") if text else ""
+        self.flat: Sequence[Any] = [cells[at : at + unit].rstrip("\0") for at in range(0, len(cells), unit)]
+        if letter:
             self.flat = struct.unpack(f"{'>' if kind[0] == '>' else '<'}{len(body) // unit}{letter}", body)
         need(math.prod(self.shape) == len(self.flat), f"{name}: not as long as its header says", 2)
         if turned and len(self.shape) == 2:
             self.flat = [value for i in range(self.shape[0]) for value in self.flat[i :: self.shape[0]]]
-
-    def row(self, i: int) -> Sequence[Any]:
-        return self.flat[i * self.shape[1] : (i + 1) * self.shape[1]]
-
-    def column(self, k: int) -> Sequence[Any]:
-        return self.flat[k :: self.shape[1]]
+        self.rows = list(zip(*[iter(self.flat)] * self.shape[1])) if len(self.shape) == 2 else []
 
 
 def read_npz(path: Path, wanted: str, packed: int = 1) -> list[Array]:
@@ -159,23 +152,17 @@ def exponential(x: int, up: bool = False) -> int:
 
 def cosine(x: int) -> int:
     """cos x, |x| < 10, to 2**-230."""
-    term = total = ONE
-    for n in range(2, 160, 2):
-        term = -(term * x * x >> 2 * BITS) // (n * (n - 1))
-        total += term
-    return total
+    following: Callable[[int, int], int] = lambda term, n: -(term * x * x >> 2 * BITS) // (n * (n - 1))
+    return sum(itertools.accumulate(range(2, 160, 2), following, initial=ONE))
 
 
 def arcsine_of_root(h: int) -> int:
-    """asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved eight times, then Taylor's series."""
+    """asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved 24 times, then three terms of Taylor's."""
     square = min(max(h, 0), ONE) << BITS
-    for _ in range(8):
+    for _ in range(24):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
-    power = total = sine = math.isqrt(square)
-    for n in range(1, 40, 2):
-        power = (power * sine >> BITS) * sine * n // (ONE * (n + 1))
-        total += power // (n + 2)
-    return total << 8
+    cube = (sine := math.isqrt(square)) ** 3 >> 2 * BITS
+    return sine + cube // 6 + 3 * (cube * sine * sine >> 2 * BITS) // 40 << 24
 
 
 class Places:
@@ -204,11 +191,11 @@ class Places:
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
-            rows = problem.array(table["vectors"])
-            self.kind, self.at = "vector", [tuple(map(Fraction, rows.row(i))) for i in range(rows.shape[0])]
+            rows = problem.array(table["vectors"]).rows
+            self.kind, self.at = "vector", [tuple(map(Fraction, row)) for row in rows]
+            self.ids = [str(i) for i in range(len(rows))]
         if "ids" in table:
             self.ids = [line.strip() for line in problem.read(table["ids"]).decode("utf-8-sig").splitlines()]
-        self.ids = self.ids or [str(i) for i in range(len(self.at))]
         once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
 
@@ -240,60 +227,75 @@ def ways(given: list[tuple[str, str, Fraction]], one_way: bool = False) -> Calla
 class Metric:
     """Distances to every record, ``own(i)`` of record i and ``ends(k)`` of output k, at most ``room`` too short."""
 
+    places: Callable[[Problem, str], Places] = Places
+
     def __init__(self, problem: Problem) -> None:
         kind = problem.tables["distance"].get("kind")
         keys = {"euclidean": "kind", "haversine": "kind", "graph": "kind edges", "matrix": "kind matrix output_matrix"}
         need(kind in keys, f"problem: distance.kind {kind!r}: unknown here", 2)
-        table, self.records = problem.table("distance", keys[kind]), Places(problem, "records")
-        self.outputs = Places(problem, "outputs") if "outputs" in problem.tables else self.records
+        table, self.records = problem.table("distance", keys[kind]), self.places(problem, "records")
+        self.outputs = self.places(problem, "outputs") if "outputs" in problem.tables else self.records
         pair, taken = (self.records.kind, self.outputs.kind), {"euclidean": "planar vector", "haversine": "geographic"}
         fits = kind not in taken or (pair[0] == pair[1] and pair[0] in taken[kind].split())
         need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
         self.points, self.pieces, self.roads = self.records.ids, list[Any](), cast(Any, None)
         self.room = ONE >> 95 if kind == "haversine" else 1
-        self.unit = "unit of distance" if kind == "matrix" or self.records.kind == "vector" else "km"
-        here, there, own, other = self.records.at, self.outputs.at, self.records.ids, self.outputs.ids
+        self.ground, self.unit = "", "unit of distance" if kind == "matrix" or self.records.kind == "vector" else "km"
+        own, other, self.here, there = self.records.ids, self.outputs.ids, self.records.at, self.outputs.at
+        sums: Any = lambda a, b: sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])
         if kind == "euclidean":
-            shared = math.lcm(*{x.denominator for at in here + there for x in at})
-            here, there = ([[int(x * shared) for x in at] for at in points] for points in (here, there))
-            sums: Any = lambda a, b: sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])
-            way: Any = lambda a, b: math.isqrt((sums(a, b) << 2 * BITS) // shared**2)
-        elif kind == "haversine":
-            here, there = ([(lat, lon, cosine(lat)) for lat, lon in points] for points in (here, there))
-            turn: Any = lambda a, b: (a[2] * b[2] >> BITS) * (ONE - cosine(a[1] - b[1])) >> BITS
-            half: Any = lambda a, b: (ONE - cosine(a[0] - b[0]) + turn(a, b)) >> 1  # sine squared of half the way
-            way = lambda a, b: max(0, 2 * RADIUS * arcsine_of_root(half(a, b)) - (ONE >> 96)) if a != b else 0
-        self.own: Callable[[int], list[Any]] = lambda i: [way(here[i], at) for at in here]
-        self.ends: Callable[[int], list[Any]] = lambda k: [way(there[k], at) for at in here]
+            shared = math.lcm(10**6 << 64, *{x.denominator for at in self.here + there for x in at})
+            self.ready: Any = lambda at: [int(x * shared) for x in at]
+            self.way: Any = lambda a, b: math.isqrt((sums(a, b) << 2 * BITS) // shared**2)
+        elif kind == "haversine":  # by the chord between unit vectors
+            flat: Any = lambda at, turned: cosine(at[0]) * cosine(at[1] - turned) >> BITS
+            self.ready = lambda at: [flat(at, 0), flat(at, PI // 2), cosine(at[0] - PI // 2)]
+            arc: Any = lambda a, b: 2 * RADIUS * arcsine_of_root(sums(a, b) >> BITS + 2)
+            self.way = lambda a, b: max(0, arc(a, b) - (ONE >> 96)) if a != b else 0
+        if kind in taken:
+            self.here, self.there = (list(map(self.ready, places)) for places in (self.here, there))
+        self.own: Callable[[int], list[Any]] = lambda i: [self.way(self.here[i], at) for at in self.here]
+        self.ends: Callable[[int], list[Any]] = lambda k: [self.way(self.there[k], at) for at in self.here]
         if kind == "graph":
-            self.streets = problem.roads(table["edges"])
-            self.roads = self.held = ways(self.streets)
-            self.own = lambda i: self.held(self.points[i], self.points)
+            self.streets, self.ground = problem.roads(table["edges"]), "lengths:f8:1"
+            self.roads = ways(self.streets)
+            self.own = lambda i: self.roads(self.points[i], self.points)
             self.ends = lambda k: self.roads(other[k], self.points)
         elif kind == "matrix":
-            given = problem.array(table["matrix"], len(own), len(own))
-            self.own = self.ends = lambda i: [low(Fraction(min(d))) for d in zip(given.row(i), given.column(i))]
+            given = problem.array(table["matrix"], len(own), len(own)).rows
+            both = list(zip(given, zip(*given)))
+            self.own = self.ends = lambda i: [low(Fraction(min(d))) for d in zip(*both[i])]
             if "outputs" in problem.tables:
-                across = problem.array(table["output_matrix"], len(own), len(other)) if len(table) == 3 else None
-                self.ends = lambda k: [low(Fraction(d)) for d in across.column(k)] if across else []
+                across = problem.array(table["output_matrix"], len(own), len(other)).rows if len(table) == 3 else []
+                columns = list(zip(*across))
+                self.ends = lambda k: [low(Fraction(d)) for d in columns[k]] if columns else []
+        self.held = self.own
 
-    def cut(self, epsilon: Fraction, split: Fraction) -> None:
-        """Any two points of the streets: cut into even pieces (a, b, km, 1 + a), as long as ln(1 + a) / epsilon."""
-        points = dict[Any, None].fromkeys([*self.points, *(street[end] for end in (0, 1) for street in self.streets)])
+    def hold(self, pieces: list[Any], epsilon: Fraction) -> None:
+        """Rows are held to ways over pieces (a, b, 1 + a), as long as ln(1 + a) / epsilon."""
+        log: Any = lambda factor: Fraction(EXACT.ln(EXACT.divide(factor.numerator, factor.denominator))) * (1 - TINY)
+        found = ways([(a, b, log(factor) / epsilon) for a, b, factor in pieces])
+        self.held, self.room = lambda i: found(self.points[i], self.points), ONE >> 95
+
+    def region(self, epsilon: Fraction, split: float, stored: list[Array]) -> list[Any]:
+        """Any two points of the streets: even pieces (a, b, km, 1 + a), as mechanism.npz has them."""
+        points = dict[Any, Any].fromkeys([*self.points, *(street[end] for end in (0, 1) for street in self.streets)])
         for tail, head, written in self.streets:
             km, chain, step = Fraction(down(written)), [tail], 0
-            parts = max(1, math.ceil(km / split))
+            parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
             while len(chain) < parts:
                 chain += [name] if (name := f"{tail}~{head}~{(step := step + 1)}") not in points else []
                 points |= {name: None}
             km = Fraction(down(km / parts))
             factor = 2 * (1 + epsilon * km / 16) ** 8 - 1  # docs/guide/everywhere.md: snapped in eight steps a half
             self.pieces += [(*ends, km, factor) for ends in itertools.pairwise([*chain, head])]
-        log: Any = lambda factor: Fraction(EXACT.ln(EXACT.divide(factor.numerator, factor.denominator))) * (1 - TINY)
-        self.points, self.roads, self.room = list[Any](points), ways([piece[:3] for piece in self.pieces]), ONE >> 95
-        self.held = ways([(a, b, log(factor) / epsilon) for a, b, _, factor in self.pieces])
+        self.points, place = [*map(str, points)], {name: i for i, name in enumerate(points)}
+        self.roads = ways([piece[:3] for piece in self.pieces])
+        self.hold([(a, b, factor) for a, b, _, factor in self.pieces], epsilon)
+        self.pieces = [(place[a], place[b], km, factor) for a, b, km, factor in self.pieces]
+        return [[piece[:2] for piece in self.pieces], [8], [float(piece[2]) for piece in self.pieces]]
 
-    def losses(self, problem: Problem) -> None:
+    def losses(self, problem: Problem, everywhere: Fraction | None) -> None:
         """Losses c_ik by output, ``column(k)``: at most the true ones, and less than 2**-80 below them; the prior."""
         table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
         kind = problem.table("utility", "kind prior cost edges directed targets remap").get("kind")
@@ -302,8 +304,8 @@ class Metric:
         self.prior, self.column = [given.get(name, 0) for name in self.points], self.ends
         self.loss_unit = self.unit.replace("unit of", "units of")
         if kind == "matrix":
-            cost, self.loss_unit = problem.array(table["cost"], len(records), len(outputs)), "units of cost"
-            self.column = lambda k: [low(Fraction(c)) for c in cost.column(k)]
+            cost, self.loss_unit = problem.array(table["cost"], len(records), len(outputs)).rows, "units of cost"
+            self.column = lambda k: [low(Fraction(row[k])) for row in cost]
         elif kind == "travel-cost":  # sum over targets t of q_t |way from record to t - way from output to t|
             targets, total = problem.shares(table.get("targets"), "weight", records)
             travel, place = self.roads, {name: i for i, name in enumerate(records)}
@@ -312,24 +314,26 @@ class Metric:
             if travel is not None:
                 tables: list[Any] = [list(zip(*(travel(t, ends) for t in targets))) for ends in (self.points, outputs)]
             else:
-                both = ((self.own, len(records)), (self.ends, len(outputs)))
+                both = ((self.own, len(self.points)), (self.ends, len(outputs)))
                 tables = [[[row[place[t]] for t in targets] for row in map(ways, range(n))] for ways, n in both]
             near, far = ([[q * x for q, x in zip(targets.values(), row) if q] for row in table] for table in tables)
             self.column = lambda k: [max(0, sum(map(abs, map(sub, a, far[k]))) // total - 2 * self.room) for a in near]
+        if everywhere and "prior" not in table:
+            self.anywhere(everywhere, kind == "distance")
 
     def anywhere(self, epsilon: Fraction, measured: bool) -> None:
         """Losses of people all along the streets, by whom they are drawn as: 32 points of each piece stand for them."""
-        place, total, vertices = {n: i for i, n in enumerate(self.points)}, Fraction(), self.column
-        points, root = list[tuple[int, int, int, int, int]](), math.isqrt(ONE * ONE // 3)
+        total, vertices, root = sum(piece[2] for piece in self.pieces), self.column, math.isqrt(ONE * ONE // 3)
+        points = list[tuple[int, int, int, int, int]]()
         for a, b, km, factor in self.pieces:
-            total, t = total + km, epsilon * km / 16
+            t = epsilon * km / 16
             for part in [((2 * j + 1) * ONE + side * root) // 32 for j in range(16) for side in (-1, 1)]:
                 gone, rest = divmod(16 * min(part, ONE - part), ONE)
                 far = low(((1 + t) ** gone * (1 + rest * t / ONE) - 1) / (factor - 1)) if t else min(part, ONE - part)
-                points.append((place[a], place[b], low(km), part, far if 2 * part < ONE else ONE - far))
+                points.append((a, b, low(km), part, far if 2 * part < ONE else ONE - far))
 
         def column(k: int) -> list[int]:
-            to, costs = vertices(k), [0] * len(place)
+            to, costs = vertices(k), [0] * len(self.points)
             for a, b, km, part, far in points:
                 here = min(to[a] * ONE + part * km, to[b] * ONE + (ONE - part) * km) >> BITS
                 here = here if measured else to[a] * (ONE - part) + to[b] * part >> BITS
@@ -337,7 +341,7 @@ class Metric:
                 costs[b] += here * far * km
             return [cost // (32 * low(total) << BITS) for cost in costs]
 
-        self.prior, self.whole, self.column = [1] * len(place), 1, column
+        self.prior, self.whole, self.column = [1] * len(self.points), 1, column
 
 
 def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, Any], measured: dict[str, Any]) -> str:
@@ -364,49 +368,45 @@ def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, 
 class Matrix:
     """A release of metric differential privacy: mechanism.npz, and what its problem asks of it."""
 
+    measure: Callable[[Problem], Metric] = Metric
+
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        anywhere = problem.tables["privacy"].get("everywhere", False)
+        anywhere = self.anywhere = problem.tables["privacy"].get("everywhere", False)
         table = problem.table("privacy", "kind epsilon everywhere " + ("split_km" if anywhere else "neighbours_within"))
         asked = {key: number(table[key]) for key in ("epsilon", "neighbours_within", "split_km") if key in table}
         sound = table.get("kind", "metric-dp") == "metric-dp" and type(anywhere) is bool and min(asked.values()) > 0
         need(sound, f"problem: [privacy] {table}", 2)
         self.epsilon, self.within = asked["epsilon"], asked.get("neighbours_within")
         self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1 if self.within else math.inf
-        self.folder, self.result, self.metric = folder, result, Metric(problem)
-        if anywhere:
-            need(self.metric.roads, "privacy.everywhere of a plane: unknown here", 2)
-            self.metric.cut(self.epsilon, Fraction(float(asked.get("split_km", 0))) or 1 / (2 * self.epsilon))
-        self.metric.losses(problem)
-        if anywhere and "prior" not in problem.tables["utility"]:
-            self.metric.anywhere(self.epsilon, problem.tables["utility"]["kind"] == "distance")
+        self.problem, self.folder, self.result, self.metric = problem, folder, result, self.measure(problem)
+        need(self.metric.ground or not anywhere, "privacy.everywhere of a plane: for check_planes.py", 2)
         problem.used.add(f"problem/{problem.tables.get('given', table).get('matrix')}")  # as it was given
-        self.size, self.width = len(self.metric.points), len(self.metric.outputs.ids)
 
     def integers(self) -> str:
         """Rows and columns are those of the problem, and each row sums to 2**63."""
-        parts, pieces = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1", self.metric.pieces
-        parts += " simplices:i8:2 lengths:f8:1 snap_steps:i8:1" if pieces else ""
-        self.weights, records, outputs, pairs, distances, *ground = read_npz(self.folder / "mechanism.npz", parts)
+        parts, metric = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1", self.metric
+        parts += f" simplices:i8:2 snap_steps:i8:1 {metric.ground}" if self.anywhere else ""
+        weights, records, outputs, pairs, distances, *ground = read_npz(self.folder / "mechanism.npz", parts)
         need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
-        same = list(records.flat) == self.metric.points and list(outputs.flat) == self.metric.outputs.ids
+        if self.anywhere:
+            region = metric.region(self.epsilon, float(self.problem.tables["privacy"].get("split_km", 0)), ground)
+            same = [part.rows or list(part.flat) for part in ground] == region and not pairs.flat
+            need(same, "mechanism.npz: another region than the problem's, or pairs beside it")
+        metric.losses(self.problem, self.epsilon if self.anywhere else None)
+        self.size, self.width, self.rows = len(metric.points), len(metric.outputs.ids), weights.rows
+        same = list(records.flat) == metric.points and list(outputs.flat) == metric.outputs.ids
         need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
-        shapes = self.weights.shape, pairs.shape
-        need(shapes == ((self.size, self.width), (*distances.shape, 2)), "mechanism.npz: arrays that do not fit", 2)
+        fits = weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
+        need(fits, "mechanism.npz: arrays that do not fit", 2)
         held: Any = lambda d: exponential(min(low(self.epsilon * Fraction(d)), FLAT))
-        self.stored = [(*pairs.row(p), d, held(d)) for p, d in enumerate(distances.flat)]
-        if pieces:
-            place = {name: i for i, name in enumerate(self.metric.points)}
-            cut = [(place[a], place[b], float(km), low(factor)) for a, b, km, factor in pieces]
-            found = [[x for piece in cut for x in piece[:2]], [piece[2] for piece in cut], [8]]
-            need([list(part.flat) for part in ground] == found and not self.stored, "mechanism.npz: other streets")
-            self.stored = cut
-        self.rows = [list(self.weights.row(i)) for i in range(self.size)]
+        self.stored = [(*pair, d, held(d)) for pair, d in zip(pairs.rows, distances.flat)]
+        self.stored += [(a, b, float(km), low(factor)) for a, b, km, factor in metric.pieces]
         need(all(sum(row) == TOTAL for row in self.rows), "mechanism.npz: a row does not sum to 2**63")
         return f"{self.size:,} rows of {self.width:,} weights"
 
     def required(self, i: int) -> dict[int, int]:
         """Those to be hard to tell from record i: their distances, rounded down to doubles, pass no limit's double."""
-        return {j: d for j, d in enumerate(self.metric.own(i)) if j != i and d is not None and d <= self.limit}
+        return {j: d for j, d in enumerate(self.metric.held(i)) if j != i and d is not None and d <= self.limit}
 
     def privacy(self) -> str:
         """Stored pairs hold at their distances, and imply all that are required."""
@@ -421,7 +421,7 @@ class Matrix:
                 self.worst = max(self.worst, rate / (d or 1.0))
                 after[a].append((b, way))
                 direct[a, b] = min(way, direct.get((a, b), way))
-        for i in range(0 if self.metric.pieces else self.size):
+        for i in range(0 if self.anywhere else self.size):
             left = {j: d for j, d in self.required(i).items() if j > i and direct.get((i, j), d + 1) > d}
             reached = shortest(i, after.__getitem__, max(left.values())) if left else {}
             lost = [j for j, d in left.items() if reached.get(j, d + 1) > d]
@@ -436,7 +436,7 @@ class Matrix:
         sound = list(version.flat) == [2] and self.unit > 0 and min(pairs.flat, default=0) >= 0
         need(sound and all(0 <= f < 1e60 for f in values.flat), "proof.npz: numbers that are none of a proof", 2)
         rows, last, reached, after = [], -1, dict[int, int](), list[Any]()
-        for i, j in [pairs.row(p) for p in range(pairs.shape[0])]:
+        for i, j in pairs.rows:
             last, reached = i, self.required(i) if i != last else reached
             if j not in reached:
                 ways = (self.required(a).items() for a in range(self.size))
@@ -454,9 +454,9 @@ class Matrix:
         proved = (self.folder / "proof.npz").exists()
         need(proved == (claimed is not None), "objective.lower_bound and proof.npz: one of them without the other")
         rows, starts, which, values = self.proof() if proved else ([], [0] * (self.width + 1), [], [])
-        for k in range(self.width):
+        for k, weights in enumerate(zip(*self.rows)):
             costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
-            total, floor = total + sum(map(mul, costs, self.weights.column(k))), min(floor, *costs)
+            total, floor = total + sum(map(mul, costs, weights)), min(floor, *costs)
             for place in range(starts[k], starts[k + 1]):
                 i, j, growth = rows[which[place]]
                 f = int(math.ldexp(values[place], BITS)) if growth else 0
@@ -477,7 +477,7 @@ class Matrix:
         need(rational(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
         promise = {"kind": "metric-dp", "epsilon": epsilon, "epsilon_text": text, "unit": f"per {self.metric.unit}"}
         near = {"scope": "neighbours", "neighbours_within": float(self.within or 0)}
-        promise |= near if self.within else {"scope": "everywhere" if self.metric.pieces else "all-pairs"}
+        promise |= near if self.within else {"scope": "everywhere" if self.anywhere else "all-pairs"}
         measured = {"worst": self.worst, "allowed": epsilon, "checked": len(self.stored) * self.width}
         return compare(self.result, self.value, self.metric.loss_unit, promise, measured)
 
@@ -503,7 +503,7 @@ class Photos:
             parts = "scores:f8:2 true:i8:0 left_out:U:1 positioned:b1:1"
             table, *found = [problem.array(file)] if file else read_npz(folder / "scores.npz", parts)
             names, true = ([row[0] for row in rows], found[0].flat[0]) if found else (names, true)
-            scores = list(map(table.row, range(table.shape[0])))
+            scores = list(table.rows)
         if "probabilities" in photos:
             scores = [[math.log(p) if p else -math.inf for p in row] for row in scores]
         sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(set(names)) == len(scores)
@@ -575,20 +575,20 @@ class Photos:
         return compare(self.result, self.value, unit, self.asked | promise | {"margin": self.theta}, measured)
 
 
-def check(folder: Path, say: Callable[[str], object] = print) -> int:
+def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matrix] = Matrix) -> int:
     """Say of each claim whether it holds; returns the exit code."""
     name = "files"
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
         result = json.loads((folder / "result.json").read_text("utf8"), object_pairs_hook=once, parse_constant=rational)
-        kind: Any = {"metric-dp": Matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
+        kind: Any = {"metric-dp": matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         release = kind(folder, problem := Problem(folder, result["problem"], names), result)
-        need(not (odd := [n for n in names if n.startswith("problem/") and n not in problem.used]), f"{odd}: of no use")
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for name in [claim for claim in ("integers", "privacy", "objective", "words") if hasattr(release, claim)]:
             say(f"holds: {name}: {getattr(release, name)()}")
+        need(not (odd := [n for n in names if n.startswith("problem/") and n not in problem.used]), f"{odd}: of no use")
     except Exception as error:  # bytes that nobody meant so may raise anything
         why, code = error.args if isinstance(error, Refused) else (f"{type(error).__name__}: {error}", 2)
         say(f"{'does not hold' if code == 1 else 'cannot be checked'}: {name}: {why}")

@@ -240,8 +240,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         prior=read_only(prior if spread is None else spread.hats(len(records))),
         cost=lambda: _cost(problem, spaces, ground, spread),
         file=file,
-        excess=None if ground is not None else lambda cost: utility.excess(spaces, cost),
-        shortfall=None if ground is not None else lambda cost: utility.shortfall(spaces, cost),
+        excess=lambda cost: _off(utility.excess(spaces, cost), cost, ground),
+        shortfall=lambda cost: _off(utility.shortfall(spaces, cost), cost, ground),
         crossed=crossed,
         remap=utility.remap,
         ground=None if ground is None else metric,
@@ -250,6 +250,11 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     if data.within is not None:
         check_neighbours(metric, data.distances, data.within, file=file, unit=unit)
     return data
+
+
+def _off(off: Floats, cost: Floats, ground: Ground | None) -> Floats:
+    """What costs of records are off by; those of a region's vertices are means, by the most of them and 2^-40."""
+    return off if ground is None else (rounding(cost) + off.max()).reshape(-1, *[1] * (off.ndim - 1))
 
 
 def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, Ground | None]:

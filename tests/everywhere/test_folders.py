@@ -1,16 +1,23 @@
 """From a problem file to a verified folder and back, for each kind of region; forged folders and bad input."""
 
+import ast
 import json
 import shutil
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import privopt as po
-from privopt.checker import check
+from privopt import checker
 from privopt.errors import InputError, PrivoptError
 from privopt.exact.weights import repair
+from privopt.metric.everywhere import check_planes
+from privopt.metric.everywhere.mesh import plane_of
+from privopt.metric.space.places import Space
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
@@ -42,6 +49,10 @@ KINDS = {
 }
 
 
+FAST = ("graph", "points", "grid-finer", "mesh-earth")
+"""What the checker of planes is through with in a second or two; positions on the earth take it 10 s."""
+
+
 def write(folder, records, distance, privacy="", *, epsilon="1.5", utility='kind = "distance"', extra=""):
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in FILES.items():
@@ -69,9 +80,61 @@ def solved(tmp_path_factory):
 @pytest.mark.parametrize("name", KINDS)
 def test_the_checker_proves_streets_and_names_planes(solved, name):
     lines: list[str] = []
-    found = check(solved[name], lines.append)
+    found = checker.check(solved[name], lines.append)
     assert found == (0 if "graph" in name else 2), lines
-    assert "graph" in name or "privacy.everywhere of a plane: unknown here" in lines[-1] or "mesh" in lines[-1]
+    assert "graph" in name or "a plane: for check_planes.py" in lines[-1] or "mesh" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name not in FAST else []) for name in KINDS]
+)
+def test_the_other_checker_proves_every_region(solved, name):
+    """Its bound is the very double that is stated."""
+    lines: list[str] = []
+    assert check_planes.check(solved[name], lines.append) == 0, lines
+    assert [line.split(":")[1] for line in lines] == [" files", " integers", " privacy", " objective", " words"]
+
+
+@pytest.mark.parametrize("name", ["globe", "globe-grid"])
+def test_people_on_records_of_the_earth_are_checked_at_once(tmp_path, name):
+    ids = [f"{r}-{c}" for r in range(3) for c in range(2)] if "grid" in name else list("abcd")
+    problem = write(tmp_path, *KINDS[name][:2], "split_km = 0.4", utility='kind = "distance"\nprior = "p.csv"')
+    (tmp_path / "p.csv").write_text("id,p\n" + "".join(f"{i},{1 / len(ids)!r}\n" for i in ids))
+    lines: list[str] = []
+    assert check_planes.check(solve("optimal-lp", problem, tmp_path / "out", Options()).folder, lines.append) == 0, (
+        lines
+    )
+
+
+def test_the_other_checker_runs_by_itself_beside_the_first(solved, tmp_path):
+    for file in (checker.__file__, check_planes.__file__):
+        shutil.copy(file, tmp_path)
+    for place in (Path(check_planes.__file__), tmp_path / "check_planes.py"):
+        for folder, code in ((solved["points"], 0), (solved["graph"], 0), (tmp_path, 2)):
+            done = subprocess.run(
+                [sys.executable, "-I", "-S", place, folder], capture_output=True, text=True, check=False
+            )
+            assert (done.returncode, done.stderr) == (code, "")
+    tree = ast.parse(Path(check_planes.__file__).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names - {"checker", "privopt", "collections.abc"} <= sys.stdlib_module_names
+
+
+def test_random_points_have_the_triangles_that_the_checker_asks_for():
+    rng = np.random.default_rng(4)
+    for number in range(60):
+        at = np.unique(rng.integers(0, 10 ** rng.integers(1, 8), (int(rng.integers(3, 60)), 2)), axis=0) * 10
+        rng.shuffle(at)
+        try:
+            plane = plane_of(Space(ids=map(str, range(len(at))), coordinates=at / 1e6, kind="planar"))
+        except InputError:
+            continue
+        triangles = [tuple(t) for t in plane.simplices.tolist()]
+        points = [tuple(v) for v in plane.vertices.tolist()]
+        assert check_planes.triangulates(points, triangles), number
+        for drop in range(len(triangles)):
+            assert not check_planes.triangulates(points, triangles[:drop] + triangles[drop + 1 :])
 
 
 @pytest.mark.parametrize("name", KINDS)
