@@ -234,15 +234,19 @@ def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float
     Raises:
         SolverError: the map stays above the budget (it never did).
     """
-    import opendp.prelude as dp
+    # not opendp.prelude: it imports scikit-learn where that is installed, a second or more
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    domain = dp.atom_domain(T="i64") if kind == "i64" else dp.atom_domain(T="f64", nan=False)
-    space = dp.vector_domain(domain), dp.l1_distance(T=kind)
+    enable_features("contrib")
+    domain = atom_domain(T="i64") if kind == "i64" else atom_domain(T="f64", nan=False)
+    space = vector_domain(domain), l1_distance(T=kind)
     scale = float(1 / scale_reciprocal)
     for _ in range(64):
         if Fraction(scale) * scale_reciprocal >= 1:
-            measurement = dp.m.make_laplace(*space, scale=scale)
+            measurement = make_laplace(*space, scale=scale)
             mapped = float(measurement.map(1 if kind == "i64" else 1.0))
             if Fraction(mapped) <= scale_reciprocal:
                 return measurement, Fraction(scale), mapped

@@ -96,7 +96,7 @@ class File:
         Raises:
             InputError: it is missing, no regular file, too large, or may not be read.
         """
-        name = path.name if name is None else name
+        name = (path.name or str(path)) if name is None else name
         try:
             return cls(name=name, path=path, kept=read_bytes(path))
         except Unreadable as error:

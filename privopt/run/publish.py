@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -287,10 +288,12 @@ def _write_sums(work: Path) -> None:
 
 
 def _open_up(work: Path, *, private: bool) -> None:
-    """Let others read what is public, now that all is there; the folder itself last."""
+    """Let others read what is public, now that all is there, dated now; the folder itself last."""
+    now = time.time_ns()
     for path in work.rglob("*"):
         own = private or path.relative_to(work).parts[0] == PRIVATE
         path.chmod((0o700 if own else 0o755) if path.is_dir() else (0o600 if own else 0o644))
+        os.utime(path, ns=(now, now))
     work.chmod(0o700 if private else 0o755)
 
 

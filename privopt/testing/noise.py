@@ -87,20 +87,20 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
 
 
 @contextmanager
-def answered() -> Iterator[list[int]]:
+def answered() -> Iterator[list[list[float]]]:
     """A block in which the calls of :mod:`privopt.noise` return the same numbers whatever noise was to be added to.
 
     The numbers follow from how many values each call has, and from how many calls with as many came before it. What
     a mechanism publishes inside is the same for two inputs, unless something beside the noisy values depends on them.
 
     Yields:
-        How many values each call had.
+        What each call was to add noise to.
     """
     before: dict[int, int] = {}
-    calls: list[int] = []
+    calls: list[list[float]] = []
 
     def same(values: list[Any], scale: Fraction, kind: str) -> list[Any]:
-        calls.append(len(values))
+        calls.append(list(values))
         call = before[len(values)] = before.get(len(values), 0) + 1
         numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
         return [float(n) for n in numbers] if kind == "f64" else [int(n) for n in numbers]

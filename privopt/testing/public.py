@@ -26,7 +26,7 @@ def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
             continue
         contents = path.read_bytes()
         yield name, contents
-        if zipfile.is_zipfile(io.BytesIO(contents)):
+        if _zip(contents):
             with zipfile.ZipFile(io.BytesIO(contents)) as archive:
                 for member in archive.namelist():
                     yield f"{name}:{member}", archive.read(member)
@@ -65,6 +65,7 @@ def published(folder: Path) -> dict[str, bytes]:
     follow from them.
     """
     files = artefact(folder)
+    dated = {f"{name}, of its members": _members(contents) for name, contents in public_bytes(folder) if _zip(contents)}
     parts = {"the list of public files": "\n".join(files).encode(), **files}
     for name, contents in files.items():
         if name.endswith(".csv"):
@@ -73,4 +74,15 @@ def published(folder: Path) -> dict[str, bytes]:
                 parts[f"{name}, column {number}"] = "\n".join(cells).encode()
         elif b"\x00" not in contents:
             parts[f"{name}, its numbers left out"] = NUMBER.sub(b"#", contents)
-    return parts | beside(folder)
+    return parts | dated | beside(folder)
+
+
+def _zip(contents: bytes) -> bool:
+    return zipfile.is_zipfile(io.BytesIO(contents))
+
+
+def _members(contents: bytes) -> bytes:
+    """What an archive says beside its members' contents: their order, dates, modes and comments."""
+    with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+        told = [(m.filename, m.date_time, m.comment, m.extra, m.external_attr) for m in archive.infolist()]
+        return repr((archive.comment, told)).encode()

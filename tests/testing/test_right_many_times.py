@@ -1,22 +1,10 @@
 """Right mechanisms of each guarantee kind pass again and again: no check blames by chance."""
 
 import pytest
-from faults import answers, choice, counts, drawn, matrix, ranks
+from test_planted_faults import ODD, RIGHT
 
 from privopt.testing import run_checks, subject
 from privopt.testing.efforts import EFFORTS
-
-RIGHT = [
-    (matrix.RightMatrix, "metric-dp"),
-    (counts.RightCounts, "local-dp"),
-    (counts.RightRegions, "pure-dp"),
-    (choice.RightChoice, "local-dp"),
-    (choice.RightFlips, "local-dp"),
-    (answers.RightAnswers, "local-dp"),
-    (answers.RightFloors, "metric-dp"),
-    (drawn.RightMiles, "metric-dp"),
-    (ranks.RightRanks, "top-k"),
-]
 
 
 def blamed(right, kind, how, seed):
@@ -28,7 +16,7 @@ def blamed(right, kind, how, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 21))
-@pytest.mark.parametrize(("right", "kind"), RIGHT)
+@pytest.mark.parametrize(("right", "kind"), RIGHT + ODD)
 def test_twenty_runs_of_ci(right, kind, seed):
     assert blamed(right, kind, "ci", seed) == []
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from fractions import Fraction
+import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,12 +19,14 @@ from privopt.metric.attack import epsilon_lower
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
 from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
+from privopt.testing.judging import judge
+from privopt.testing.judging.bounds import seen_from
 from privopt.testing.nature import TRAITS
 from privopt.testing.noise import same_measurements
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
 
-__all__ = ["smallest_seen"]
+__all__: list[str] = []
 
 PAIRS: Final = 12
 """Pairs of inputs that the attack chooses from."""
@@ -32,14 +34,35 @@ PAIRS: Final = 12
 PROBLEMS: Final = 3
 """Problems that it chooses from, where each draw is a solve."""
 
+OF_A_MATRIX: Final = 8
+"""Times an effort's draws that the judge has for all inputs together, where weights are held exactly besides."""
+
+OF_A_SAMPLER: Final = 20
+"""The same where draws are all that there is: at effort ci it finds what shows in an event of probability .01."""
+
+MOST: Final = 1_000_000
+"""Draws of a sampler that one problem takes, at most."""
+
 PILOT: Final = 10
 """The choice takes this part of the draws, from all pairs together."""
 
 LIKELY: Final = 0.25
 """How likely the event is, under one of the two inputs, that the stated power speaks of."""
 
-MISSED: Final = 0.05
-"""Probability with which a mechanism that loses as much as is stated may pass all the same."""
+SUSPECTED: Final = 0.5
+"""Confidence at which what the first draws show is worth more of them."""
+
+LOOKS: Final = 2
+"""At draws, which share the error: the first, and one for longer."""
+
+LONGER: Final = 25
+"""Times the first draws that a suspicion is worth, shared by the methods of a mechanism."""
+
+SECONDS: Final = 20.0
+"""Of a processor, that they share likewise: for one check, whatever it tries."""
+
+COLUMNS: Final = 24
+"""Published numbers that a discriminant is made of."""
 
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
@@ -54,7 +77,7 @@ def _can_attack(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("epsilon-attack", version=3, needs=_can_attack, share=0.3, least=4)
+@check("epsilon-attack", version=4, needs=_can_attack, share=0.3, least=4)
 def epsilon_attack(trial: Trial) -> None:
     """Samples of two inputs tell them apart no better than epsilon allows (Clopper-Pearson)."""
     problem = trial.problem()
@@ -64,86 +87,69 @@ def epsilon_attack(trial: Trial) -> None:
         _attack_runs(trial, problem)
 
 
-def smallest_seen(draws: int, epsilon: float, views: int = 1) -> float:
-    """The least multiple of epsilon that an attack sees with probability 0.95 where it shows in a likely event.
-
-    Likely is what one of the inputs gives in a quarter of its draws; infinite where no multiple up to 64 would be seen.
-
-    Args:
-        draws: of each input, of which :func:`privopt.metric.attack.epsilon_lower` tests half.
-        epsilon: what is allowed.
-        views: that share the confidence.
-    """
-    from scipy.stats import binom
-
-    tested, alpha = draws // 2, (1 - CONFIDENCE) / (4 * views)
-    hits = int(binom.ppf(MISSED / 2, tested, LIKELY))
-    low = _clopper_pearson(hits, tested, alpha)
-
-    def seen(multiple: float) -> bool:
-        others = int(binom.ppf(1 - MISSED / 2, tested, LIKELY * math.exp(-multiple * epsilon)))
-        high = 1 - _clopper_pearson(tested - others, tested, alpha)
-        return low > high * math.exp(epsilon)
-
-    least, most = 1.0, 64.0
-    if not seen(most):
-        return math.inf
-    for _ in range(20):
-        middle = (least + most) / 2
-        least, most = (least, middle) if seen(middle) else (middle, most)
-    return most
-
-
-def _clopper_pearson(hits: int, count: int, alpha: float) -> float:
-    from scipy.special import betaincinv
-
-    return float(betaincinv(hits, count - hits + 1, alpha)) if hits > 0 else 0.0
-
-
 # --- what anybody can draw for a secret ---------------------------------------------------------------
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    run = trial.run(problem)
-    names, pairs, distances = required(trial.subject, run)
+    """The judge on the release's own sampler, each secret beside the one that may tell most of it."""
+    run, subject = trial.run(problem), trial.subject
+    names, pairs, distances = required(subject, run)
     if not names:
         trial.cannot("the release names no `records`, and the profile has no `alike`")
-    epsilon = float(Fraction(trial.subject.epsilon(run.problem)))
-    apart = np.flatnonzero(np.isfinite(distances))
-    near = np.abs(np.log(np.maximum(distances[apart] * epsilon, 1e-12)))  # an attack tells most where epsilon d is 1
-    chosen = apart[np.argsort(near, kind="stable")[:PAIRS]].tolist()
-    if not chosen:
+    curve = subject.notion.curve(subject.claimed(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
+    apart = _tried(pairs, distances, curve[0][0])
+    if not apart:
         return
-    few = max(40, trial.effort.draws // (PILOT * len(chosen)))
-
-    def excess(place: int) -> float:
-        one, two = _samples(run.release, [names[n] for n in pairs[place]], few)
-        return _best_attack(one, two, confidence=0.5) - epsilon * float(distances[place])
-
-    pick = max(chosen, key=excess) if len(chosen) > 1 else chosen[0]
-    pair, allowed = [names[n] for n in pairs[pick]], epsilon * float(distances[pick])
-    one, two = _samples(run.release, pair, trial.effort.draws)
-    found = _best_attack(one, two)
-    if found > allowed * (1 + 1e-12):
-        trial.fail(
-            f"from {trial.effort.draws} samples each, records {pair[0]} and {pair[1]} at distance "
-            f"{distances[pick]:g} differ by a log ratio of at least {found:.4g}; epsilon allows {allowed:.4g}",
-            problem,
+    partners: dict[str, list[str]] = {names[one]: [] for one, _ in apart}
+    for one, two in apart:
+        partners[names[one]].append(names[two])
+    far = {(names[one], names[two]): distance for (one, two), distance in apart.items()}
+    draws = trial.effort.draws * (OF_A_MATRIX if "matrix" in subject.traits else OF_A_SAMPLER)
+    read = _Numbers()
+    for epsilon, delta in curve:
+        verdict = judge(
+            None,
+            list(partners),
+            partners.__getitem__,
+            subject.kind,
+            epsilon=epsilon,
+            delta=delta,
+            distance=lambda one, two: far[one, two],
+            many=lambda name, count: [read[str(output)] for output in run.release.sample(name, count)],
+            confidence=1 - (1 - CONFIDENCE) / len(curve),
+            draws=min(draws, MOST),
+            seed=trial.chance(problem).getrandbits(32),
         )
-    if allowed:
-        trial.powers.append(smallest_seen(_tested(one), allowed, _views(one)))
+        if verdict.violated:
+            assert verdict.pair is not None  # what shows it
+            trial.fail(
+                f"from {verdict.draws:,} samples, records {verdict.pair[0]} and {verdict.pair[1]} differ by at least "
+                f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
+                problem,
+            )
+        trial.powers.append(verdict.by_event[f"{LIKELY:g}"] or math.inf)
 
 
-def _samples(release: Any, names: list[str], count: int) -> list[NDArray[Any]]:
-    """Draws for each of two secrets: the number of each output, and the numbers that stand in it where all have any."""
-    drawn = [[str(output) for output in release.sample(name, count)] for name in names]
-    known = {output: number for number, output in enumerate(sorted({*drawn[0], *drawn[1]}))}
-    parts = [[float(known[output]) for output in side] for side in drawn]
-    inside = {output: [float(n) for n in NUMBER.findall(output)] for output in known}
-    widths = {len(numbers) for numbers in inside.values()}
-    if len(widths) > 1 or 0 in widths:
-        return [np.array(side).reshape(-1, 1) for side in parts]
-    return [np.array([[known[o], *inside[o]] for o in side], dtype=np.float64) for side in drawn]
+def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float) -> dict[tuple[int, int], float]:
+    """Of each secret the pair in which epsilon d is nearest to 1, where draws tell most; with its distance."""
+    found: dict[tuple[int, int], float] = {}
+    known: set[int] = set()
+    finite = np.flatnonzero(np.isfinite(distances))
+    near = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
+    for place in finite[np.argsort(near, kind="stable")].tolist():
+        one, two = pairs[place].tolist()
+        if not {one, two} <= known:
+            known |= {one, two}
+            found[one, two] = float(distances[place])
+    return found
+
+
+class _Numbers(dict[str, tuple[object, ...]]):
+    """Outputs with the numbers that stand in them."""
+
+    def __missing__(self, output: str) -> tuple[object, ...]:
+        self[output] = (output, *map(float, NUMBER.findall(output)))
+        return self[output]
 
 
 # --- what takes a run for each draw --------------------------------------------------------------------
@@ -163,34 +169,60 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         return
     few = max(40, trial.effort.draws // (PILOT * len(candidates)))
 
-    def excess(pair: tuple[GeneratedProblem, GeneratedProblem]) -> float:
-        one, two = (_draws(trial, trial.load(each), few) for each in pair)
+    def excess(pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
+        one, two = (_draws(trial, trial.load(each), count) for each in pair)
         return _best_attack(one, two, confidence=0.5) if one.shape[1] == two.shape[1] else math.inf
 
     with same_measurements():
-        pair = max(candidates, key=excess) if len(candidates) > 1 else candidates[0]
+        for count, kept in ((few, 3), (4 * few, 1)):
+            if len(candidates) > kept:
+                order = np.argsort([-excess(each, count) for each in candidates], kind="stable")
+                candidates = [candidates[place] for place in order[:kept].tolist()]
+        pair = candidates[0]
         loaded = [trial.load(each) for each in pair]
+        curve = trial.subject.notion.curve(trial.subject.claimed(loaded[0]))
+        if not curve:
+            trial.cannot(f"a guarantee of kind {trial.subject.kind} with no epsilon implies none")
+        started = time.process_time()
         one, two = (_draws(trial, each, trial.effort.draws) for each in loaded)
-    curve = trial.subject.notion.curve(trial.subject.claimed(loaded[0]))
-    if not curve:
-        trial.cannot(f"a guarantee of kind {trial.subject.kind} with no epsilon implies none")
-    if one.shape[1] != two.shape[1]:
-        trial.fail(
-            f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there are "
-            f"is no secret kept. The neighbour:\n{news(*pair)}",
-            pair[0],
-        )
+        pace = (time.process_time() - started) / (2 * len(one))
+        if one.shape[1] != two.shape[1]:
+            trial.fail(
+                f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there "
+                f"are is no secret kept. The neighbour:\n{news(*pair)}",
+                pair[0],
+            )
+        _hold(trial, pair, (one, two), curve)
+        if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
+            error = (1 - CONFIDENCE) / (LOOKS * _views(one))
+            seen = seen_from(curve[0][0], LIKELY, _tested(one) // 2, error)  # one half chooses the event
+            trial.powers.append(math.inf if seen is None else seen)
+        used = 0.0 if trial.shrinking else trial.once.get("looked longer", 0.0)
+        share = trial.subject.siblings
+        longer = min(LONGER * len(one) // share, int((SECONDS / share - used) / (2 * max(pace, 1e-9))))
+        suspected = any(_best_attack(one, two, SUSPECTED, delta) > epsilon for epsilon, delta in curve)
+        if suspected and longer > 2 * len(one):
+            trial.once["looked longer"] = used + 2 * longer * pace
+            one, two = (_draws(trial, each, longer) for each in loaded)
+            _hold(trial, pair, (one, two), curve)
+
+
+def _hold(
+    trial: Trial,
+    pair: tuple[GeneratedProblem, GeneratedProblem],
+    draws: tuple[NDArray[Any], NDArray[Any]],
+    curve: Sequence[tuple[float, float]],
+) -> None:
+    """Fail where draws of two neighbours tell them apart better than a guarantee's curve allows."""
     for epsilon, delta in curve:
-        found = _best_attack(one, two, 1 - (1 - CONFIDENCE) / len(curve), delta)
+        found = _best_attack(*draws, 1 - (1 - CONFIDENCE) / (LOOKS * len(curve)), delta)
         if found > epsilon * (1 + 1e-12):
             beside = f" beside a delta of {delta:.4g}" if delta else ""
             trial.fail(
-                f"from {len(one)} releases each, this problem and a neighbour of it differ by a log ratio of at least "
-                f"{found:.4g}{beside}; epsilon allows {epsilon:.4g}. The neighbour:\n{news(*pair)}",
+                f"from {len(draws[0])} releases each, this problem and a neighbour of it differ by a log ratio of at "
+                f"least {found:.4g}{beside}; epsilon allows {epsilon:.4g}. The neighbour:\n{news(*pair)}",
                 pair[0],
             )
-    if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
-        trial.powers.append(smallest_seen(_tested(one), curve[0][0], _views(one)))
 
 
 def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
@@ -207,6 +239,8 @@ def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
 
 def _columns(draws: Any) -> NDArray[Any]:
     array = np.asarray(draws)
+    if array.dtype == object:  # whole numbers beyond 64 bits
+        array = array.astype(np.float64)
     return array.reshape(len(array), -1)
 
 
@@ -251,20 +285,32 @@ def _tested(draws: NDArray[Any]) -> int:
 
 
 def _views(draws: NDArray[Any]) -> int:
-    return 1 if draws.shape[1] == 1 else min(5, draws.shape[1]) + 1
+    return 1 if draws.shape[1] == 1 else min(5, draws.shape[1]) + 2
 
 
 def _best_attack(one: NDArray[Any], two: NDArray[Any], confidence: float = CONFIDENCE, delta: float = 0.0) -> float:
-    """Greatest bound over the published numbers and their sum along the direction in which the means differ.
+    """Greatest bound over the published numbers, and sums of them along two directions in which the means differ.
 
-    The direction is learnt on a tenth of the draws, which take no further part.
+    The directions are learnt on a tenth of the draws, which take no further part.
     """
     cut, count = _cut(one), _views(one)
     if count == 1:
         return epsilon_lower(one, two, confidence, delta=delta)
     direction = one[:cut].mean(axis=0) - two[:cut].mean(axis=0)
-    order = np.argsort(-np.abs(direction))[: count - 1]
-    views: Iterable[NDArray[Any]] = [np.eye(one.shape[1])[k] for k in order]
-    views = [*views, np.sign(np.where(np.abs(direction) >= 0.3 * np.abs(direction).max(), direction, 0.0))]
+    order = np.argsort(-np.abs(direction))[: count - 2]
+    views: list[NDArray[Any]] = [np.eye(one.shape[1])[k] for k in order]
+    views.append(np.sign(np.where(np.abs(direction) >= 0.3 * np.abs(direction).max(), direction, 0.0)))
+    views.append(_discriminant(one[:cut], two[:cut], direction))
     shared = 1 - (1 - confidence) / count
     return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, shared, delta=delta) for view in views)
+
+
+def _discriminant(one: NDArray[Any], two: NDArray[Any], direction: NDArray[Any]) -> NDArray[Any]:
+    """Fisher's linear discriminant of the columns that differ most: noise that they share cancels out in it."""
+    some = np.argsort(-np.abs(direction), kind="stable")[:COLUMNS]
+    rest = np.concatenate([side[:, some] - side[:, some].mean(axis=0) for side in (one, two)])
+    spread = rest.T @ rest / len(rest)
+    ridge = 1e-9 * float(np.trace(spread)) / len(some) + 1e-12
+    found = np.zeros(one.shape[1])
+    found[some] = np.linalg.solve(spread + ridge * np.eye(len(some)), direction[some])
+    return found

@@ -16,6 +16,7 @@ from privopt.errors import InfeasibleError
 from privopt.testing.efforts import Effort
 from privopt.testing.nature import TRAITS
 from privopt.testing.problems import GeneratedProblem
+from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run, Subject
 
 __all__ = [
@@ -121,6 +122,12 @@ def at_little(problem: GeneratedProblem) -> GeneratedProblem:
     """The same problem with next to no epsilon, where equal outcomes are chance alone."""
     return problem if problem.get("privacy.epsilon") is None else problem.with_key("privacy.epsilon", LITTLE)
 
+
+CONSTANT: Final = 16
+"""Runs on each of two neighbours in which something public must be the same to be called no matter of chance.
+
+Under an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
+"""
 
 CHECKS: Final[dict[str, Check]] = {}
 """Every check, by name, in the order in which they are run."""
@@ -235,6 +242,12 @@ class Trial:
         if made.error is not None:
             hypothesis.reject()
         return made
+
+    def always(self, problem: GeneratedProblem) -> dict[str, bytes] | None:
+        """What all of :data:`CONSTANT` runs on a problem release; None where they differ, mostly by the second."""
+        first = artefact(self.run(problem).folder)
+        again = (artefact(self.run(problem, fresh=number).folder) for number in range(1, CONSTANT))
+        return first if all(other == first for other in again) else None
 
     def load(self, problem: GeneratedProblem) -> Any:
         """The problem as the mechanism loads it."""

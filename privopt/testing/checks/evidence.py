@@ -8,17 +8,13 @@ from typing import Final
 from privopt.errors import PrivoptError
 from privopt.interfaces import Evidence
 from privopt.metric.data import MetricData
-from privopt.testing.checks.base import Trial, at_little, check
+from privopt.testing.checks.base import CONSTANT, Trial, at_little, check
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run, told
 
 __all__: list[str] = []
-
-DRAWS: Final = 12
-"""Runs on one problem that show whether its release is a draw."""
-
 
 TINY: Final = 1e-12
 """A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
@@ -44,7 +40,7 @@ def evidence(trial: Trial) -> None:
     if quiet.error is None and artefact(quiet.folder) != artefact(run.folder) and _evidence(quiet) == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; wanted "declared"', problem)
     problem = at_little(problem)
-    first = _always(trial, problem)
+    first = trial.always(problem)
     if first is None:
         trial.fail(
             'the release is a draw, another in each run, and the certificate says "proved"; no one draw shows what '
@@ -53,20 +49,13 @@ def evidence(trial: Trial) -> None:
         )
     make = trial.subject.profile.neighbours
     for neighbour in islice(() if make is None else make(problem), 4):
-        second = _always(trial, neighbour)
+        second = trial.always(at_little(neighbour))
         if second is not None and second != first:
             trial.fail(
                 'the release follows from the secret without any noise, and the certificate says "proved": '
-                f"{DRAWS} runs gave the same, and another for a neighbour",
+                f"{CONSTANT} runs gave the same, and another for a neighbour",
                 problem,
             )
-
-
-def _always(trial: Trial, problem: GeneratedProblem) -> dict[str, bytes] | None:
-    """What all of some runs on a problem release; None where they differ."""
-    first = artefact(trial.run(problem).folder)
-    again = (artefact(trial.run(problem, fresh=number).folder) for number in range(1, DRAWS))
-    return first if all(other == first for other in again) else None
 
 
 @check("vacuous-guarantee", private=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from privopt.exact.sample import TOTAL
 from privopt.metric.data import MetricData
 from privopt.testing.checks.base import Trial, check
+from privopt.testing.judging import clopper_pearson
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
@@ -188,18 +190,30 @@ def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))
 
 
-@check("fresh-samples", of={"sampler"}, share=0.3, least=3)
+@check("fresh-samples", version=2, of={"sampler"}, share=0.3, least=3)
 def fresh_samples(trial: Trial) -> None:
-    """Two calls of sample draw independently."""
+    """Two calls of sample draw independently, and one sample at a time as many at once, from the release as written."""
     problem = trial.problem()
     run = trial.run(problem)
     names = required(trial.subject, run).names
     if not names:
         trial.cannot("the release names no `records`, and the profile has no `alike`")
     name = trial.chance(problem).choice(names)
-    first, second = (list(run.release.sample(name, FRESH)) for _ in range(2))
-    if first == second and max(map(first.count, set(first))) <= 0.9 * FRESH:
-        trial.fail(f"two calls for {FRESH} samples of {name} gave the same ones: {', '.join(first[:6])}, ...", problem)
+    again = trial.subject.mechanism_class.release_class.read(run.folder, run.problem)
+    first, second, third = (list(each.sample(name, FRESH)) for each in (run.release, run.release, again))
+    for other, which in ((second, "two calls"), (third, "the release, and what was read back of it,")):
+        if first == other and max(map(first.count, set(first))) <= 0.9 * FRESH:
+            trial.fail(f"{which} gave the same {FRESH} samples of {name}: {', '.join(first[:6])}, ...", problem)
+    many = Counter(run.release.sample(name, 10 * FRESH))
+    alone = Counter(output for _ in range(FRESH) for output in run.release.sample(name, 1))
+    for output, hits in alone.items():
+        error = (1 - CONFIDENCE) / (2 * len(alone))
+        if clopper_pearson(hits, FRESH, error)[0] > clopper_pearson(many[output], 10 * FRESH, error)[1]:
+            trial.fail(
+                f"one at a time, {hits} of {FRESH} samples of {name} are {output}; at once {many[output]} of "
+                f"{10 * FRESH}: they are not drawn alike",
+                problem,
+            )
 
 
 @check("input-order", of={"matrix"})

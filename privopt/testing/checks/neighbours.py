@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import Shift, SolveContext
-from privopt.testing.checks.base import Elsewhere, Trial, check
+from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, check
 from privopt.testing.noise import recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
+from privopt.testing.public import artefact
 from privopt.testing.under_trial import Subject, told
 
 __all__ = ["NEIGHBOURS", "has_neighbours", "neighbours_of", "news", "queries_of", "stated_distribution"]
@@ -30,6 +31,9 @@ DOUBLES: Final = 1e-14
 
 NEIGHBOURS: Final = 60
 """Neighbours of one problem that are searched where each costs a run of the mechanism."""
+
+NEAR: Final = 6
+"""Neighbours that are looked at where a problem's release is always the same."""
 
 SCALES: Final = ((Fraction(1, 2), "half the scale asked for"), (Fraction(1, 2**20), "next to no scale at all"))
 """Noise that no certificate may take."""
@@ -93,7 +97,8 @@ def sensitivity(trial: Trial) -> None:
             trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
         trial.cannot(f"{nothing}: see the check epsilon-attack")
     worst: tuple[Fraction, str] | None = None
-    for neighbour in neighbours_of(trial, problem):
+    near, moved = neighbours_of(trial, problem), False
+    for neighbour in near:
         after = queries_of(subject, trial.load(neighbour))
         if [len(q.values) for q in before] != [len(q.values) for q in after]:
             trial.fail(
@@ -104,6 +109,7 @@ def sensitivity(trial: Trial) -> None:
             )
         spent, lines = _spent(subject, before, after)
         over = [line for line, beyond in lines if beyond]
+        moved = moved or bool(lines)
         if (spent > budget or over) and (worst is None or spent > worst[0]):
             parts = "\n".join(f"  {line}" for line, _ in lines)
             worst = (
@@ -116,6 +122,8 @@ def sensitivity(trial: Trial) -> None:
             )
     if worst is not None:
         trial.fail(worst[1], problem)
+    if near and not moved:
+        trial.cannot("no neighbour changes what noise is added to: see the check epsilon-attack")
 
 
 def _spent(
@@ -168,6 +176,24 @@ def own_scale(trial: Trial) -> None:
             )
         if not isinstance(run.error, PrivoptError):
             trial.fail(f"the noise was drawn at {words}, and solve raised {told(run.error)}", problem)
+
+
+@check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, least=3)
+def fresh_noise(trial: Trial) -> None:
+    """Without a seed, noise is drawn anew each time.
+
+    An outcome may be all but certain, and then it is so for neighbours, too: only where one input always gives one
+    thing and its neighbour always another is nothing drawn.
+    """
+    problem = at_little(trial.problem())
+    first = trial.always(problem)
+    for neighbour in map(at_little, neighbours_of(trial, problem, NEAR) if first is not None else ()):
+        if artefact(trial.run(neighbour).folder) != first and trial.always(neighbour) is not None:
+            trial.fail(
+                f"{CONSTANT} runs without a seed published the same, and as many for a neighbour, but something else; "
+                f"wanted noise drawn anew each time. The neighbour:\n{news(problem, neighbour)}",
+                problem,
+            )
 
 
 # --- an outcome that is chosen -----------------------------------------------------------------------

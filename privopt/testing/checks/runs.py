@@ -18,9 +18,7 @@ import numpy as np
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.run.folder import RESULT
 from privopt.run.result import read_result
-from privopt.testing.checks.base import INSIDE, SEED, Trial, at_little, check
-from privopt.testing.problems import GeneratedProblem
-from privopt.testing.public import artefact
+from privopt.testing.checks.base import INSIDE, SEED, Trial, check
 from privopt.testing.under_trial import Run, told
 
 __all__ = ["differences"]
@@ -119,9 +117,6 @@ def _surroundings() -> dict[str, Any]:
 
 # --- determinism -------------------------------------------------------------------------------------
 
-PROBLEMS: Final = 16
-REPEATED: Final = 16
-"""So many problems must not all publish the same in so many runs each; as a rule the second run differs."""
 _CHILD: Final = """
 import importlib, importlib.util, json, sys
 from pathlib import Path
@@ -231,30 +226,3 @@ def _same_arrays(one: Path, two: Path) -> bool:
         return False
     with np.load(one, allow_pickle=False) as left, np.load(two, allow_pickle=False) as right:
         return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
-
-
-@check("fresh-noise", version=3, of={"noise"}, share=0.2, least=3)
-def fresh_noise(trial: Trial) -> None:
-    """Without a seed, noise is drawn anew each time.
-
-    One problem may have an outcome that is all but certain: only where many problems, one after the other, give the
-    same in all of some runs is nothing drawn. The simplest example, which has but simple problems, is passed over.
-    """
-    problems = [trial.problem() for _ in range(PROBLEMS if trial.number or trial.shrinking else 1)]
-    secretive = [each for each in map(at_little, problems) if _has_secret(trial, each)]
-    for problem in secretive:
-        first = artefact(trial.run(problem).folder)
-        if any(artefact(trial.run(problem, fresh=number).folder) != first for number in range(1, REPEATED)):
-            return
-    if len(secretive) > PROBLEMS // 2:
-        trial.fail(
-            f"of {len(secretive)} problems {REPEATED} runs each without a seed published the same, this one among "
-            "them; wanted noise drawn anew each time",
-            secretive[0],
-        )
-
-
-def _has_secret(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Whether noise is called for at all: some neighbour of the problem exists."""
-    neighbours = trial.subject.profile.neighbours
-    return neighbours is None or any(True for _ in neighbours(problem))

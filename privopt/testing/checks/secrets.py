@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from privopt.run.folder import PRIVATE
-from privopt.testing.checks.base import Elsewhere, Trial, at_little, at_one, check
+from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
 from privopt.testing.exports import exports, secret_files
 from privopt.testing.noise import answered
@@ -20,20 +20,18 @@ __all__: list[str] = []
 AGAIN: Final = 4
 """Runs in all of which a secret must stand to be called a leak."""
 
-CONSTANT: Final = 12
-"""Runs on each of two neighbours in which something public must be the same to be called no matter of chance.
-
-Under an epsilon near 0 an event has nearly the same probability p for both, and p**12 (1 - p)**12 is below 1e-7.
-"""
-
 EQUAL: Final = 160
 """Runs on each of two neighbours, at most, among which equal releases are looked for, while something is suspected."""
 
 LOOK: Final = 24
 """Runs after which what was seen is looked at, and a third as many between looks from then on."""
 
-OFTEN: Final = 11
-"""Equal releases on each side that must all agree: a coin is blamed less than once in a million, however many runs."""
+OFTEN: Final = 16
+"""Equal releases on each side that must all agree: a coin is blamed once in a billion, however many runs."""
+
+
+Alike = tuple[dict[str, bytes], dict[str, bytes], list[list[float]]]
+"""Of a run whose noise was answered: the artefact, all that is public, and what each call was to add noise to."""
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:
@@ -149,30 +147,46 @@ def non_interference(trial: Trial) -> None:
 
 
 def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> bool:
-    """Compare under noise that is answered alike; False where that does not make the release follow from it."""
-    parts: list[tuple[dict[str, bytes], dict[str, bytes]]] = []
-    for number, each in enumerate((problem, problem, other, other)):
-        with answered() as calls:
-            run = trial.attempt(each, fresh=("alike", number))
-        if run.error is not None or not calls:
-            return run.error is not None
-        parts.append((artefact(run.folder), published(run.folder)))
-    (first, _), (again, _), (second, _), _ = parts
-    if first != again:
-        return False
-    stable = [{k: v for k, v in one.items() if two.get(k) == v} for (_, one), (_, two) in (parts[:2], parts[2:])]
-    names = [name for name in {**stable[0], **stable[1]} if all(name in part for _, part in parts)]
-    names += [name for name in {**parts[0][1], **parts[2][1]} if (name in parts[0][1]) != (name in parts[2][1])]
-    for name in names:
-        here, there = (part.get(name, b"") for part in stable)
-        if here != there:
-            which = "the release was made equal" if first == second else "all noise was answered alike"
-            trial.fail(
-                f"{which} for a neighbour, and {name} differs: {_first_difference(here, there)}. The neighbour:\n"
-                f"{news(problem, other)}",
-                problem,
-            )
+    """Compare under noise that is answered alike; False where that does not make the release follow from it.
+
+    The second look at each input tells what is drawn anew all the same; what still differs after it is looked at for
+    as long as a coin might. Inputs take turns, so that the time of day changes on both sides.
+    """
+    sides: tuple[list[Alike], list[Alike]] = ([], [])
+    for number in range(CONSTANT):
+        for side, each in zip(sides, (problem, other), strict=True):
+            with answered() as calls:
+                run = trial.attempt(each, fresh=("alike", number))
+            if run.error is not None or not calls:
+                return run.error is not None
+            side.append((artefact(run.folder), published(run.folder), calls))
+        first, second = (side[0] for side in sides)
+        if any(side[0][0] != side[-1][0] for side in sides):
+            return False
+        if first[0] != second[0] and first[2] == second[2]:
+            return False  # noise is added to nothing that changes: the secret comes in elsewhere, as with own noise
+        found = _stably_different(sides)
+        if number and not found:
+            return True
+    which = "the release was made equal" if first[0] == second[0] else "all noise was answered alike"
+    for name, pair in found.items():
+        trial.fail(
+            f"{which} for a neighbour, and {name} differs: {_first_difference(*pair)}. The neighbour:\n"
+            f"{news(problem, other)}",
+            problem,
+        )
     return True
+
+
+def _stably_different(sides: tuple[list[Alike], list[Alike]]) -> dict[str, tuple[bytes, bytes]]:
+    """Public parts that are one thing in all runs on one input, and another, or missing, in all on the other."""
+    one, two = ([parts for _, parts, _ in side] for side in sides)
+    found = {}
+    for name in {**one[0], **two[0]}:
+        here, there = one[0].get(name), two[0].get(name)
+        if here != there and all(p.get(name) == here for p in one) and all(p.get(name) == there for p in two):
+            found[name] = here or b"", there or b""
+    return found
 
 
 def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:

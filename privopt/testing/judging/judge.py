@@ -30,7 +30,7 @@ TESTED: Final = 3
 CHUNK: Final = 200
 """Draws between two looks at the clock."""
 SHOWN: Final = 120
-LIKELY: Final = (0.5, 0.1, 0.01, 0.001)
+LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
 
 
 class _OutOfTimeError(Exception):
@@ -41,7 +41,7 @@ class _OutOfTimeError(Exception):
 class _Drawer:
     """Calls the mechanism, counts, and looks at the clock."""
 
-    mechanism: Callable[..., Any]
+    mechanism: Callable[..., Any] | None
     many: Callable[..., Sequence[Any]] | None
     chance: np.random.Generator
     deadline: float
@@ -50,8 +50,10 @@ class _Drawer:
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
+        called = self.mechanism if self.many is None else self.many
+        assert called is not None  # judge refuses
         try:
-            takes = "rng" in inspect.signature(self.many or self.mechanism).parameters
+            takes = "rng" in inspect.signature(called).parameters
         except (TypeError, ValueError):  # built in: it has none that can be read
             takes = False
         self._options = {"rng": self.chance} if takes else {}
@@ -84,6 +86,7 @@ class _Drawer:
                 raise UsageError(f"many: found {len(made)} outputs, wanted {count}")
             return made
         found = []
+        assert self.mechanism is not None  # as above
         for _ in range(count):
             try:
                 found.append(self.mechanism(given, **self._options))
@@ -120,7 +123,7 @@ class _Candidate:
 
 
 def judge(
-    mechanism: Callable[..., Any],
+    mechanism: Callable[..., Any] | None,
     inputs: Inputs,
     neighbours: Callable[[Any], Any] | None = None,
     notion: str = "pure-dp",
@@ -151,11 +154,12 @@ def judge(
 
     Args:
         mechanism: of one input, and of ``rng``, a NumPy generator, where it has a parameter of this name; draws must be
-            independent. What it raises is an output, too.
+            independent. What it raises is an output, too. None where ``many`` is given.
         inputs: a list, a Hypothesis strategy, or a function of a generator.
         neighbours: of an input, the inputs that the claim makes alike with it: a list, or a strategy; None: any two
             inputs (local DP, metric DP).
-        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`).
+        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them beside a
+            delta (:attr:`PrivacyConstraint.tails`).
         epsilon: claimed, above 0; per unit of distance where the notion goes by it.
         delta: claimed, from 0.
         order: above 1: then epsilon is claimed of the Renyi divergence of this order.
@@ -175,6 +179,8 @@ def judge(
     """
     claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, order=order, distance=distance)
     _check(claim, confidence, draws, time_limit)
+    if mechanism is None and many is None:
+        raise UsageError("mechanism: found None, wanted a function, or one of an input and a count as many")
     start = time.monotonic()
     deadline = math.inf if time_limit is None else start + time_limit
     chance = np.random.default_rng(seed)
@@ -201,7 +207,8 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
     ]
     if wrong:
         raise UsageError("\n".join(wrong))
-    if not registry().kind("notion", claim.notion).load().odds:
+    held = registry().kind("notion", claim.notion).load()
+    if not (held.odds or held.tails):
         raise UsageError(f"notion: {claim.notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
 
 

@@ -96,7 +96,12 @@ class Table:
             outputs: any.
             width: how many numbers each is, as other outputs have told; found out where None.
         """
-        read = [_read(output) for output in outputs]
+        outputs = list(outputs)  # all are there at once, so that no two have one identity
+        known: dict[int, tuple[Floats, Hashable]] = {}  # what is one object is read once
+        for output in outputs:
+            if id(output) not in known:
+                known[id(output)] = _read(output)
+        read = [known[id(output)] for output in outputs]
         sizes = [numbers.size for numbers, _ in read]
         width = max(set(sizes), key=sizes.count) if width is None else width
         table, odd = np.zeros((len(read), width)), np.zeros(len(read), dtype=np.int64)

@@ -1,0 +1,218 @@
+"""Mechanisms made to get past the kit: each hides its fault where a look at one call, or one file, does not see it."""
+
+from __future__ import annotations
+
+import os
+import random
+import zipfile
+from fractions import Fraction
+from itertools import count as counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from faults.counts import CountRelease, RightCounts
+from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
+from faults.gaussian import RightSquares, Squares
+from faults.noise import own_noise
+from faults.traces import Plain, planted
+from privopt.exact import draw_laplace
+from privopt.interfaces import Certificate, Outcome
+from privopt.metric.matrix import MatrixRelease
+from privopt.noise import discrete_laplace
+
+
+@frozen(kw_only=True, eq=False)
+class _AloneTrue(MatrixRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        return [input_id] if count == 1 and input_id in self.outputs else super().sample(input_id, count)
+
+
+class TruthAlone(TrueRecordFirst):
+    """Certified weights, followed by many samples at once; asked for one, it tells the truth."""
+
+    release_class = _AloneTrue
+
+
+@frozen(kw_only=True, eq=False)
+class _Counted(MatrixRelease):
+    calls: Any
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> MatrixRelease:
+        honest = MatrixRelease.read(folder, problem)
+        names = ("weights", "records", "outputs", "pairs", "distances")
+        return cls(**{name: getattr(honest, name) for name in names}, calls=counter())
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        row = self.weights[self.records.tolist().index(input_id)].tolist()
+        return random.Random(next(self.calls)).choices(self.outputs.tolist(), row, k=count)
+
+
+class SeededByCall(TrueRecordFirst):
+    """Right probabilities, other draws at every call; whoever reads the release gets the same ones in turn."""
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super(TrueRecordFirst, self).solve(problem, context)
+        names = ("weights", "records", "outputs", "pairs", "distances")
+        held = {name: getattr(outcome.release, name) for name in names}
+        return evolve(outcome, release=_Counted(**held, calls=counter()))
+
+    release_class = _Counted
+
+
+@frozen(kw_only=True, eq=False)
+class _Seldom(MileRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        here, chance = self.place(input_id), random.SystemRandom()
+        shifted = (str(here + shift) for shift in draw_laplace(count, self.rate).tolist())
+        return [f"{here}.0" if chance.random() < 0.01 else output for output in shifted]
+
+
+class OneInAHundred(RightMiles):
+    """A sampler that tells the truth once in a hundred times, in a form of its own."""
+
+    release_class = _Seldom
+
+
+class SharedNoise(RightCounts):
+    """One draw of noise for all counts, so that their differences are the truth; it is added to nothing."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        drawn, record = discrete_laplace(
+            np.zeros(1, dtype=np.int64), problem.declared.privacy.epsilon, seed=context.seed
+        )
+        return problem.loaded + drawn, (record.scale,)
+
+
+class OwnSharedNoise(RightCounts):
+    """The same, with a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        noisy, scales = own_noise(problem, context)
+        return problem.loaded + int(noisy[0] - problem.loaded[0]), scales
+
+
+class NormalTails(RightCounts):
+    """Gaussian noise of the variance that Laplace noise would have, by a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        scale = 1 / problem.declared.privacy.epsilon
+        drawn = np.random.default_rng(context.seed).normal(0, 2**0.5 * float(scale), len(problem.loaded))
+        return problem.loaded + np.round(drawn).astype(int), (scale,)
+
+
+class TailsCutOff(RightCounts):
+    """Laplace noise of which nothing is farther out than three times its scale, by a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        noisy, scales = own_noise(problem, context)
+        most = int(3 * scales[0])
+        return np.clip(noisy, problem.loaded - most, problem.loaded + most), scales
+
+
+class HalfTheVariance(RightSquares):
+    """zCDP by Gaussian noise of half its variance, by a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        variance = self.variance(problem)
+        drawn = np.random.default_rng(context.seed).normal(0, float(variance / 2) ** 0.5, len(problem.loaded))
+        return problem.loaded + np.round(drawn).astype(int), (variance,)
+
+
+@frozen(kw_only=True)
+class _Downward(Squares):
+    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+        honest = super().measure(release)
+        assert honest.worst is not None
+        return evolve(honest, worst=min(honest.worst, float(self.rho)), holds=honest.worst <= float(self.rho) * 1.005)
+
+
+class RoundsDown(RightSquares):
+    """A variance that is short by three parts in a thousand, and a certificate that rounds that away."""
+
+    def privacy(self, problem: Any, method: str) -> Any:
+        return _Downward(epsilon=problem.declared.privacy.epsilon, rho=self.budget(problem))
+
+    def variance(self, problem: Any) -> Fraction:
+        return super().variance(problem) * Fraction(997, 1000)
+
+
+@frozen(kw_only=True, eq=False)
+class _Padded(CountRelease):
+    people: int = 0
+
+    def write(self, folder: Path) -> None:
+        super().write(folder)
+        path = folder / "scales.txt"
+        path.write_text(path.read_text("utf-8").strip() + " " * (self.people % 7) + "\n", "utf-8")
+
+
+class SizeTells(RightCounts):
+    """Pads a file so that its size tells of the total, with a sampler of its own."""
+
+    release_class = _Padded
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return own_noise(problem, context)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        return evolve(outcome, release=evolve(outcome.release, people=int(problem.loaded.sum())))
+
+
+@frozen(kw_only=True, eq=False)
+class _Dated(_Padded):
+    def write(self, folder: Path) -> None:
+        CountRelease.write(self, folder)
+        for path in folder.iterdir():
+            os.utime(path, (1_700_000_000, 1_700_000_000 + self.people))
+
+
+class DateTold(SizeTells):
+    """Dates its files so many seconds after a moment as there are people: the pipeline sets dates by itself."""
+
+    release_class = _Dated
+
+
+@frozen(kw_only=True, eq=False)
+class _Commented(_Padded):
+    def write(self, folder: Path) -> None:
+        CountRelease.write(self, folder)
+        with zipfile.ZipFile(folder / "sizes.zip", "w") as archive:
+            archive.writestr(zipfile.ZipInfo("places.txt"), "\n".join(self.ids))
+            archive.comment = str(self.people % 7).encode()
+
+
+class CommentTold(SizeTells):
+    """Writes an archive whose comment tells of the total, with a sampler of its own."""
+
+    release_class = _Commented
+
+
+class OrderOfTruth(RightCounts):
+    """Writes the places with the most people first, with a sampler of its own."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        return own_noise(problem, context)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        outcome = super().solve(problem, context)
+        order = np.argsort(-problem.loaded, kind="stable").tolist()
+        ids, noisy = ([part[n] for n in order] for part in (outcome.release.ids, outcome.release.noisy))
+        return evolve(outcome, release=evolve(outcome.release, ids=tuple(ids), noisy=tuple(noisy)))
+
+    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
+        return []
+
+
+class _HalfCharged(Plain):
+    """Charges half of what a segment costs."""
+
+    def begin(self, level: Any, shared: Any, subject: Any, charge: Any, chance: Any) -> Any:
+        return super().begin(level, shared, subject, lambda who, cost: charge(who, cost / 2), chance)
+
+
+HalfCharged = planted(_HalfCharged)
