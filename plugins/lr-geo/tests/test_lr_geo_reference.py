@@ -14,7 +14,7 @@ from privopt.run.audit import audit
 from privopt.run.solve import Options, solve
 from privopt_lr_geo import reference
 from privopt_lr_geo.estimate import Exchange, circle_of, estimates, member_of
-from privopt_lr_geo.local import Ways, surroundings
+from privopt_lr_geo.local import Ways, lr_set, surroundings
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.reference import Cells, Extract, Places, ReferenceTable, Request
 
@@ -105,7 +105,7 @@ def test_a_circle_covers_what_matters(city):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, city(cell="")))
     data, options, ways = problem.data, problem.declared.lr_geo, Ways(problem.data)
     for user in range(36):
-        around = surroundings(problem, ways, user)
+        around = surroundings(problem, lr_set(problem, ways, user))
         for seed in range(4):
             asked = Request.from_bytes(circle_of(options, member_of(around.records, (seed, user))).to_bytes())
             away = data.metric.rows(np.array([asked.centre]))[0]

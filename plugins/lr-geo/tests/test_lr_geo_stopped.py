@@ -10,10 +10,11 @@ import pytest
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
+from privopt.metric.baselines.exponential import exponential
 from privopt.run.solve import Options, solve
-from privopt.run.verify import verify
+from privopt.run.verify import load_release, verify
 from privopt_lr_geo import server
-from privopt_lr_geo.alone import exponential_spare, program_value
+from privopt_lr_geo.alone import exponential_answers, program_value
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.draws import NAME, draw_or_resume
 from privopt_lr_geo.mechanism import LRGeo
@@ -28,7 +29,7 @@ def interrupted(phase, iteration, lower, upper):
 @pytest.fixture
 def stopped(write, monkeypatch):
     """A run without a seed that was interrupted in its first rounds, from a start that leaves much to do."""
-    monkeypatch.setattr("privopt_lr_geo.server.start_of", lambda warmth, *rest: start("star", *rest))
+    monkeypatch.setattr("privopt_lr_geo.server.start_of", lambda warmth, *rest, **more: start("star", *rest))
     from privopt_lr_geo.starts import start_of as start
 
     path = write()
@@ -109,7 +110,7 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     assert made.result.details.facts["gv"]["ratio"] == 0.0
     clients = clients_of(problem, 0)
     assert made.result.details.lp.value == pytest.approx(
-        program_value(clients, exponential_spare(clients, float(problem.data.epsilon)).answers), rel=1e-6
+        program_value(clients, exponential_answers(clients, float(problem.data.epsilon))), rel=1e-6
     )
 
 
@@ -136,11 +137,40 @@ def test_the_value_of_a_program_is_that_of_its_answers(write):
     assert program_value(clients_of(problem, 1), kept[0].answers) == pytest.approx(kept[0].value, rel=1e-6)
 
 
-def test_a_limit_that_has_come_already_leaves_the_exponential_mechanism(write):
+def own_loss(problem, weights):
+    return float((weights.astype(float) / 2.0**63 * problem.data.cost[problem.users]).sum(axis=1).mean())
+
+
+def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mechanisms_loss(write):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
     outcome = LRGeo().solve(problem, SolveContext(method="benders", deadline=time.monotonic()))
     assert outcome.stopped
-    assert outcome.solver["path"] == "benders, exponential"
+    assert outcome.solver["path"].startswith("benders (of 23 rows takes more than the 0 s that are left), ")
+    plain = exponential(problem.data.to_outputs, float(problem.data.epsilon))[problem.users]
+    assert own_loss(problem, outcome.release.weights) <= own_loss(problem, plain * 2.0**63) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("hopeless", ["begun", "started"])
+def test_everybody_takes_rows_of_one_mechanism_where_their_program_cannot_end(write, monkeypatch, hopeless):
+    """A program of too many rows is not begun; one whose start does not come in time begins no rounds."""
+    if hopeless == "begun":
+        monkeypatch.setattr("privopt_lr_geo.central.A_PLACE", 1.0)
+    monkeypatch.setattr("privopt_lr_geo.starts._interior", lambda form, limit: None)
+    path = write(users='"all"', epsilon="3.0")
+    made = solve("lr-geo", path, path.parent / "out", Options(method="benders", time_limit=60))
+    assert made.stopped
+    facts = made.result.details.facts
+    assert (facts["users"], facts["gv"]["ratio"]) == (25, 0.0)
+    assert ("rows takes more than" in made.result.solver["path"]) == (hopeless == "begun")
+    assert "benders" not in made.result.details.told
+    assert verify(path.parent / "out").complaints == ()
+    exact = solve("lr-geo", path, path.parent / "exact", Options(method="exact")).result.objective.value
+    assert made.result.objective.value <= 1.02 * exact
+    release = load_release(path.parent / "out").release
+    for row, user in enumerate(release.records.tolist()):
+        for name, matrix in release.matrices.items():
+            here = matrix.records == user
+            assert (matrix.weights[here] == release.weights[row]).all(), name
 
 
 @pytest.mark.parametrize("method", ["benders", "full"])

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import frozen
+from attrs import asdict, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.exact.graph import edge_matrix
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt_lr_geo.problem import LRGeoInstance
 
-__all__ = ["Surroundings", "Ways", "surroundings"]
+__all__ = ["LRSet", "Surroundings", "Ways", "lr_set", "surroundings"]
 
 
 class Ways:
@@ -57,15 +57,14 @@ def _tabled(data: MetricData) -> bool:
 
 
 @frozen(kw_only=True, eq=False)
-class Surroundings:
-    """What a user sees of the map. n records in its LR set, K outputs.
+class LRSet:
+    """A user's LR set: n records.
 
     Attributes:
         user: its record.
         records: (n,) the LR set N_m, ascending.
         own: row of the user in it.
         pairs, lengths: (P, 2), (P,) required pairs inside the LR set, by row, and their distances.
-        reach: (n, K) distances from them to the outputs; never more than a required distance apart.
     """
 
     user: int
@@ -73,24 +72,34 @@ class Surroundings:
     own: int
     pairs: Ints
     lengths: Floats
+
+
+@frozen(kw_only=True, eq=False)
+class Surroundings(LRSet):
+    """What a user sees of the map. n records in its LR set, K outputs.
+
+    Attributes:
+        reach: (n, K) distances from them to the outputs; never more than a required distance apart.
+    """
+
     reach: Floats
 
 
-def surroundings(problem: LRGeoInstance, ways: Ways, user: int) -> Surroundings:
-    """The LR set of a user (Definition 4.1) and all that its linear program speaks of."""
+def lr_set(problem: LRGeoInstance, ways: Ways, user: int) -> LRSet:
+    """The LR set of a user (Definition 4.1)."""
     data, options = problem.data, problem.declared.lr_geo
     limit = options.radius * (1.0 + CLOSE)
     away = ways.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(away <= limit)
     pairs, lengths = pairs_inside(data, records)
-    return Surroundings(
-        user=user,
-        records=records,
-        own=int(np.searchsorted(records, user)),
-        pairs=pairs,
-        lengths=lengths,
-        reach=reach_of(data, records),
-    )
+    own = int(np.searchsorted(records, user))
+    return LRSet(user=user, records=records, own=own, pairs=pairs, lengths=lengths)
+
+
+def surroundings(problem: LRGeoInstance, around: LRSet) -> Surroundings:
+    """An LR set and all that its linear program speaks of."""
+    reach = reach_of(problem.data, around.records)
+    return Surroundings(**asdict(around, recurse=False), reach=reach)
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:

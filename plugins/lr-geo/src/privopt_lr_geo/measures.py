@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
 
-__all__ = ["across_users", "proposition_bound"]
+__all__ = ["MOST_COMPARISONS", "across_users", "comparisons", "proposition_bound"]
 
 
 TOLERANCE: Final = 1e-9
@@ -44,6 +44,13 @@ def _pairs_of_rows(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
     return order[found], np.concatenate([zeros, lengths[left]])
 
 
+def comparisons(data: MetricData, record: Ints) -> int:
+    """How many inequalities there are between rows of these records (M,), each row of a record's as often as it is."""
+    count = np.bincount(record, minlength=len(data.records))
+    i, j = data.pairs.T if len(data.pairs) else np.zeros((2, 0), dtype=np.int64)
+    return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)
+
+
 def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None) -> dict[str, Any]:
     """GV ratio (Equation (34)) and error (35) over the required pairs, same places of different users included.
 
@@ -51,15 +58,14 @@ def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, Ma
     that users really report from.
     """
     place = {name: row for row, name in enumerate(data.records.ids)}
-    parts = [own] if matrices is None else list(matrices.values())
-    record = np.array([place[str(name)] for part in parts for name in part.records], dtype=np.int64)
-    pairs, lengths = _pairs_of_rows(data, record)
+    every = {"": own} if matrices is None else matrices
+    record = np.array([place[str(name)] for part in every.values() for name in part.records], dtype=np.int64)
     over = "own rows" if matrices is None else "all rows of all users' matrices"
-    if len(pairs) * len(data.outputs) > MOST_COMPARISONS:
-        parts, over = [own], "own rows"
+    if comparisons(data, record) > MOST_COMPARISONS:
+        every, over = {"": own}, "own rows"
         record = np.array([place[str(name)] for name in own.records], dtype=np.int64)
-        pairs, lengths = _pairs_of_rows(data, record)
-    z = np.concatenate([part.probabilities for part in parts])
+    pairs, lengths = _pairs_of_rows(data, record)
+    z = np.concatenate([part.probabilities for part in every.values()])
     step = 1 << 16
     blocks = [(pairs[s : s + step], lengths[s : s + step]) for s in range(0, len(pairs), step)]
     found = attack.violations(z, blocks, float(data.epsilon), tolerance=TOLERANCE)

@@ -18,7 +18,7 @@ from privopt.metric.worth import Worth, worth_of
 from privopt_lr_geo.bounds import cost_bounds
 from privopt_lr_geo.central import clients_of, costs_of, solve_central
 from privopt_lr_geo.exact import population_loss, solve_exact
-from privopt_lr_geo.local import Ways, pairs_inside, surroundings
+from privopt_lr_geo.local import Ways, lr_set, pairs_inside
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.privacy import EveryRow, OwnMatrices
@@ -158,7 +158,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")
         ways = Ways(data)
         for row, user in enumerate(users.tolist()):
-            around = surroundings(problem, ways, user)
+            around = lr_set(problem, ways, user)
             name = str(ids[user])
             matrix = (release.matrices or {})[name]
             if not np.array_equal(matrix.records, ids[around.records]):

@@ -25,11 +25,19 @@ if TYPE_CHECKING:
     from privopt.dsl import Model
     from privopt.interfaces import SolveContext
 
-__all__ = ["NoRoomError", "Solved", "solve"]
+__all__ = ["NoRoomError", "NoTimeError", "NotBegunError", "Solved", "solve"]
 
 
-class NoRoomError(StoppedError):
-    """The users' program would take more memory than there is; it was not begun."""
+class NotBegunError(StoppedError):
+    """The users' program was not begun."""
+
+
+class NoRoomError(NotBegunError):
+    """It would take more memory than there is."""
+
+
+class NoTimeError(NotBegunError):
+    """It would take more time than there is."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -59,7 +67,14 @@ class Solved:
         return max(0.0, self.value - self.lower_bound) / max(abs(self.value), 1e-12)
 
 
-def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, warmth: Warmth = "whole") -> Solved:
+def solve(
+    packages: Sequence[Package],
+    terms: Terms,
+    context: SolveContext,
+    *,
+    warmth: Warmth = "whole",
+    warm_only: bool = False,
+) -> Solved:
     """CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
 
     A cut has exponents as numbers, and beyond what solvers can take it can be lost; ``benders`` then solves the whole
@@ -70,6 +85,8 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, w
         terms: what the server announced.
         context: method, gap, deadline, executor, progress.
         warmth: where Benders begins; see :mod:`privopt_lr_geo.starts`.
+        warm_only: begin no rounds where the whole program did not come in its share of the time: from other starts
+            they are above the population's mechanism for minutes.
 
     Raises:
         InfeasibleError: no weights y >= 0 make the rows sum to one.
@@ -87,7 +104,7 @@ def solve(packages: Sequence[Package], terms: Terms, context: SolveContext, *, w
     if context.method == "full":
         return _full(central, model, context)
     try:
-        return _benders(central, model, packages, terms, context, warmth)
+        return _benders(central, model, packages, terms, context, warmth, warm_only=warm_only)
     except SolverError as error:
         if central.largest_exponent <= BEARING.log_cap:
             raise
@@ -117,6 +134,8 @@ def _benders(
     terms: Terms,
     context: SolveContext,
     warmth: Warmth,
+    *,
+    warm_only: bool,
 ) -> Solved:
     from privopt import __version__
     from privopt.decompose import Benders
@@ -129,7 +148,7 @@ def _benders(
         blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in own]))
     # a checkpoint has the point and the cuts that a start would bring
     resumes = context.resume and context.checkpoint is not None and (context.checkpoint / NAME).exists()
-    start = None if resumes else start_of(warmth, central, form, packages, terms, context)
+    start = None if resumes else start_of(warmth, central, form, packages, terms, context, warm_only=warm_only)
     found = Benders(solver="highs").solve(form, blocks, context, start=start)
     return _solved(
         central,

@@ -16,7 +16,7 @@ from attrs import evolve
 from privopt.arrays import Floats
 from privopt.backends import Outcome, get
 from privopt.dsl.form import StandardForm
-from privopt.errors import SolverError
+from privopt.errors import SolverError, StoppedError
 from privopt_lr_geo.package import Package, Terms
 from privopt_lr_geo.program import Central, central_model
 
@@ -45,8 +45,14 @@ def start_of(
     packages: Sequence[Package],
     terms: Terms,
     context: SolveContext,
+    *,
+    warm_only: bool = False,
 ) -> Start:
-    """A start for :class:`privopt.decompose.Benders`; from the next kind where one does not come in time."""
+    """A start for :class:`privopt.decompose.Benders`; from the next kind where one does not come in time.
+
+    Raises:
+        StoppedError: with ``warm_only``, where the whole program does not.
+    """
     from privopt.decompose import Start
 
     if warmth == "whole":
@@ -55,6 +61,8 @@ def start_of(
         found = _interior(form, None if remaining is None else SHARE_OF_TIME * remaining)
         if found is not None:
             return Start(x=found[0], multipliers=[found[1]])
+        if warm_only:
+            raise StoppedError("the whole program did not come in its share of the time")
     multipliers = [] if warmth == "star" else _separate(central, form, context)
     return Start(x=start_point(central, form, packages, terms), multipliers=multipliers)
 
