@@ -184,6 +184,19 @@ PROBLEMS: Final = [
         files={"units.csv": UNITS},
     ),
     Given(
+        mechanism="hierarchical-dp",
+        method="hierarchical-dp",
+        tables={
+            "hierarchy": {"counts": "c.csv", "sizes": 4, "impossible": "zeros.csv", "bounds": "b.csv", "first_size": 1},
+            "privacy": {"epsilon": 0.5, "relation": "individuals"},
+        },
+        files={
+            "c.csv": COUNTS,
+            "zeros.csv": csv_bytes(["region", "size"], [["US", 4]]),
+            "b.csv": csv_bytes(["region", "at_least", "at_most"], [["GA", 70, 90], ["NY", "", 100]]),
+        },
+    ),
+    Given(
         mechanism="photo-censor",
         method="optimal",
         tables={

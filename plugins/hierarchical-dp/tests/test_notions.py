@@ -130,18 +130,6 @@ def test_intervals_hold_as_often_as_they_say_under_gaussian_noise():
     assert np.abs(np.mean(held, axis=0) - 0.9).max() < 0.04
 
 
-def six_levels():
-    """2 ^ k regions on level k + 1, 64 on the sixth; 172,906 groups of 1 to 10."""
-    paths: list[tuple[str, ...]] = [("0",)]
-    for level in range(5):
-        paths = [(*path, f"{path[-1]}{k}") for path in paths for k in range(2 if level < 4 else 4)]
-    rng = np.random.default_rng(1)
-    shape = np.array([267, 328, 161, 134, 65, 26, 11, 5, 2, 1])
-    return Tree.from_paths(paths), np.array(
-        [rng.multinomial(rng.integers(500, 5000), shape / shape.sum()) for _ in paths]
-    )
-
-
 @pytest.mark.parametrize(
     ("method", "most", "epsilon", "pure", "gaussian"),
     [
@@ -153,9 +141,9 @@ def six_levels():
         ("hierarchical-dp", 1, "1", 8_842, 8_617),
     ],
 )
-def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian):
+def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian, six_levels):
     """docs/papers/hierarchical-dp.md: errors over all levels, mean of ten seeded runs."""
-    tree, leaves = six_levels()
+    tree, leaves = six_levels
     approx = Privacy(kind="approx-dp", epsilon=Fraction(epsilon), delta=Fraction("1e-6"))
     kinds = [Privacy(epsilon=Fraction(epsilon)), Privacy(kind="zcdp", rho=budget_of(approx))]
     for privacy, told in zip(kinds, (pure, gaussian), strict=True):

@@ -22,7 +22,7 @@ from privopt.declare import File
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.tree import Tree, add_up, named
 
-__all__ = ["Groups", "check_totals", "read_cells", "read_counts", "read_regions", "read_units"]
+__all__ = ["Groups", "check_totals", "read_bounds", "read_cells", "read_counts", "read_regions", "read_units"]
 
 MOST_FAULTS = 20
 UNITS_AT_ONCE = 8_000_000
@@ -304,11 +304,7 @@ def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple
     bad = (size.is_null() | (size < first) | (size > last)).fill_null(value=True)
     _limited(_bad_rows(frame, name, "size", bad, f"a whole number from {first} to {last}", ["region"]), name)
     table = _collect(frame.select(_names(["region"])[0], (size - first).alias("size")), name)
-    places = {"": (0, 0)} | {
-        region: (level, place)
-        for level, names in reversed(list(enumerate(tree.names)))
-        for place, region in enumerate(names)
-    }
+    places = {"": (0, 0)} | _places(tree)
     _limited(
         [
             Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy, or nothing for all")
@@ -318,6 +314,54 @@ def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple
         name,
     )
     return [(*tree.leaf_range(*places[region]), column) for region, column in table.iter_rows()]
+
+
+def read_bounds(source: File, tree: Tree) -> list[tuple[int, int, int | None, int | None]]:
+    """Read ``region, at_least, at_most``, public bounds on numbers of groups; an empty cell bounds nothing.
+
+    Returns:
+        For each row the region's level and place, and the two numbers.
+
+    Raises:
+        InputError: a column is missing, a region is none of the hierarchy or stands twice, a number is none.
+    """
+    name = source.name
+    frame = _stripped(_scan(source, name))
+    sides = ("at_least", "at_most")
+    held = frame.collect_schema().names()
+    if "region" not in held or not set(sides) & set(held) or set(held) - {"region", *sides}:
+        wanted = (
+            "columns region, and at_least or at_most or both: bounds are on a region's number of groups of all sizes"
+        )
+        raise InputError([Fault(name, "header", ", ".join(held), wanted)])
+    given = [side for side in sides if side in held]
+    for side in given:
+        said = pl.col(side).cast(pl.String).str.strip_chars().fill_null("") != ""
+        number = _whole(frame, side)
+        bad = said & (number.is_null() | (number < 0) | (number >= _GROUPS_LIMIT)).fill_null(value=True)
+        _limited(_bad_rows(frame, name, side, bad, "a whole number of groups, 0 or more, or nothing", ["region"]), name)
+    numbers = [(_whole(frame, side) if side in given else pl.lit(None, pl.Int64)).alias(side) for side in sides]
+    table = _collect(frame.select(_names(["region"])[0], *numbers), name)
+    places, regions = _places(tree), table["region"].to_list()
+    faults = []
+    for row, (region, low, high) in enumerate(table.iter_rows(), start=2):
+        if region not in places:
+            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
+        elif regions.index(region) != row - 2:
+            faults.append(Fault(name, f"row {row}, column region", f"{region!r} again", "one row for each region"))
+        elif low is not None and high is not None and low > high:
+            faults.append(Fault(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more"))
+    _limited(faults, name)
+    return [(*places[region], low, high) for region, low, high in table.iter_rows()]
+
+
+def _places(tree: Tree) -> dict[str, tuple[int, int]]:
+    """Level and place of each region: the first level where one stands on several."""
+    return {
+        region: (level, place)
+        for level, names in reversed(list(enumerate(tree.names)))
+        for place, region in enumerate(names)
+    }
 
 
 def _stripped(frame: pl.LazyFrame) -> pl.LazyFrame:

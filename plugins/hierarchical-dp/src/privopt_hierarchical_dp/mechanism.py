@@ -197,7 +197,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
             complaints += narrowed(release, ends_of(problem.declared, method, release))
         complaints += impossible(problem.declared, release)
-        if METHODS[method].valid and not relation_of(problem.declared).exact:
+        if METHODS[method].valid:
             complaints += misestimated(problem.declared, method, release)
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
             return [line for line in complaints if line.startswith(INTERVALS)]

@@ -72,6 +72,10 @@ class HierarchyTable:
         help="public: region,size of groups that cannot be (a region of any level; without region everywhere): not "
         "measured, and 0 in the release",
     )
+    bounds: File | None = key(
+        default=None,
+        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps",
+    )
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
     first_size: int = key(
         default=1,
@@ -200,9 +204,11 @@ class HierarchyInstance(PublishedHierarchy):
         """Read the counts or units.
 
         Raises:
+            InfeasibleError: bounds that clash.
             InputError: every fault of the files; neither or both of counts and units; lists whose
                 length is not the number of levels.
         """
+        from privopt_hierarchical_dp.bounds import check_limits, limits_of
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
         from privopt_hierarchical_dp.zeros import check_impossible, zeros_of
 
@@ -218,9 +224,12 @@ class HierarchyInstance(PublishedHierarchy):
             assert table.units is not None
             groups = read_units(table.units, table.sizes, most=settings.max_quantity, first=table.first_size)
         zeros = zeros_of(declared, groups.tree)
+        name = given[0].name
         if zeros is not None:
-            source = table.counts or table.units
-            check_impossible(zeros, groups, declared, file if source is None else source.name)
+            check_impossible(zeros, groups, declared, name)
+        limits = limits_of(declared, groups.tree)
+        if limits is not None:
+            check_limits(limits, groups, name)
         if table.totals is not None:
             check_totals(table.totals, groups)
         depth = groups.tree.depth

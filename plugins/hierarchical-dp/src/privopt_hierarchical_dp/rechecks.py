@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
-from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.methods import METHODS, order_of
+from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS
 from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
 from privopt_hierarchical_dp.zeros import zeros_of
@@ -56,22 +59,29 @@ def impossible(problem: HierarchyProblem, release: HierarchyRelease) -> list[str
 
 
 def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
-    """Whether totals that nobody knows are those that the noisy values give."""
-    if release.shape_faults(method, totals=False):
+    """Totals that are not within public bounds, or not those that the noisy values give where nobody knows them."""
+    tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
+    limits, relation, exact = limits_of(problem, tree), relation_of(problem), with_totals(problem, method)
+    if release.shape_faults(method, totals=exact) or (relation.exact and limits is None):
         return []
+    broken = [] if limits is None else limits.broken(tree, totals)
+    lines = [f"region {name!r} has {own} groups; hierarchy.bounds allows {wanted}" for name, own, wanted in broken]
+    if exact:
+        return [f"{ARTEFACT}: {line}" for line in lines]
     known: dict[str, Any] = {
         "law": release.law,
         "scales": release.scales,
-        "cumulative": METHODS[method].query == "cumulative",
+        "order": order_of(method, totals=False, relation=relation),
+        "limits": limits,
     }
-    tree, root = release.tree, int(release.counts[0].sum())
-    lines = total_complaint(tree, release.noisy, released=root, **known)
-    keeps = METHODS[method].totals == "always"
+    root = int(totals[0][0])
+    if not relation.exact:
+        lines += total_complaint(tree, release.noisy, released=root, **known)
+    keeps = limits is not None or METHODS[method].totals == "always"
     again = estimated_totals(tree, release.noisy, root=root, **known) if keeps else []
     lines += [
         f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"
-        for names, level, wanted in zip(tree.names, release.counts, again, strict=False)
-        for own in [level.sum(axis=1)]
+        for names, own, wanted in zip(tree.names, totals, again, strict=False)
         for region in np.flatnonzero(own != wanted).tolist()[:1]
     ]
     return [f"{ARTEFACT}: {line}" for line in lines]

@@ -33,6 +33,9 @@ def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None) -> 
     if METHODS[method].query == "chain" and not relation.exact:
         wanted = f'"sizes": {method} is as it was printed, with the exact number of groups'
         raise InputError([Fault("problem", "privacy.relation", f'"{relation.name}"', wanted)])
+    if problem.hierarchy.bounds is not None and METHODS[method].totals == "never":
+        wanted = f"nothing: {method} does not use region totals, which bounds are kept by"
+        raise InputError([Fault("problem", "hierarchy.bounds", "a file", wanted)])
     if zeros is not None:
         _check_zeros(problem, method, zeros)
     asked, rule = problem.settings.region_totals, METHODS[method].totals
@@ -54,10 +57,8 @@ def _check_zeros(problem: HierarchyProblem, method: str, zeros: Zeros) -> None:
             [Fault("problem", "hierarchy.impossible", "a file", f"nothing: {method} is as it was printed")]
         )
     able = ", ".join(name for name, rule in METHODS.items() if rule.zeros)
-    if zeros.regional and (not METHODS[method].zeros or with_totals(problem, method)):
-        wanted = (
-            f"the same for all regions ({method}, and exact region totals); {able} take others, without region_totals"
-        )
+    if zeros.regional and (not METHODS[method].zeros or with_totals(problem, method) or problem.hierarchy.bounds):
+        wanted = f"the same for all regions ({method}, exact region totals, bounds); without these {able} take others"
         raise InputError([Fault("problem", "hierarchy.impossible", "sizes that differ from region to region", wanted)])
 
 

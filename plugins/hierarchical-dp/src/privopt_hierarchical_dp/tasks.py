@@ -7,12 +7,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from privopt.arrays import Ints
+from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.fitting import Task, objective_weights
 from privopt_hierarchical_dp.laws import budget_of, law_of
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import level_budgets, order_of, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
-from privopt_hierarchical_dp.totals import estimated_totals, rising
+from privopt_hierarchical_dp.totals import estimated_totals, noisy_totals, rising
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
@@ -54,13 +55,16 @@ def task_of(
     scales = [law.scale(budget, delta) for budget in budgets]
     weights = objective_weights(settings.level_weights, tree.depth)
     known, offset = with_totals(problem, method), Fraction(0)
-    if not relation.exact:
-        cumulative = known = METHODS[method].query == "cumulative"
-        totals = estimated_totals(tree, noisy, law=law, scales=scales, cumulative=cumulative, root=root)
-        if cumulative:
-            away = [int(((total - level[:, 0]) ** 2).sum()) for total, level in zip(totals, noisy, strict=True)]
+    order, limits = order_of(method, totals=known, relation=relation), limits_of(problem, tree)
+    if not relation.exact or (limits is not None and not known):
+        root = int(totals[0][0]) if relation.exact else root
+        totals = estimated_totals(tree, noisy, law=law, scales=scales, order=order, root=root, limits=limits)
+        known = order != "counts" or limits is not None
+        if order != "counts":
+            pairs = zip(totals, noisy_totals(noisy, order), strict=True)
+            away = [sum(int(value) ** 2 for value in total - seen[:, 0]) for total, seen in pairs]
             offset = sum((w / max(weights) * a for w, a in zip(weights, away, strict=True)), offset)
-            noisy = rising(noisy, totals)
+            noisy = rising(noisy, totals) if order == "more" else [level[:, :-1] for level in noisy]
     keep = None
     if zeros is not None:
         keep, zeros = zeros.dropped()
@@ -72,7 +76,7 @@ def task_of(
         zeros=zeros,
         keep=keep,
         sizes=relation.classes,
-        estimated=not relation.exact,
+        estimated=not relation.exact and limits is None,
         total=int(totals[0][0]),
         totals=list(totals) if known else None,
         weights=weights,

@@ -14,17 +14,21 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Ints
+from privopt_hierarchical_dp.bounds import Limits, nearest_within
 from privopt_hierarchical_dp.half_prices import integer_weights, largest_weight, project_counts
 from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import SLACK, pool_upwards
 from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.zeros import Order
 
-__all__ = ["estimated_totals", "rising", "total_complaint"]
+__all__ = ["estimated_totals", "noisy_totals", "rising", "total_complaint"]
 
 
-def _sums(noisy: Sequence[Ints], *, cumulative: bool) -> list[Ints]:
-    """For each level (R_l, 1) noisy numbers of groups: those of the least size or more, or sums of counts."""
-    return [level[:, :1] if cumulative else level.sum(axis=1, keepdims=True) for level in noisy]
+def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
+    """For each level (R_l, 1) noisy numbers of groups: of the least size or more, of N or less, or sums of counts."""
+    if order == "counts":
+        return [level.sum(axis=1, keepdims=True) for level in noisy]
+    return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]
 
 
 def _root(tree: Tree, sums: Sequence[Ints], law: Law, scales: Sequence[Fraction]) -> float:
@@ -37,26 +41,31 @@ def estimated_totals(
     *,
     law: Law,
     scales: Sequence[Fraction],
-    cumulative: bool,
+    order: Order,
     root: int | None = None,
+    limits: Limits | None = None,
 ) -> list[Ints]:
-    """Consistent numbers of groups of every region; of the whole hierarchy alone where counts were measured.
+    """Consistent numbers of groups of every region; of the whole hierarchy alone where counts have no bounds.
 
     Args:
         tree: the hierarchy.
-        noisy: for each level (R_l, N) noisy counts, or numbers of groups of size s or more.
+        noisy: for each level (R_l, N) noisy counts, or numbers of groups of size s or more, or less.
         law: of the noise.
         scales: of it, by level.
-        cumulative: which of the two was measured.
-        root: the whole hierarchy's, where it was estimated before.
+        order: which of these were measured.
+        root: the whole hierarchy's, where it is known or was estimated before.
+        limits: public bounds, which the estimates are moved into.
     """
-    sums = _sums(noisy, cumulative=cumulative)
+    sums = noisy_totals(noisy, order)
     total = round(_root(tree, sums, law, scales)) if root is None else root
-    if not cumulative:
+    if limits is not None:
+        total = min(max(total, int(limits.least[0][0])), int(limits.most[0][0]))
+    if order == "counts" and limits is None:
         return [np.array([total])]
     limit = largest_weight(tree, sums, total)
     weights = integer_weights([law.precision(scale) for scale in scales], limit=limit)
-    return [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
+    found = [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
+    return found if limits is None else nearest_within(tree, found, limits)
 
 
 def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
@@ -65,10 +74,19 @@ def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
 
 
 def total_complaint(
-    tree: Tree, noisy: Sequence[Ints], *, law: Law, scales: Sequence[Fraction], cumulative: bool, released: int
+    tree: Tree,
+    noisy: Sequence[Ints],
+    *,
+    law: Law,
+    scales: Sequence[Fraction],
+    order: Order,
+    limits: Limits | None,
+    released: int,
 ) -> list[str]:
     """Whether the total released is the estimate from the noisy values; machines may round a half either way."""
-    found = _root(tree, _sums(noisy, cumulative=cumulative), law, scales)
+    found = _root(tree, noisy_totals(noisy, order), law, scales)
+    if limits is not None:
+        found = min(max(found, int(limits.least[0][0])), int(limits.most[0][0]))
     if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):
         return []
     return [f"the root has {released} groups; the noisy values give {found:.6g}"]

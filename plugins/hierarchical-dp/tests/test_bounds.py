@@ -1,0 +1,122 @@
+"""Public bounds on numbers of groups: kept by every release, clashes named, the nearest totals by brute force."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import polars as pl
+import pytest
+
+from privopt.errors import InfeasibleError, InputError
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt_hierarchical_dp.bounds import Limits, nearest_within
+from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.tree import Tree
+
+KEEPING = [name for name in METHODS if METHODS[name].totals != "never"]
+BOUNDS = "region,at_least,at_most\na,20,20\nb,,11\nall,41,43\n"
+
+
+def _problem(folder, bounds=BOUNDS, *, relation="sizes", more="", rows=None):
+    rows = rows or [
+        f"all,{r},{s},{n}" for r, own in (("a", (12, 8)), ("b", (4, 6)), ("c", (9, 3))) for s, n in enumerate(own, 1)
+    ]
+    (folder / "counts.csv").write_text("\n".join(["level_1,level_2,size,groups", *rows]), "utf-8")
+    (folder / "bounds.csv").write_text(bounds, "utf-8")
+    path = folder / "problem.toml"
+    path.write_text(
+        '[hierarchy]\ncounts = "counts.csv"\nbounds = "bounds.csv"\nsizes = 2\n'
+        f'[privacy]\nepsilon = 0.05\nrelation = "{relation}"\n{more}',
+        "utf-8",
+    )
+    return path
+
+
+@pytest.mark.parametrize("relation", ["sizes", "individuals", "groups"])
+@pytest.mark.parametrize("method", KEEPING)
+def test_every_release_keeps_the_bounds(tmp_path, method, relation):
+    """The noise is far larger than the room that they leave."""
+    out = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path, relation=relation), out, Options(method=method))
+    assert verify(out).complaints == ()
+    table = pl.read_csv(out / "release.csv").group_by("region").agg(pl.col("groups").sum())
+    total = dict(table.iter_rows())
+    if METHODS[method].valid:
+        assert total["a"] + total["b"] + total["c"] == total["all"]
+        assert total["a"] == 20
+        assert 0 <= total["b"] <= 11
+        assert 41 <= total["all"] <= 43
+        assert total["all"] == 42 or relation != "sizes"
+
+
+def test_the_nearest_children_by_brute_force():
+    rng = np.random.default_rng(7)
+    for _ in range(80):
+        count = int(rng.integers(1, 4))
+        tree = Tree.from_paths([("r", f"c{k}") for k in range(count)])
+        least = rng.integers(0, 4, count)
+        most = least + rng.integers(0, 5, count)
+        near, root = rng.integers(-1, 9, count), np.array([rng.integers(0, 14)])
+        ends = [np.array([side.sum()]) for side in (least, most)]
+        limits = Limits(least=[ends[0], least], most=[ends[1], most])
+        found = nearest_within(tree, [root, near], limits)
+        assert found[0] == np.clip(root, *ends)
+        allowed = product(*(range(a, b + 1) for a, b in zip(least, most, strict=True)))
+        best = min(((np.array(x) - near) ** 2).sum() for x in allowed if sum(x) == found[0][0])
+        assert ((found[1] - near) ** 2).sum() == best
+        assert found[1].sum() == found[0][0]
+        assert limits.broken(tree, found) == []
+
+
+def test_a_release_out_of_bounds_is_found(tmp_path):
+    out = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path), out, Options(method="hierarchical-dp"))
+    lines = (out / "release.csv").read_text().splitlines()
+    for place, line in enumerate(lines):
+        region, parent, size, groups = line.split(",")
+        by = {("a", "1"): 1, ("c", "1"): -1}.get((region, size), 0)
+        lines[place] = line if not by else ",".join((region, parent, size, str(int(groups) + by)))
+    (out / "release.csv").write_text("\n".join(lines) + "\n")
+    (out / "SHA256SUMS").write_text(sums_text(out))
+    assert any(
+        "region 'a' has 21 groups; hierarchy.bounds allows from 20 to 20" in line for line in verify(out).complaints
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        (
+            "region,at_least,at_most\nall,,40\na,20,\nb,9,\nc,12,\n",
+            "region 'all' has at least 0 and at most 40, the",
+        ),
+        ("region,at_least\nall,50\n", None),
+        ("region,at_least,at_most\nall,50,\na,,20\nb,,15\nc,,14\n", "in it at least 0 and at most 49 together"),
+    ],
+)
+def test_bounds_that_clash_are_named(tmp_path, bounds, words):
+    wanted = InputError if words is None else InfeasibleError
+    with pytest.raises(wanted) as raised:
+        solve("hierarchical-dp", _problem(tmp_path, bounds), tmp_path / "out", Options())
+    assert (words or "region 'all': found 42 groups, wanted from 50 to") in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "method", "words"),
+    [
+        ("region,at_least\nd,1\n", "top-down", "row 2, column region: found 'd'"),
+        ("region,at_least\na,1\na,2\n", "top-down", "row 3, column region: found 'a' again"),
+        ("region,at_least,at_most\na,5,4\n", "top-down", "row 2, column at_most: found 4, wanted at_least, 5"),
+        ("region,at_most\na,many\n", "top-down", "row 2, column at_most"),
+        ("region,size,at_most\na,1,4\n", "top-down", "number of groups of all sizes"),
+        (BOUNDS, "hierarchical-relaxed", "does not use region totals"),
+    ],
+)
+def test_bounds_that_cannot_be_read_or_kept_are_refused(tmp_path, bounds, method, words):
+    with pytest.raises(InputError) as raised:
+        solve("hierarchical-dp", _problem(tmp_path, bounds), tmp_path / "out", Options(method=method))
+    assert words in str(raised.value)
