@@ -77,6 +77,16 @@ CASES = {
         },
         {},
     ),
+    "facilities along streets, bounded, and a site alone": (
+        "fl-linear",
+        LOCATED.replace("[privacy]", '[distance]\nkind = "graph"\nedges = "e.csv"\n[privacy]')
+        + "[fl-linear]\ndelta = 5\n",
+        {
+            "p.csv": "id,facility_cost,capacity,clients\na,1,60,50\nb,2,900,60\nc,1,,70\nd,1,150,\n",
+            "e.csv": "from,to,km\na,b,1\nb,x,2\nx,c,1\nc,d,3\n",
+        },
+        {},
+    ),
     "facilities of a matrix": (
         "fl-linear",
         LOCATED.replace('"p.csv"', '"p.csv"\nmatrix = "d.npy"'),

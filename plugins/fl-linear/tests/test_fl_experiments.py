@@ -43,6 +43,24 @@ def test_figures_without_data_are_left_out(tmp_path, capsys):
     assert (tmp_path / "fig1.png").exists()
 
 
+def test_what_figure_2_shows_quick(tmp_path):
+    """Reconnection wins at every delta with the paper's margin, not with the exact one; more so without free places."""
+    main(["--quick", "--only", "fig2", "--out", str(tmp_path)])
+    cost = {}
+    for row in table(tmp_path / "fig2.csv"):
+        cost.setdefault((row["series"], row["margin"]), {})[row["x"]] = float(row["mean"])
+    gains = []
+    for (series, margin), by_delta in cost.items():
+        laplace = by_delta.pop("")
+        moved = {delta: mean for delta, mean in by_delta.items() if float(delta) > 0}
+        if margin == "paper":
+            assert max(moved.values()) < laplace
+            gains.append(laplace / min(moved.values()))
+        elif series == "f in [0, 0.2]":
+            assert moved["0.24"] < laplace < moved["0.44"]  # 20 instances; of 1000 it stops paying at .33
+    assert gains == sorted(gains)
+
+
 def test_auto_over_the_mean_counts_quick(tmp_path):
     """Figure 5: auto within 1.05 of the best of Laplace and the grid of radii (6 instances)."""
     main(["--quick", "--only", "fig5", "--out", str(tmp_path)])

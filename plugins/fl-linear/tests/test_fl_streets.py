@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from privopt.command.cli import cli as whole
 from privopt.errors import InputError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
@@ -156,6 +157,12 @@ def test_sites_that_send_nothing_may_hold_facilities_and_no_more(town, more):
             assert "bounds" not in result["details"]
             sent = {r["id"]: r["noisy_clients"] for r in rows_of(folder / "problem" / "sites.csv")}
             assert {name for name, count in sent.items() if count == ""} == silent
+            table, asked = folder / "problem" / "sites.csv", ["--column", "noisy_clients", "--force", "--out"]
+            estimated = CliRunner().invoke(
+                whole, ["estimate", *map(str, [folder, table, *asked, made.parent / "e.csv"])]
+            )
+            assert estimated.exit_code == 0, estimated.output
+            assert len(rows_of(made.parent / "e.csv")) == 40
             again, _ = run(folder / "problem" / "p.toml", method, out="again")
             assert (again / "capacities.csv").read_bytes() == (folder / "capacities.csv").read_bytes()
     truth = json.loads((folder / "private" / "truth.json").read_text())

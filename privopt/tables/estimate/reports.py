@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -177,15 +178,22 @@ def count_batches(counter: Counter, names: Sequence[str], frames: Iterable[pl.Da
 def noisy_counts_of(channel: NoisyCounts, source: TableFile, column: str) -> Floats:
     """(N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
 
+    Rows of other ids whose count is empty are left out: sites where nobody is counted.
+
     Raises:
         InputError: columns, ids or numbers that will not do.
     """
     table = read_table(
         File(name=source.path.name, path=source.path),
-        [Column(name="id", kind="id"), Column(name="count", label=column, unit="people")],
+        [Column(name="id", kind="id"), Column(name="count", label=column, unit="people", blank=math.nan)],
     )
+    kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
+    lost = np.flatnonzero(kept & np.isnan(table["count"]))[:20].tolist()
+    if lost:
+        wanted, name = "a finite number (people)", source.path.name
+        raise InputError([Fault(name, f"row {row + 2}, column {column}", "nothing", wanted) for row in lost])
     counts = np.zeros(len(channel.inputs))
-    counts[_all_once(source.path, table["id"], channel.inputs)] = table["count"]
+    counts[_all_once(source.path, table["id"][kept], channel.inputs)] = table["count"][kept]
     return counts
 
 

@@ -24,11 +24,12 @@ from privopt_fl_linear.opening import Opened
 
 __all__ = ["assign"]
 
-ROUNDS, BATCH = 600, 40
+ROUNDS, BATCH, WORK = 600, 40, 300_000_000
 MOVES: Final = 100_000
+SHAKES: Final = 300
 MOST_PAIRS: Final = 60_000
 """Pairs up to which the integer program is taken on."""
-PATIENCE: Final = 60.0
+PATIENCE: Final = 30.0
 """Seconds that it may take where there is no deadline."""
 
 
@@ -45,6 +46,11 @@ class _Search:
     def closed(self) -> bool:
         """Whether the gap asked for is met."""
         return self.bound >= self.value - self.gap * abs(self.value)
+
+    def at_once(self, rounds: int) -> int:
+        """Rounds, of so many, that take about a second: the clock is looked at between."""
+        F, C = self.cost.shape
+        return max(1, min(rounds, int(WORK / (C * (F + C)))))
 
     def offer(self, facility: Ints) -> None:
         """Keep an assignment where it fits and is the best."""
@@ -93,10 +99,11 @@ class _Search:
         from privopt_fl_linear import knapsacks
 
         scale, price = 1.5, self.price.copy()
-        for _ in range(ROUNDS // BATCH):
+        batch = self.at_once(BATCH)
+        for _ in range(ROUNDS // batch):
             guess = self.value if math.isfinite(self.value) else 1.5 * max(self.bound, float(self.price.sum())) + 1.0
             _, price, taken, scale = knapsacks.ascend(
-                self.cost, self.opening, self.weight, self.room, self.most, price, guess, BATCH, scale
+                self.cost, self.opening, self.weight, self.room, self.most, price, guess, batch, scale
             )
             bound = self.relax(price)[0]
             if bound > self.bound:
@@ -105,6 +112,19 @@ class _Search:
             report(self.bound, self.value)
             if self.closed or late() or scale < 1e-3:
                 return
+
+    def shake(self, late: Callable[[], bool], report: Callable[[float, float], None]) -> None:
+        """Search on from the incumbent, until three batches found nothing; seeded, so that runs repeat."""
+        from privopt_fl_linear import knapsacks
+
+        facility, stale, rng = self.facility.copy(), 0, np.random.default_rng(1)
+        while stale < 3 and not (self.closed or late()):
+            before = self.value
+            luck = rng.random((self.at_once(SHAKES), len(self.weight) + 2))
+            knapsacks.shaken(self.cost, self.opening, self.weight, self.room, self.most, facility, luck)
+            self.offer(facility)
+            stale = 0 if self.value < before - 1e-7 * abs(before) else stale + 1
+            report(self.bound, self.value)
 
     def left(self) -> Bools:
         """(F, C) the pairs that an answer no dearer than the incumbent may use.
@@ -232,7 +252,10 @@ def assign(
         raise InfeasibleError(f"capacity bounds: {clash}")
     cost = np.where(weight[None, :] <= room[:, None], cost, np.inf)
     search = _Search(np.ascontiguousarray(cost), opening, weight, np.maximum(room, 0.0), most, gap)
-    search.ascend(lambda: deadline is not None and time.monotonic() >= deadline, report or (lambda lower, upper: None))
+    late, tell = lambda: deadline is not None and time.monotonic() >= deadline, report or (lambda lower, upper: None)
+    search.ascend(late, tell)
+    if math.isfinite(search.value):
+        search.shake(late, tell)
     seconds = PATIENCE if deadline is None else deadline - time.monotonic()
     tried = True
     if not search.closed and seconds > 0.0:

@@ -169,3 +169,62 @@ def improve(cost: Floats, opening: Floats, weight: Floats, room: Floats, most: i
                     load[i], load[j] = load[i] + shift, load[j] - shift
                     facility[v], facility[u], changed, made = j, i, True, made + 1
     return made
+
+
+@jit()
+def shaken(
+    cost: Floats, opening: Floats, weight: Floats, room: Floats, most: int, facility: Ints, luck: Floats
+) -> float:
+    """Empty a facility and one beside it, put their locations back in some order, improve that, keep what is no dearer.
+
+    ``facility`` is changed; ``luck`` (rounds, C + 2) is within 0 and 1. Returns what it costs.
+    """
+    F, C = cost.shape
+    value = total(cost, opening, facility)
+    for turn in range(len(luck)):
+        trial = facility.copy()
+        load, count = np.zeros(F), np.zeros(F, np.int64)
+        v, part, order = int(luck[turn, C] * C), luck[turn, C + 1], np.argsort(luck[turn, :C])
+        first = trial[v]
+        second, nearest = first, np.inf
+        for u in range(C):
+            i = trial[u]
+            if i != first and cost[i, v] < nearest:
+                second, nearest = i, cost[i, v]
+        for u in order:
+            if trial[u] != first and trial[u] != second:
+                load[trial[u]] += weight[u]
+                count[trial[u]] += 1
+        opened, fits = int((count > 0).sum()), True
+        for u in order:
+            if trial[u] != first and trial[u] != second:
+                continue
+            best, least = -1, np.inf
+            for i in range(F):
+                if load[i] + weight[u] <= room[i] and (count[i] > 0 or opened < most):
+                    dear = cost[i, u] + (part * opening[i] if count[i] == 0 else 0.0)
+                    if dear < least:
+                        best, least = i, dear
+            if best < 0:
+                fits = False
+                break
+            opened += int(count[best] == 0)
+            trial[u], load[best], count[best] = best, load[best] + weight[u], count[best] + 1
+        if fits:
+            improve(cost, opening, weight, room, most, trial, 100_000)
+            found = total(cost, opening, trial)
+            if found <= value:
+                value, facility[:] = found, trial
+    return value
+
+
+@jit()
+def total(cost: Floats, opening: Floats, facility: Ints) -> float:
+    """What an assignment costs, in doubles."""
+    used, value = np.zeros(len(opening), np.bool_), 0.0
+    for v in range(len(facility)):
+        value += cost[facility[v], v]
+        if not used[facility[v]]:
+            used[facility[v]] = True
+            value += opening[facility[v]]
+    return value

@@ -320,6 +320,6 @@ def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelea
         lower_bound=None if opened else _optimum(cost["total"]),
         details=details,  # no bound of the objective: the counts that it rests on are no file
         solver={"name": "fl-linear", "version": None, "iterations": None if opened is None else opened.nodes},
-        stopped=opened is not None and opened.status != "optimal",
+        stopped=opened is not None and opened.status != "optimal" and context.remaining == 0.0,
         truth={"clients": int(data.clients.sum()), "cost": cost, "optimum": cost["total"], "overflow": []},
     )

@@ -135,8 +135,8 @@ def base_of(
     return site.connected(among), opened
 
 
-def _table(problem: FLInstance, context: SolveContext) -> tuple[Ints, Floats]:
-    """Places for a facility, and (places, locations with clients) distances.
+def _table(problem: FLInstance, context: SolveContext, tables: int) -> tuple[Ints, Floats]:
+    """Places for a facility, and (places, locations with clients) distances, where so many such tables fit.
 
     Raises:
         InputError: more pairs than fit.
@@ -144,8 +144,8 @@ def _table(problem: FLInstance, context: SolveContext) -> tuple[Ints, Floats]:
     site = problem.data.site
     among, there = np.arange(site.size) if site.candidates is None else site.candidates, site.senders
     pairs = len(among) * len(there)
-    if pairs > MOST_ENTRIES or not context.fits(3 * 8.0 * pairs):
-        most = min(MOST_ENTRIES, int(context.room / 24.0)) if context.room < math.inf else MOST_ENTRIES
+    if pairs > MOST_ENTRIES or not context.fits(tables * 8.0 * pairs):
+        most = min(MOST_ENTRIES, int(context.room / (8.0 * tables))) if context.room < math.inf else MOST_ENTRIES
         asked = f"{len(among)} places for a facility, {len(there)} locations: {pairs} pairs"
         wanted = f"at most {most} pairs, for which facilities to open is solved over all of them"
         raise InputError([Fault(problem.declared.locations.points.name, "", asked, wanted)])
@@ -163,7 +163,7 @@ def _over_all(problem: FLInstance, found: Opened, among: Ints) -> Opened:
 def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
     """The facilities to open for counts that are known, with a proved bound; capacity bounds are not looked at."""
     site = problem.data.site
-    among, table = _table(problem, context)
+    among, table = _table(problem, context, 3)
     table += site.cost[among, None]
     table *= np.asarray(counts, dtype=np.float64)[site.senders]
     found = open_facilities(
@@ -187,7 +187,7 @@ def assigned_at(counts: Ints | Floats, problem: FLInstance, context: SolveContex
         InfeasibleError, StoppedError: nothing fits, or nothing was found in time.
     """
     site = problem.data.site
-    among, table = _table(problem, context)
+    among, table = _table(problem, context, 8)
     here = np.asarray(counts, dtype=np.float64)[site.senders]
     weight = np.maximum(here + line.slope, 0.0)
     table *= np.maximum(here, 1.0 if line.slope > 0.0 else 0.0)

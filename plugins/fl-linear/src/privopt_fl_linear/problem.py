@@ -45,9 +45,9 @@ class LocationTable:
     points: File = key(
         secret=True,
         help="id,x,y,facility_cost,clients (or lat,lon for x,y; with matrix neither); noisy_clients instead of "
-        "clients: what the locations sent; an empty count: a site that sends none. opening_cost: the fixed part of a "
-        "facility's cost, 0 for one that exists; candidate: 1 where a facility may be, else 0; capacity: most clients "
-        "that a facility may be built for, empty for no bound",
+        "clients: what the locations sent; an empty count: a site that sends none, publicly. opening_cost: the fixed "
+        "part of a facility's cost, 0 for one that exists; candidate: 1 where a facility may be, else 0; capacity: "
+        "most clients that a facility may be built for, empty for no bound",
     )
     matrix: File | None = key(
         default=None,
@@ -88,7 +88,10 @@ class Settings:
     """How the server works."""
 
     delta: float | Literal["auto"] = key(
-        default="auto", help="reconnection radius", unit="unit of x and y; km with lat, lon", check=_radius
+        default="auto",
+        help="reconnection radius",
+        unit="unit of x and y; km with lat, lon and along streets",
+        check=_radius,
     )
     margin: Kind = key(default="exact", help="exact quantile of the noise, or the paper's bound")
     noise: Noise | None = key(

@@ -209,6 +209,11 @@ def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Se
             f"with probability {1 - alpha:g} no facility has fewer places than clients."
         )
     )
+    if result.details.facts.get("chosen_by_noise"):
+        lead += (
+            " The method's own plan passed a capacity bound, so the noisy counts chose who is served where; "
+            "the margins hold for whatever they could have chosen."
+        )
     if len(opened) > BARS:
         lead += f" The {BARS} largest of {len(opened)} are drawn."
     made.append(figure_section("Capacities against demand", drawn["capacities"], lead))
@@ -238,6 +243,11 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
         ]
         for s in order
     ]
+    bound = problem.data.site.capacity
+    if bound is not None:
+        header.append("bound of capacity")
+        for row, s in zip(rows, order, strict=True):
+            row.append(float(bound[opened[s]]) if math.isfinite(bound[opened[s]]) else "none")
     if noisy is not None:
         header[2:2] = ["reported", "margin"]
         for row, s in zip(rows, order, strict=True):
