@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -25,8 +24,21 @@ METHODS = [
     ("bd-mdp", "benders"),
     ("exponential", "calibrated"),
 ]
-SLOW = 4.0
-"""A loaded machine gives a process a part of its time: limits are held to so many times as much."""
+APART = {("optimal-lp", "full"), ("const-opt", "full"), ("bd-mdp", "benders")}
+"""Those whose solvers run in a process of their own, for as long as is left at the most: both may take the limit."""
+COMMAND = """
+import sys, time
+began = time.monotonic()
+time.monotonic = lambda: began + time.process_time()
+from privopt.command.cli import main
+main()
+"""
+"""Its clock has the seconds of its own process: a machine gives what else runs there a part of its time."""
+
+
+def spent():
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return taken.ru_utime + taken.ru_stime
 
 
 def street_map(folder, rows, cols):
@@ -41,13 +53,13 @@ def street_map(folder, rows, cols):
 
 def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
     problem, out = street_map(tmp_path / "map", rows, cols), tmp_path / "out"
-    command = [sys.executable, "-m", "privopt", "solve", mechanism, str(problem), "--out", str(out), "--quiet"]
+    command = [sys.executable, "-c", COMMAND, "solve", mechanism, str(problem), "--out", str(out), "--quiet"]
     command += ["--method", method, "--memory", str(memory), "--time-limit", str(seconds)]
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    taken, peak = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, spent()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100.0 * (seconds + 5.0))
+    taken, peak = spent() - started, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     assert done.returncode in (0, 4), done.stderr
-    assert taken <= SLOW * (1.1 * seconds + 5.0)
+    assert taken <= (2.0 if (mechanism, method) in APART else 1.0) * (1.1 * seconds + 5.0)
     if peak > before:  # the greatest child so far was this one
         assert peak * 1024 <= memory * 1e9
     document = read_document(out)

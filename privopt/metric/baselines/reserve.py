@@ -32,6 +32,8 @@ STEPS: Final = (0.2, 0.4, 0.6, 0.8)
 """How far from the share that certifies towards all of epsilon."""
 SMALL: Final = 100_000
 """Pairs times outputs below which every method takes moments, and steeper ones are not worth theirs."""
+MODERATE: Final = 10_000_000
+"""The same where there is no limit, so that only a method that fails or an interrupt brings the reserve to light."""
 CLOSING: Final = 8.0
 """Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took."""
 CALIBRATED: Final = 4e9
@@ -121,10 +123,10 @@ class Reserve:
         return True
 
     def _steeper(self, share: float) -> None:
-        if len(self.data.standing[0]) * len(self.data.outputs) < SMALL:
+        left = self.context.remaining
+        if len(self.data.standing[0]) * len(self.data.outputs) < (MODERATE if left is None else SMALL):
             return
         now = time.monotonic()
-        left = self.context.remaining
         until = now + (PATIENCE if left is None else SHARE_OF_TIME * left)
         for step in STEPS:
             steep = share + step * (1.0 - share)
