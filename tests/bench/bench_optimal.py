@@ -140,7 +140,12 @@ def slopes(limit: float) -> list[str]:
         ("column-generation", "grids, all pairs, .7", lambda n: grid(math.isqrt(n), "all", 0.7), (64, 100, 196)),
         ("interior-point", "grids, 8nb, .2", lambda n: grid(math.isqrt(n), "8nb", 0.2), (196, 400, 900)),
         ("interior-point", "grids, all pairs, .7", lambda n: grid(math.isqrt(n), "all", 0.7), (64, 100, 196)),
-        ("auto", "scattered points, all pairs, .5", lambda n: scattered(n, 0.5), (50, 100, 200)),
+        (
+            "auto",
+            "scattered points, all pairs, .5, to 1e-4",
+            lambda n: {**scattered(n, 0.5), "gap": 1e-4},
+            (50, 100, 200),
+        ),
         ("auto", "Rome cells, 1 per km", lambda n: rome(n, 1.0), (100, 200, 400)),
     ]
     for method, told, make, sizes in cases:
@@ -148,7 +153,7 @@ def slopes(limit: float) -> list[str]:
         if any(problem is None for problem in problems):
             continue
         times = [median(method, problem, limit).get("seconds", (0, np.nan))[1] for problem in problems if problem]
-        slope = np.log(times[-1] / times[-2]) / np.log(sizes[-1] / sizes[-2])
+        slope = np.log(times[-1] / times[-2]) / np.log(sizes[-1] / sizes[-2]) if times[-1] < limit else np.nan
         shown = ", ".join(f"{t:.2f}" for t in times)
         lines.append(f"| {method} | {told} | {', '.join(map(str, sizes))} | {shown} | {slope:.1f} |")
         print(lines[-1], flush=True)
