@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from hierarchical_dp_paper import command, runtimes
+from hierarchical_dp_paper import command, equal_splits, runtimes
 from hierarchical_dp_paper.command import main
 from hierarchical_dp_paper.generate import census, taxi
 
@@ -68,6 +68,7 @@ def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp
     assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"table_7_census.csv", "table_7_taxi.csv", "splits.csv", "figure_7.csv", "figure_7.png"}
+    assert "equal_splits.csv" in names
     assert names >= {f"figure_{number}_{data}.png" for number in (8, 9) for data in ("census", "taxi")}
     with (tmp_path / "table_7_census.csv").open() as stream:
         rows = list(csv.DictReader(stream))
@@ -79,8 +80,14 @@ def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp
         ours, theirs = by_method["cumulative-smoothed", epsilon], by_method["cumulative-dp", epsilon]
         both = [np.array([float(row[f"level_{level}"]) for level in (1, 2, 3)]) for row in (ours, theirs)]
         assert both[0].sum() <= 0.7 * both[1].sum()
+    with (tmp_path / "equal_splits.csv").open() as stream:
+        compared = {(row["data"], row["method"]): row for row in csv.DictReader(stream)}
+    assert len(compared) == 14
+    for row in compared.values():
+        assert all(float(row[f"{measure}_3"]) > 0 for measure in ("l1", "earth_movers", "individuals"))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(command, "run_methods", lambda methods, *_, **__: [pytest.fail("run again") for _ in methods])
+    monkeypatch.setattr(equal_splits, "run_methods", lambda *_, **__: pytest.fail("run again"))
     monkeypatch.setattr(runtimes, "seconds_within", lambda *_: pytest.fail("run again"))
     assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -9,13 +9,16 @@ import pytest
 
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.efforts import effort
+from privopt_hierarchical_dp import kit, mechanism, methods, privacy
 from privopt_hierarchical_dp.as_published import chain_query
 from privopt_hierarchical_dp.kit import PROFILES
 from privopt_hierarchical_dp.methods import METHODS, measured, sensitivity, spent_on_a_neighbour, true_sensitivity
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 test_hierarchical_dp = conformance("hierarchical-dp", how="dev")
+CLAIMING = [name for name in METHODS if METHODS[name].query != "chain"]
 GAUSSIAN = ["cumulative-smoothed", "hierarchical-dp"]
+"""Of those that measure cumulative counts, or counts, one: what differs is post-processing."""
 OF_NOISE = [
     "solves", "certificate-holds", "guarantee-stated", "evidence", "fresh-noise", "sensitivity", "own-scale",
     "epsilon-attack", "round-trip", "use-verifies", "verify-catches", "seed-determinism", "no-secret-leak",
@@ -30,6 +33,26 @@ def test_the_published_chain_fails_the_kit():
     result = run_check("sensitivity", subject("hierarchical-dp", "cumulative-chain-as-published"), how=effort("dev"))
     assert result.status == "failed"
     assert "times the epsilon" in result.reason
+
+
+def _chain_for_levels(method, counts, *, totals):
+    return chain_query(counts)
+
+
+@pytest.mark.parametrize("kind", PROFILES)
+@pytest.mark.parametrize(
+    ("method", "name", "fault"),
+    [
+        ("hierarchical-dp", "sensitivity", lambda method, most: 1),  # two counts change
+        ("cumulative-dp", "measured", _chain_for_levels),  # one entry of each region changes
+    ],
+)
+def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, method, name, fault):
+    for module in (methods, privacy, mechanism, kit):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, fault)
+    planted = subject("hierarchical-dp", method, profile=PROFILES[kind])
+    assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
 
 
 def _moves(leaves):

@@ -1,4 +1,4 @@
-"""Table 7 with Figures 8 and 9, Figure 7, and the split of the budget over the levels.
+"""Table 7 with Figures 8 and 9, Figure 7, the split of the budget over the levels, and all methods at equal splits.
 
 Errors, violations and runtime on a census and on taxi data in the shape of the paper's; --quick does all of it on data
 a thousandth as large. The noise comes from privopt.noise under seeds, so every figure can be had again; nothing here is
@@ -20,7 +20,7 @@ from attrs import frozen
 from experiments import pictures as drawing
 from experiments.command import Study, say
 from experiments.tables import Row, Sheet, number, summary, write_rows
-from hierarchical_dp_paper import runtimes
+from hierarchical_dp_paper import equal_splits, runtimes
 from hierarchical_dp_paper.generate import Census, census, taxi
 from hierarchical_dp_paper.pictures import PICTURES
 from hierarchical_dp_paper.published import TABLE_7
@@ -36,6 +36,7 @@ TABLE_METHODS = (
     "cumulative-dp",
     "cumulative-chain-as-published",
     "top-down",
+    "count-of-counts",
     "cumulative-chain",
     "cumulative-smoothed",
 )
@@ -181,9 +182,15 @@ def figure_7(plan: Plan) -> None:
             sheet.once({"method": method, "N": sizes}, make)
 
 
+def compared(plan: Plan) -> None:
+    """Every method at the same split, region totals public, by three measures, on the census and on flights."""
+    equal_splits.compare(plan.out, max(1, plan.runs // 3), plan.seed, EPSILONS, quick=plan.quick)
+
+
 PARTS: Final[dict[str, Callable[[Plan], None]]] = {
     "census": census_table,
     "splits": splits,
+    "equal-splits": compared,
     "taxi": taxi_table,
     "figure-7": figure_7,
 }

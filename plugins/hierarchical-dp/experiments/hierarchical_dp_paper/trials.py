@@ -7,7 +7,6 @@ from fractions import Fraction
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
@@ -15,9 +14,9 @@ from privopt.arrays import Ints
 from privopt_hierarchical_dp.fitting import Task, fit, objective_weights
 from privopt_hierarchical_dp.laws import noise_of
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity
-from privopt_hierarchical_dp.release import violations
+from privopt_hierarchical_dp.release import errors_of, violations
 
-__all__ = ["Trial", "run_methods", "task_of"]
+__all__ = ["Trial", "judged", "run_methods", "task_of"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -27,12 +26,16 @@ class Trial:
     Attributes:
         method: its name.
         errors: for each level the L1 distance of the released counts from the true ones.
+        moved: for each level the earth mover's distance, in groups times sizes.
+        individuals: for each level by how much the numbers of individuals that counts imply are off, over regions.
         broken: subtrees that violate consistency (#CV).
         seconds: of the post-processing alone.
     """
 
     method: str
     errors: tuple[int, ...]
+    moved: tuple[int, ...]
+    individuals: tuple[int, ...]
     broken: int
     seconds: float
 
@@ -45,6 +48,7 @@ def task_of(
     *,
     shares: Sequence[Fraction] | None = None,
     seed: int,
+    known: bool = False,
     kept: dict[Any, list[Ints]] | None = None,
 ) -> Task:
     """Noise under a seed (experiments are not releases), and what the method is given after it.
@@ -56,12 +60,13 @@ def task_of(
         epsilon: budget.
         shares: of the levels; None: even.
         seed: of the noise.
+        known: whether region totals are published by methods that need not.
         kept: noise by what was measured: methods that measure the same are given the same.
     """
     kept = {} if kept is None else kept
     rule = METHODS[method]
     budgets = level_budgets(epsilon, method, data.tree.depth, shares)
-    totals = rule.totals == "always"
+    totals = rule.totals == "always" or (known and rule.totals == "option")
     key = (rule.query, budgets, totals)
     if key not in kept:
         kept[key] = draw(method, levels, budgets, totals=totals, most=1, seed=seed)[0]
@@ -87,16 +92,31 @@ def run_methods(
     *,
     shares: Sequence[Fraction] | None = None,
     seed: int,
+    known: bool = False,
 ) -> list[Trial]:
-    """One run of each method; those that measure the same share their noise."""
+    """One run of each method; those that measure the same share their noise; the rest as for `task_of`."""
     kept: dict[Any, list[Ints]] = {}
     trials = []
     for method in methods:
-        task = task_of(method, data, levels, epsilon, shares=shares, seed=seed, kept=kept)
+        task = task_of(method, data, levels, epsilon, shares=shares, seed=seed, known=known, kept=kept)
         start = perf_counter()
         found, _ = fit(task)
         seconds = perf_counter() - start
-        errors = tuple(int(np.abs(a - b).sum()) for a, b in zip(found.counts, levels, strict=True))
-        broken = violations(data.tree, found.counts)
-        trials.append(Trial(method=method, errors=errors, broken=broken, seconds=seconds))
+        trials.append(judged(method, data, levels, found.counts, seconds))
     return trials
+
+
+def judged(method: str, data: Census, levels: Sequence[Ints], counts: Sequence[Ints], seconds: float) -> Trial:
+    """What a release's counts come to, beside the true ones."""
+    found = [errors_of(a, b) for a, b in zip(counts, levels, strict=True)]
+    errors, moved, individuals = (
+        tuple(level[name] for level in found) for name in ("l1_error", "earth_movers", "individuals")
+    )
+    return Trial(
+        method=method,
+        errors=errors,
+        moved=moved,
+        individuals=individuals,
+        broken=violations(data.tree, counts),
+        seconds=seconds,
+    )

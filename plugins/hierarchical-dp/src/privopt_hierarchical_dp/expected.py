@@ -23,8 +23,9 @@ from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.rounding import deal
-from privopt_hierarchical_dp.smoothing import PRIOR_SQUARE
+from privopt_hierarchical_dp.smoothing import PRIOR_SQUARE, smooth_root
 from privopt_hierarchical_dp.tasks import task_of
+from privopt_hierarchical_dp.tilting import tilts
 from privopt_hierarchical_dp.totals import rising
 from privopt_hierarchical_dp.tree import Tree, add_up
 from privopt_hierarchical_dp.zeros import within, zeros_of
@@ -39,6 +40,13 @@ __all__ = ["Expected", "errors_on", "expected_errors", "like_leaves"]
 
 _RAKES: Final = 8
 _MOST: Final = 0.95
+_REACH: Final = 5.0
+"""Standard deviations to either side within which counts are drawn."""
+_POINTS: Final = 33
+_STRONGEST: Final = 1e8
+_NEVER: Final = 1e-12
+_SURE: Final = 1e-6
+"""Share of the most by which regions may differ that makes no odds."""
 _ROUGH: Final = 0.3
 """Share of the measured root beside the smoothed one: by trial on synthetic censuses and flights."""
 
@@ -104,25 +112,47 @@ def like_leaves(release: HierarchyRelease, method: str, rng: np.random.Generator
     tree = release.tree
     if METHODS[method].query == "chain":  # whose values say nothing of one region
         return np.maximum(release.counts[-1], 0)
-    totals = add_up(tree, np.maximum(release.counts[-1], 0).sum(axis=1))
+    totals = _totals(release, method)
     seen_of = release.noisy if release.totals or METHODS[method].query == "counts" else rising(release.noisy, totals)
-    counts = _root(release, seen_of, method, totals[0], rng)
     noise = [release.law.moments(scale) for scale in release.scales]
     size = release.counts[0].shape[1]
     cumulative = METHODS[method].query == "cumulative"
     noisy = [level[:, : size - 1] for level in seen_of] if cumulative else seen_of
-    for level, seen in enumerate(pool_upwards(tree, noisy, noise)[1:], start=1):
+    counts = np.zeros((1, size), np.int64)
+    for level, seen in enumerate(pool_upwards(tree, noisy, noise)):
         courses = seen.mean if cumulative else np.cumsum(seen.mean[:, :-1], axis=1)
         ends = np.zeros((len(courses), 1)), totals[level][:, None]
         known = _Level(
             courses=np.concatenate([ends[0], courses, ends[1]], axis=1),
             variance=seen.variance[:, 0],
             cumulative=cumulative,
-            parent=tree.parents(level),
-            above=np.maximum(release.counts[level - 1], 0),
         )
-        counts = _raked(tree, level, counts, _split(counts, totals[level], known, rng), totals[level])
+        if level:
+            parent, steps = tree.parents(level), np.diff(known.courses, axis=1)
+            tilt = tilts(_shares(counts), parent, steps, totals[level], known.variance, cumulative=cumulative)
+            own = _split(tilt.shares(rng), tilt.shares(), totals[level], known, rng)
+            counts = _raked(tree, level, counts, own, totals[level])
+        else:
+            counts = _root(release, seen_of, method, totals[0], rng)
     return counts
+
+
+def _totals(release: HierarchyRelease, method: str) -> list[Ints]:
+    """(R_l,) groups of each region: the public ones, those that cumulative counts end at, or those released.
+
+    Where they are not public released ones are too high: rising counts end above what was measured.
+    """
+    size = release.counts[0].shape[1]
+    if METHODS[method].query == "cumulative" and len(release.totals) == 1 and release.noisy[0].shape[1] == size:
+        ends = [level[:, size - 1 :] for level in release.noisy]
+        return [level[:, 0] for level in project_counts(release.tree, ends, total=int(release.totals[0][0]))]
+    return add_up(release.tree, np.maximum(release.counts[-1], 0).sum(axis=1))
+
+
+def _shares(counts: Ints) -> Floats:
+    """(R, N) of each row; all alike where it is empty."""
+    whole = counts.sum(axis=1, keepdims=True)
+    return np.asarray(np.where(whole > 0, counts / np.maximum(whole, 1), 1.0 / counts.shape[1]))
 
 
 def _raked(tree: Tree, level: int, above: Ints, counts: Ints, totals: Ints) -> Ints:
@@ -148,13 +178,11 @@ def _raked(tree: Tree, level: int, above: Ints, counts: Ints, totals: Ints) -> I
 
 @frozen(kw_only=True, eq=False)
 class _Level:
-    """What is known of one level: measured courses (R, N + 1) from 0 to the total, and the released level above."""
+    """What is known of one level: measured courses (R, N + 1) from 0 to the total, and the variance (R,) of one."""
 
     courses: Floats
     variance: Floats
     cumulative: bool
-    parent: Ints
-    above: Ints
 
     def noise(self, low: int, middle: int, high: int, share: Floats) -> Floats:
         """(R,) variance of (1 - share) times the left part of a split less share times the right one."""
@@ -162,27 +190,36 @@ class _Level:
         ends = (1.0, low > 0, high < last) if self.cumulative else (0.0, middle - low, high - middle)
         return np.asarray(self.variance * (ends[0] + (1.0 - share) ** 2 * ends[1] + share**2 * ends[2]))
 
+    def left(self, reached: Ints, low: int, middle: int, high: int) -> tuple[Floats, Floats]:
+        """(R,) the left part of a split as it was measured, and its variance; ``reached`` tells both of its ends."""
+        if self.cumulative:
+            return self.courses[:, middle] - reached[:, low], self.variance
+        part = (middle - low) / (high - low)  # of the noise of both parts, whose sum is known
+        whole = reached[:, high] - reached[:, low]
+        left, right = self.courses[:, middle] - self.courses[:, low], self.courses[:, high] - self.courses[:, middle]
+        return (1.0 - part) * left + part * (whole - right), self.variance * part * (high - middle)
 
-def _split(parents: Ints, totals: Ints, known: _Level, rng: np.random.Generator) -> Ints:
-    """Counts (R, N) of regions with these totals whose parents have the supposed counts."""
-    size = parents.shape[1]
-    counts = np.zeros((len(totals), size), np.int64)
-    supposed, released = (
-        np.concatenate([np.zeros((len(level), 1)), np.cumsum(level, axis=1)], axis=1)
-        for level in (parents, known.above)
+
+def _split(shares: Floats, likely: Floats, totals: Ints, known: _Level, rng: np.random.Generator) -> Ints:
+    """Counts (R, N) of regions with these totals, around shares supposed; ``likely`` are those fitted."""
+    size = shares.shape[1]
+    reached = np.zeros((len(totals), size + 1), np.int64)
+    reached[:, size] = totals
+    supposed, likely = (
+        np.concatenate([np.zeros((len(level), 1)), np.cumsum(level, axis=1)], axis=1) for level in (shares, likely)
     )
-    parts = [(0, size, totals)]
+    parts, usual_differ = [(0, size)], PRIOR_SQUARE
     while parts:
-        low, high, groups = parts.pop()
-        if high - low == 1 or not groups.any():
-            counts[:, low] += groups
-            continue
-        middle = (low + high) // 2
-        own, usual = (_share(course, low, middle, high)[known.parent] for course in (supposed, released))
-        course = groups * _drawn(own, usual, groups, known, (low, middle, high), rng)
-        left = np.minimum(np.floor(course + rng.random(len(course))).astype(np.int64), groups)
-        parts += [(low, middle, left), (middle, high, groups - left)]
-    return counts
+        splits = [(low, (low + high) // 2, high) for low, high in parts]
+        found = [_excess(likely, reached, known, at) for at in splits]
+        usual_differ, differ = _pooled(found, usual_differ)
+        for (low, middle, high), own in zip(splits, differ, strict=True):
+            groups = reached[:, high] - reached[:, low]
+            seen, variance = known.left(reached, low, middle, high)
+            share = _share(supposed, low, middle, high)
+            reached[:, middle] = reached[:, low] + _drawn(share, groups, own, seen, variance, rng)
+        parts = [(low, high) for a, b, c in splits for low, high in ((a, b), (b, c)) if high - low > 1]
+    return np.diff(reached, axis=1)
 
 
 def _share(courses: Floats, low: int, middle: int, high: int) -> Floats:
@@ -192,38 +229,72 @@ def _share(courses: Floats, low: int, middle: int, high: int) -> Floats:
     return np.where(whole > 0, (courses[:, middle] - courses[:, low]) / np.where(whole > 0, whole, 1.0), even)
 
 
-def _drawn(
-    own: Floats, usual: Floats, groups: Ints, known: _Level, at: tuple[int, int, int], rng: np.random.Generator
-) -> Floats:
-    """(R,) probabilities of the left part: beta variates near the parent's share and what was measured."""
+def _excess(likely: Floats, reached: Ints, known: _Level, at: tuple[int, int, int]) -> tuple[float, float]:
+    """How far regions' shares differ at a split, as a share of the most that there can be, and its standard error.
+
+    The mean square of what the left part has beyond its share, less what chance and noise explain of it.
+    """
     low, middle, high = at
-    courses, square = known.courses, groups.astype(np.float64) ** 2
-
-    def beyond(share: Floats) -> tuple[Floats, Floats, Floats]:
-        """Groups on the left above the share, what chance and noise explain of it, and the share's own variance."""
-        left, right = courses[:, middle] - courses[:, low], courses[:, high] - courses[:, middle]
-        chance = share * (1.0 - share)
-        return (1.0 - share) * left - share * right, groups * chance + known.noise(*at, share), chance
-
-    excess, explained, chance = beyond(usual)
-    differ = min(_MOST, _heterogeneity(excess, explained, square * chance))
-    excess, explained, chance = beyond(own)
-    doubt = square * differ * chance + groups * chance
-    trust = doubt / np.maximum(doubt + explained - groups * chance, 1e-30)
-    mean = np.clip(own + trust * excess / np.maximum(groups, 1), 0.0, 1.0)
-    spread = (1.0 - trust) * doubt / np.maximum(square, 1.0)
-    free = (mean > 0.0) & (mean < 1.0) & (spread > 1e-12)
-    strength = np.where(free, np.maximum(mean * (1.0 - mean) / np.where(free, spread, 1.0) - 1.0, 1e-3), 1.0)
-    drawn = rng.beta(np.where(free, mean * strength, 1.0), np.where(free, (1.0 - mean) * strength, 1.0))
-    return np.where(free, drawn, mean)
+    usual, groups = _share(likely, low, middle, high), (reached[:, high] - reached[:, low]).astype(np.float64)
+    chance = usual * (1.0 - usual)
+    left, right = (known.courses[:, b] - known.courses[:, a] for a, b in ((low, middle), (middle, high)))
+    explained = groups * chance + known.noise(low, middle, high, usual)
+    most = groups * (groups - 1.0) * chance
+    weight = most / np.maximum(explained + PRIOR_SQUARE * most, 1e-30) ** 2
+    information = float(np.sum(weight * most))
+    if information <= 0.0:
+        return 0.0, np.inf
+    beyond = float(np.sum(weight * (((1.0 - usual) * left - usual * right) ** 2 - explained)))
+    return beyond / information, float(np.sqrt(2.0 * np.sum((weight * explained) ** 2))) / information
 
 
-def _heterogeneity(excess: Floats, explained: Floats, scale: Floats) -> float:
-    """By how much of ``scale`` the squares of the excess pass what is explained; as in `smoothing.heterogeneity`."""
-    weight = scale / np.maximum(explained + PRIOR_SQUARE * scale, 1e-30) ** 2
-    beyond, information = np.sum(weight * (excess**2 - explained)), np.sum(weight * scale)
-    doubt = 0.5 * np.sqrt(np.sum(2.0 * (weight * explained) ** 2))
-    return max(0.0, float((beyond + PRIOR_SQUARE * doubt) / max(information + doubt, 1e-30)))
+def _pooled(found: Sequence[tuple[float, float]], usual: float) -> tuple[float, Floats]:
+    """The mean of what splits of one depth show, and each of them drawn towards it as far as it is in doubt.
+
+    Random effects (DerSimonian and Laird 1986); what the depth above showed counts as one more that is as doubtful as
+    it is large.
+    """
+    values, errors = np.array([*found, (usual, usual)]).T
+    squares = np.maximum(errors, _SURE) ** 2
+    precise = 1.0 / squares
+    mean = np.sum(precise * values) / np.sum(precise)
+    beyond = np.sum(precise * (values - mean) ** 2) - (np.count_nonzero(precise) - 1)
+    between = max(0.0, beyond / max(np.sum(precise) - np.sum(precise**2) / np.sum(precise), _NEVER))
+    weight = 1.0 / (squares + between)
+    mean = max(0.0, float(np.sum(weight * values) / np.sum(weight)))
+    return max(mean, _SURE), np.clip(mean + between * weight * (values - mean), 0.0, _MOST)[:-1]
+
+
+def _drawn(
+    share: Floats, groups: Ints, differ: float, seen: Floats, variance: Floats, rng: np.random.Generator
+) -> Ints:
+    """(R,) groups in the left part: beta-binomial around the parent's share, given what was measured of them."""
+    from scipy.special import gammaln
+
+    left = np.where(share > 0.5, groups, 0)
+    free = np.flatnonzero((groups > 0) & (share > _NEVER) & (share < 1.0 - _NEVER))
+    share, whole, seen, variance = share[free], groups[free].astype(np.float64), seen[free], variance[free]
+    mean, spread = share * whole, whole * share * (1.0 - share) * (1.0 + (whole - 1.0) * differ)
+    trust = spread / (spread + variance)
+    reach = _REACH * np.sqrt((1.0 - trust) * spread) + 1.0
+    middle = np.clip(mean + trust * (seen - mean), 0.0, whole)
+    low, high = np.maximum(np.floor(middle - reach), 0.0), np.minimum(np.ceil(middle + reach), whole)
+    step = np.maximum(1.0, (high - low) / (_POINTS - 1))
+    points = low[:, None] + step[:, None] * np.arange(_POINTS)
+    inside = points <= high[:, None] + 1e-9
+    points = np.minimum(points, high[:, None])
+    strength = min(1.0 / max(differ, 1e-12) - 1.0, _STRONGEST)
+    a, b = strength * share[:, None], strength * (1.0 - share[:, None])
+    rest = whole[:, None] - points
+    odds = gammaln(points + a) - gammaln(points + 1.0) + gammaln(rest + b) - gammaln(rest + 1.0)
+    odds -= (points - seen[:, None]) ** 2 / (2.0 * variance[:, None])
+    odds = np.where(inside, np.exp(odds - np.where(inside, odds, -np.inf).max(axis=1, keepdims=True)), 0.0)
+    sums = np.cumsum(odds, axis=1)
+    chosen = (sums < rng.random((len(free), 1)) * sums[:, -1:]).sum(axis=1)
+    value = points[np.arange(len(free)), chosen]
+    value += np.where(step > 1.0, step * (rng.random(len(free)) - 0.5), 0.0)
+    left[free] = np.clip(np.floor(value + 0.5), 0, groups[free]).astype(np.int64)
+    return left
 
 
 def _root(release: HierarchyRelease, noisy: Sequence[Ints], method: str, total: Ints, rng: np.random.Generator) -> Ints:
@@ -237,8 +308,10 @@ def _root(release: HierarchyRelease, noisy: Sequence[Ints], method: str, total: 
     if METHODS[method].query != "cumulative":
         whole[whole < np.sqrt(seen.variance)] = 0  # else noise alone would make groups of every size
         return project_counts(Tree(names=(release.tree.names[0],), start=()), [whole], total=int(total[0]))[0]
-    rising = isotonic_integers(whole[:, : release.counts[0].shape[1] - 1], high=total)
+    size = release.counts[0].shape[1]
+    rising = isotonic_integers(whole[:, : size - 1], high=total)
     counts = np.diff(np.concatenate([rising, total[:, None]], axis=1), axis=1, prepend=0)
-    if METHODS[method].borrows and total[0]:
-        counts = rng.multinomial(total, (_ROUGH * counts + (1.0 - _ROUGH) * release.counts[0]) / total[0])
+    if total[0]:
+        smooth = smooth_root(seen.mean[:, : size - 1], np.repeat(seen.variance, size - 1, axis=1), total)
+        counts = rng.multinomial(total, (_ROUGH * counts + (1.0 - _ROUGH) * smooth) / total[0])
     return counts

@@ -20,6 +20,7 @@ from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
 from privopt_hierarchical_dp.chain import Fit, fit_with_totals
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.least_squares import Noise
+from privopt_hierarchical_dp.matching import match_down
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.smoothing import smooth_down
@@ -232,6 +233,11 @@ def _top_down(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     return Fit(counts=counts, lower_bound=None, iterations=0, solver="level by level, controlled rounding"), {}
 
 
+def _count_of_counts(task: Task) -> tuple[Fit, Mapping[str, Any]]:
+    counts = match_down(task.tree, task.noisy, noise=task.noise, totals=_known(task))
+    return Fit(counts=counts, lower_bound=None, iterations=0, solver="PAVA, matching by size"), {}
+
+
 def _hierarchical_relaxed(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     noisy = _walled(task, task.noisy)
     grid, relaxed = half_prices.relax_counts(task.tree, noisy, total=task.total, weights=task.weights)
@@ -315,5 +321,6 @@ _FITS: dict[str, Callable[[Task], tuple[Fit, Mapping[str, Any]]]] = {
     "hierarchical": _integer_program,
     "hierarchical-relaxed": _hierarchical_relaxed,
     "top-down": _top_down,
+    "count-of-counts": _count_of_counts,
     "cumulative-chain-as-published": _published,
 }

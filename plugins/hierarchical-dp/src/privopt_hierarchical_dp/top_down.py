@@ -2,8 +2,8 @@
 
 Each parent's integer counts are given; its children's are the nearest non-negative reals that add
 up to them, size by size, then rounded so that they still do (largest remainders). Where region
-totals are published, rows must add up as well: the children's table is fitted to both margins and
-rounded by error diffusion.
+totals are published, rows must add up as well: the children's table is fitted to both margins, and
+rounded to the nearest one in L1 that has them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt_hierarchical_dp.half_prices import project_counts
 from privopt_hierarchical_dp.projection import project_jointly, simplex_rows
-from privopt_hierarchical_dp.rounding import deal
+from privopt_hierarchical_dp.rounding import nearest_table
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["top_down"]
@@ -72,4 +72,4 @@ def _both_margins(noisy: Ints, parent: Ints, totals: Ints) -> Ints:
         rows="simplex",
         gap=1e-4,
     )
-    return deal(np.cumsum(fitted.leaves, axis=1), parent, totals)
+    return nearest_table(fitted.leaves, parent, totals)

@@ -1,0 +1,120 @@
+"""All methods at the same split of the budget, region totals public: L1, earth mover's distance, implied individuals.
+
+With them method Hg of Kuo et al. 2018, which is here alone: it measures the size of every group, in order, so it draws
+as many noisy values a level as there are groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+
+import numpy as np
+
+from experiments.command import say
+from experiments.tables import Row, Sheet, number, write_rows
+from hierarchical_dp_paper.generate import Census, census
+from hierarchical_dp_paper.trials import Trial, judged, run_methods
+from privopt.noise import discrete_laplace
+from privopt_hierarchical_dp.counts import read_counts
+from privopt_hierarchical_dp.isotonic import isotonic_integers
+from privopt_hierarchical_dp.laws import noise_of
+from privopt_hierarchical_dp.matching import match_counts
+from privopt_hierarchical_dp.methods import level_budgets
+
+__all__ = ["METHODS", "compare", "group_sizes"]
+
+METHODS: Final = (
+    "cumulative-smoothed",
+    "cumulative-chain",
+    "cumulative-dp",
+    "count-of-counts",
+    "hierarchical-dp",
+    "top-down",
+)
+HG: Final = "count-of-counts, Hg"
+SPLITS: Final = ((1, 1, 1), (2, 3, 5))
+FLIGHTS: Final = Path(__file__).parents[2] / "tests" / "data" / "flights.parquet"
+MOST_GROUPS: Final = 100_000
+"""Groups up to which Hg is run."""
+MEASURES: Final = ("l1", "earth_movers", "individuals")
+
+
+def compare(out: Path, runs: int, seed: int, epsilons: Sequence[Fraction], *, quick: bool) -> None:
+    """Means over runs in ``equal_splits.csv``, one row a data set, epsilon, split and method."""
+    columns = [f"{measure}_{level}" for measure in MEASURES for level in (1, 2, 3)]
+    sheet = Sheet(out / "runs_equal_splits.csv", ("data", "epsilon", "split", "run", "method"), columns)
+    for name, data in _data(quick).items():
+        for epsilon in epsilons[:1] if quick else epsilons:
+            for split in SPLITS[:1] if quick else SPLITS:
+                shares = [Fraction(part, sum(split)) for part in split]
+                for run in range(runs):
+                    key = {"data": name, "epsilon": float(epsilon), "split": ":".join(map(str, split)), "run": run}
+
+                    def make(
+                        data: Census = data,
+                        epsilon: Fraction = epsilon,
+                        shares: Sequence[Fraction] = shares,
+                        own: int = seed + 1000 * run,
+                    ) -> list[Row]:
+                        found = run_methods(METHODS, data, data.levels, epsilon, shares=shares, seed=own, known=True)
+                        if data.groups <= MOST_GROUPS:
+                            found.append(group_sizes(data, epsilon, shares, seed=own))
+                        return [_row(trial) for trial in found]
+
+                    sheet.once(key, make)
+                say(f"equal splits, {name}: epsilon {float(epsilon):g}, {split}")
+    _write(out, sheet, columns)
+
+
+def _row(trial: Trial) -> Row:
+    told = zip(MEASURES, (trial.errors, trial.moved, trial.individuals), strict=True)
+    values = {f"{measure}_{level}": value for measure, found in told for level, value in enumerate(found, start=1)}
+    return {"method": trial.method, **values}
+
+
+def _write(out: Path, sheet: Sheet, columns: Sequence[str]) -> None:
+    rows: dict[tuple[str, ...], list[Row]] = {}
+    for row in sheet.where():
+        rows.setdefault(tuple(str(row[name]) for name in ("data", "epsilon", "split", "method")), []).append(row)
+    means: list[Row] = [
+        dict(zip(("data", "epsilon", "split", "method"), key, strict=True))
+        | {"runs": len(own)}
+        | {column: float(np.mean([number(row[column]) for row in own])) for column in columns}
+        for key, own in rows.items()
+    ]
+    write_rows(out / "equal_splits.csv", list(means[0]), means)
+
+
+def _data(quick: bool) -> dict[str, Census]:
+    flights = read_counts(FLIGHTS, 60)
+    small = {"groups": 40_000, "individuals": None} if quick else {}
+    return {
+        "census": census(sizes=60, **small),
+        "flights": Census(tree=flights.tree, leaves=flights.leaves),
+    }
+
+
+def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
+    """Method Hg on every level: noise on the size of each group, sizes in order, isotonic; then matched as for Hc."""
+    budgets = level_budgets(epsilon, "count-of-counts", data.tree.depth, shares)
+    most = data.leaves.shape[1]
+    fitted = []
+    start = perf_counter()
+    for level, (counts, budget) in enumerate(zip(data.levels, budgets, strict=True)):
+        sizes = [np.repeat(np.arange(1, most + 1), region) for region in counts]
+        own = int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
+        noisy, _ = discrete_laplace(np.concatenate(sizes), budget, seed=own)
+        ends = np.cumsum([len(region) for region in sizes])[:-1]
+        fitted.append(np.array([_counted(region, most) for region in np.split(noisy, ends)]))
+    variances = [noise_of(1 / budget).variance for budget in budgets]
+    counts = match_counts(data.tree, fitted, variances)
+    return judged(HG, data, data.levels, counts, perf_counter() - start)
+
+
+def _counted(noisy: np.ndarray, most: int) -> np.ndarray:
+    sizes = isotonic_integers(noisy[None, :], high=np.array([most]), low=np.array([1]))[0]
+    return np.bincount(sizes - 1, minlength=most)
