@@ -161,7 +161,7 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Resul
         lead += (
             " What can be told is how far the same method comes out on counts whose regions are as different as the "
             f"noisy values show them to be: the mean of {len(expected.errors)} trials, and their spread. "
-            "It is an estimate: in trials on a synthetic census and on flights .9 to 1.15 of the real error."
+            "It is an estimate: in trials on a synthetic census and on flights .9 to 1.1 of the real error."
         )
     made.append(pair_section("Errors to expect", pictures, lead))
     made.append(_noise(problem, release, result.method, expected))
