@@ -1,15 +1,16 @@
 """Checks a folder of privopt with the standard library alone: ``python -I checker.py DIR`` (left out: this folder).
 
 Each claim is printed with "holds" or the reason why not. Exit code 0: all hold, and the release is private; 1: one
-does not; 2: it cannot be read, or is unknown here; 6: all hold, but no privacy is claimed. docs/reference/proof.md says
-what is proved. Decimals in text are what is written, .npy files doubles, reals multiples of 2**-256, so as to refuse.
+does not; 2: it cannot be read, or is of a kind unknown here; 6: all hold, but no privacy is claimed. What is proved:
+docs/reference/proof.md. Decimals in TOML and CSV mean what is written; reals are 2**-256ths, rounded so as to refuse.
 """
 
 # ruff: noqa: B905, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas read in one line)
 from __future__ import annotations
 
 import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, stat, struct, sys, tomllib, zipfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from operator import le, mul, sub, truediv
 from pathlib import Path
@@ -21,6 +22,8 @@ low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // valu
 down: Callable[[Fraction], float] = lambda x: y if (y := float(x)) <= x else math.nextafter(y, -math.inf)
 number: Callable[[object], Fraction] = lambda x: rational(x if type(x) in (int, decimal.Decimal) else repr(x))
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
+# at most exp(x), or at least: decimal rounds quotient and exponential to 120 digits, correctly
+exponential: Any = lambda x, s=-TINY: low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + s)) + (s > 0) if x else ONE
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
 LETTERS = dict(zip(re.findall("..", "f2f4f8b1i1i2i4i8u1u2u4u8"), "efd?bhiqBHIQ"))  # of numbers, as struct has them
@@ -35,8 +38,9 @@ def need(holds: object, why: str, code: int = 1) -> None:
         raise Refused(why, code)
 
 
-def check_sums(folder: Path) -> list[str]:
-    """The files below, which SHA256SUMS lists, private ones apart. Links, pipes and devices are not opened."""
+def check_sums(
+    folder: Path,
+) -> list[str]:  # those that SHA256SUMS lists; no link, pipe or device is opened
     names = list[str]()
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
@@ -63,19 +67,18 @@ class Array:
         sound = (text or letter) and unit and type(turned) is bool and type(self.shape) is tuple and len(head) == 3
         need(sound, f"{name}: values of type {kind}, shape {self.shape}: unknown here", 2)
         self.kind = "U" if text else kind.lstrip("<|" if unit > 1 else "<>|")
-        cells = body.decode("utf-32-le") if text else ""
-        self.flat: Sequence[Any] = [cells[at : at + unit].rstrip("\0") for at in range(0, len(cells), unit)]
-        if letter:
-            self.flat = struct.unpack(f"{'>' if kind[0] == '>' else '<'}{len(body) // unit}{letter}", body)
+        cells, order = body.decode("utf-32-le") if text else "", ">" if kind[0] == ">" else "<"
+        words = [cells[at : at + unit].rstrip("\0") for at in range(0, len(cells), unit)]
+        self.flat: Sequence[Any] = words if text else struct.unpack(f"{order}{len(body) // unit}{letter}", body)
         need(math.prod(self.shape) == len(self.flat), f"{name}: not as long as its header says", 2)
         if turned and len(self.shape) == 2:
             self.flat = [value for i in range(self.shape[0]) for value in self.flat[i :: self.shape[0]]]
         self.rows = list(zip(*[iter(self.flat)] * self.shape[1])) if len(self.shape) == 2 else []
 
 
-def read_npz(path: Path, wanted: str, packed: int = 1) -> list[Array]:
-    """The arrays of an archive, those wanted (name:type:sides) and no others, at most so many times as large."""
-    found, left = dict[str, Array](), packed * path.stat().st_size + (packed > 1) * 2**20
+def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
+    """The arrays of an archive, those wanted (name:type:sides) and no others; deflated ones eight times as large."""
+    found, left = dict[str, Array](), (8 if more else 1) * path.stat().st_size + more
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             name, left = info.filename.removesuffix(".npy"), left - info.file_size
@@ -86,8 +89,7 @@ def read_npz(path: Path, wanted: str, packed: int = 1) -> list[Array]:
     return [found[part.split(":")[0]] for part in wanted.split()]
 
 
-def rational(value: object) -> Fraction:
-    """What a decimal means."""
+def rational(value: object) -> Fraction:  # what a decimal means
     sound = re.fullmatch(r"[+-]?(\d{1,999}\.?\d{0,999}|\.\d{1,999})([eE][+-]?\d{1,3})?", str(value), re.ASCII)
     need(sound, f"{str(value)[:40]!r}: wanted a number", 2)
     return Fraction(str(value))
@@ -104,8 +106,7 @@ class Problem:
         self.tables = tomllib.loads(raw.decode("utf-8-sig"), parse_float=decimal.Decimal)
         need(not (odd := self.tables.keys() - set(TABLES.split())), f"problem: {sorted(odd)}: unknown here", 2)
 
-    def table(self, name: str, keys: str) -> dict[str, Any]:
-        """A table of it, in which no other key may stand."""
+    def table(self, name: str, keys: str) -> dict[str, Any]:  # of the problem; no other key may stand in it
         need(not (odd := self.tables[name].keys() - {*keys.split()}), f"[{name}]: {sorted(odd)}: unknown here", 2)
         return dict(self.tables[name])
 
@@ -114,22 +115,19 @@ class Problem:
         self.used.add(f"problem/{name}")
         return (self.folder / str(name)).read_bytes()
 
-    def array(self, name: object, *shape: int) -> Array:
-        """A matrix of numbers, each of them a double, none NaN or above all."""
+    def array(self, name: object, *shape: int) -> Array:  # a matrix of numbers, each of them a double, none NaN
         found = Array(self.read(name), f"problem/{name}")
         fits = len(found.shape) == 2 and found.shape == (shape or found.shape) and found.kind.lstrip(">")[0] in "fiu"
         need(fits and all(float(x) == x < math.inf for x in found.flat), f"problem/{name}: wanted doubles {shape}", 2)
         return found
 
-    def columns(self, file: object) -> dict[Any, list[str]]:
-        """A CSV file by the names in its header."""
+    def columns(self, file: object) -> dict[Any, list[str]]:  # of a CSV file, by the names in its header
         lines = list(csv.reader(io.StringIO(self.read(file).decode("utf-8-sig"), newline=""), strict=True))
         head, *rows = [[cell.strip() for cell in line] for line in lines if line]
         need(rows and {len(row) for row in rows} == {len(head)}, f"problem/{file}: wanted rows like its header", 2)
         return dict(zip([n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)], map(list, zip(*rows))))
 
-    def roads(self, file: object) -> list[tuple[str, str, Fraction]]:
-        """From, to, and length of those in a file."""
+    def roads(self, file: object) -> list[tuple[str, str, Fraction]]:  # from, to, and length of each
         cells = self.columns(file)
         found = list(zip(cells["from"], cells["to"], map(rational, cells["km"])))
         need(min(km for _, _, km in found) >= 0, f"problem/{file}: a length below 0", 2)
@@ -145,19 +143,12 @@ class Problem:
         return {one: int(share * shared) for one, share in found.items()}, int(whole * shared)
 
 
-def exponential(x: int, up: bool = False) -> int:
-    """At most exp(x), or at least: ``decimal`` rounds quotient and exponential to 120 digits, correctly."""
-    return low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + (2 * up - 1) * TINY)) + up if x else ONE
-
-
-def cosine(x: int) -> int:
-    """cos x, |x| < 10, to 2**-230."""
+def cosine(x: int) -> int:  # of |x| < 10, to 2**-230
     following: Callable[[int, int], int] = lambda term, n: -(term * x * x >> 2 * BITS) // (n * (n - 1))
     return sum(itertools.accumulate(range(2, 160, 2), following, initial=ONE))
 
 
-def arcsine_of_root(h: int) -> int:
-    """asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved 24 times, then three terms of Taylor's."""
+def arcsine_of_root(h: int) -> int:  # asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved 24 times
     square = min(max(h, 0), ONE) << BITS
     for _ in range(24):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
@@ -263,22 +254,18 @@ class Metric:
             self.ends = lambda k: self.roads(other[k], self.points)
         elif kind == "matrix":
             given = problem.array(table["matrix"], len(own), len(own)).rows
-            both = list(zip(given, zip(*given)))
-            self.own = self.ends = lambda i: [low(Fraction(min(d))) for d in zip(*both[i])]
+            self.own = self.ends = lambda i: [low(Fraction(min(row[i], d))) for row, d in zip(given, given[i])]
             if "outputs" in problem.tables:
                 across = problem.array(table["output_matrix"], len(own), len(other)).rows if len(table) == 3 else []
-                columns = list(zip(*across))
-                self.ends = lambda k: [low(Fraction(d)) for d in columns[k]] if columns else []
+                self.ends = lambda k: [low(Fraction(row[k])) for row in across]
         self.held = self.own
 
-    def hold(self, pieces: list[Any], epsilon: Fraction) -> None:
-        """Rows are held to ways over pieces (a, b, 1 + a), as long as ln(1 + a) / epsilon."""
+    def hold(self, pieces: list[Any], epsilon: Fraction) -> None:  # rows to pieces (a, b, 1 + a): ln(1 + a) / epsilon
         log: Any = lambda factor: Fraction(EXACT.ln(EXACT.divide(factor.numerator, factor.denominator))) * (1 - TINY)
         found = ways([(a, b, log(factor) / epsilon) for a, b, factor in pieces])
         self.held, self.room = lambda i: found(self.points[i], self.points), ONE >> 95
 
-    def region(self, epsilon: Fraction, split: float, stored: list[Array]) -> list[Any]:
-        """Any two points of the streets: even pieces (a, b, km, 1 + a), as mechanism.npz has them."""
+    def region(self, epsilon: Fraction, split: float, stored: list[Array]) -> list[Any]:  # even pieces of the streets
         points = dict[Any, Any].fromkeys([*self.points, *(street[end] for end in (0, 1) for street in self.streets)])
         for tail, head, written in self.streets:
             km, chain, step = Fraction(down(written)), [tail], 0
@@ -311,18 +298,16 @@ class Metric:
             travel, place = self.roads, {name: i for i, name in enumerate(records)}
             if "edges" in table:
                 travel, self.loss_unit = ways(problem.roads(table["edges"]), table.get("directed") is True), "km"
+            rows: Any = lambda way, ends: ([d[place[t]] for t in targets] for d in map(way, range(len(ends))))
             if travel is not None:
-                tables: list[Any] = [list(zip(*(travel(t, ends) for t in targets))) for ends in (self.points, outputs)]
-            else:
-                both = ((self.own, len(self.points)), (self.ends, len(outputs)))
-                tables = [[[row[place[t]] for t in targets] for row in map(ways, range(n))] for ways, n in both]
+                rows = lambda way, ends: zip(*(travel(t, ends) for t in targets))
+            tables = rows(self.own, self.points), rows(self.ends, outputs)
             near, far = ([[q * x for q, x in zip(targets.values(), row) if q] for row in table] for table in tables)
             self.column = lambda k: [max(0, sum(map(abs, map(sub, a, far[k]))) // total - 2 * self.room) for a in near]
         if everywhere and "prior" not in table:
             self.anywhere(everywhere, kind == "distance")
 
-    def anywhere(self, epsilon: Fraction, measured: bool) -> None:
-        """Losses of people all along the streets, by whom they are drawn as: 32 points of each piece stand for them."""
+    def anywhere(self, epsilon: Fraction, measured: bool) -> None:  # people along the streets, 32 points of each piece
         total, vertices, root = sum(piece[2] for piece in self.pieces), self.column, math.isqrt(ONE * ONE // 3)
         points = list[tuple[int, int, int, int, int]]()
         for a, b, km, factor in self.pieces:
@@ -353,10 +338,11 @@ def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, 
     promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
     promise |= {"statement": str(stated["statement"])}
     measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
+    loose = ["certificate"] if "value_unit" in result["details"] else ["certificate", "objective"]
     for where, wanted in (("objective", objective), ("guarantee", promise), ("certificate", measured)):
         need(not (odd := result[where].keys() ^ wanted.keys()), f"{where}: {sorted(odd)}", 2 - (odd <= wanted.keys()))
         for name, right in wanted.items():
-            said, near = result[where][name], 0.0 if where == "guarantee" else 1e-9
+            said, near = result[where][name], 1e-9 if where in loose else 0.0
             numbers = type(right) is float and type(said) in (int, float)
             same = math.isclose(said, right, rel_tol=near) if numbers else type(said) is type(right) and said == right
             need(same, f"{where}.{name}: {str(said)[:99]!r} is claimed, {str(right)[:99]!r} found")
@@ -382,8 +368,7 @@ class Matrix:
         need(self.metric.ground or not anywhere, "privacy.everywhere of a plane: for check_planes.py", 2)
         problem.used.add(f"problem/{problem.tables.get('given', table).get('matrix')}")  # as it was given
 
-    def integers(self) -> str:
-        """Rows and columns are those of the problem, and each row sums to 2**63."""
+    def integers(self) -> str:  # rows and columns are those of the problem, and each row sums to 2**63
         parts, metric = "weights:u8:2 records:U:1 outputs:U:1 pairs:i8:2 distances:f8:1", self.metric
         parts += f" simplices:i8:2 snap_steps:i8:1 {metric.ground}" if self.anywhere else ""
         weights, records, outputs, pairs, distances, *ground = read_npz(self.folder / "mechanism.npz", parts)
@@ -404,12 +389,10 @@ class Matrix:
         need(all(sum(row) == TOTAL for row in self.rows), "mechanism.npz: a row does not sum to 2**63")
         return f"{self.size:,} rows of {self.width:,} weights"
 
-    def required(self, i: int) -> dict[int, int]:
-        """Those to be hard to tell from record i: their distances, rounded down to doubles, pass no limit's double."""
+    def required(self, i: int) -> dict[int, int]:  # whose distances, rounded down to doubles, pass no limit's double
         return {j: d for j, d in enumerate(self.metric.held(i)) if j != i and d is not None and d <= self.limit}
 
-    def privacy(self) -> str:
-        """Stored pairs hold at their distances, and imply all that are required."""
+    def privacy(self) -> str:  # stored pairs hold at their distances, and imply all that are required
         self.worst, direct, after = 0.0, dict[tuple[int, int], int](), [list[Any]() for _ in self.rows]
         for i, j, d, most in self.stored:
             way = -low(-Fraction(d)) if self.rows[i] != self.rows[j] else 0  # equal rows: as at distance 0
@@ -428,47 +411,67 @@ class Matrix:
             need(not lost, f"records {i} and {lost[:1]} are required, and no way over stored pairs is as short")
         return f"{len(self.stored):,} pairs of records at {self.width:,} outputs, and all that follow from them"
 
-    def proof(self) -> tuple[list[tuple[int, int, int]], Sequence[int], Sequence[int], Sequence[float]]:
-        """The rows (i, j, F) of proof.npz, F rounded up, and their multipliers by output: starts, rows, values."""
-        parts = "version:i8:1 unit:f8:1 pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
-        version, unit, pairs, starts, which, values = read_npz(self.folder / "proof.npz", parts, packed=8)
-        self.unit = Fraction(*unit.flat)
-        sound = list(version.flat) == [2] and self.unit > 0 and min(pairs.flat, default=0) >= 0
-        need(sound and all(0 <= f < 1e60 for f in values.flat), "proof.npz: numbers that are none of a proof", 2)
-        rows, last, reached, after = [], -1, dict[int, int](), list[Any]()
-        for i, j in pairs.rows:
+    def factors(self, pairs: list[Any]) -> dict[Any, int]:  # of rows (i, j), by i: exp(epsilon d), rounded up
+        last, reached, after, room, growth = -1, dict[int, int](), list[Any](), self.metric.room, dict[Any, int]()
+        for i, j in pairs:
             last, reached = i, self.required(i) if i != last else reached
             if j not in reached:
-                ways = (self.required(a).items() for a in range(self.size))
-                after = after or [[(b, d + self.metric.room) for b, d in found] for found in ways]
-                reached = {b: d - self.metric.room for b, d in shortest(i, after.__getitem__).items()} | reached
-            need(j in reached, f"proof.npz: pairs: {i}, {j}, which is neither required nor implied")
-            x = math.ceil(self.epsilon * (reached[j] + self.metric.room))
-            rows.append((i, j, exponential(x, up=True) if x <= FLAT else 0))
-        return rows, starts.flat, which.flat, values.flat
+                after = after or [[(b, d + room) for b, d in self.required(a).items()] for a in range(self.size)]
+                reached = {b: d - room for b, d in shortest(i, after.__getitem__).items()} | reached
+            close = j in reached and (x := math.ceil(self.epsilon * (reached[j] + room))) <= FLAT + (ONE >> 40)
+            need(close, f"proof.npz: {i}, {j}: neither required nor implied, or farther than any ratio of weights")
+            growth[i, j] = exponential(x, TINY)
+        return growth
 
-    def objective(self) -> str:
-        """The loss, and the bound that no such matrix has one below, output by output."""
+    def proof(self) -> Callable[[int, list[int]], Iterable[tuple[int, int, int]]]:
+        """Rows (i, j) of an output and their multipliers: stored, or as its trees make them of costs."""
+        n, old = self.size, b"trees.npy" not in (path := self.folder / "proof.npz").read_bytes()
+        parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1" if old else "prices:f8:1 trees:u[24]:2"
+        version, unit, one, two, *rest = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", 2**20 + 8 * n * self.width)
+        self.unit, fits = Fraction(*unit.flat), old or (one.shape, two.shape) == ((n,), (self.width, n))
+        need([*version.flat] == [3 - old] and self.unit > 0 and fits, "proof.npz: not of its form", 2)
+        if old:
+            (which, values), rows, starts = (part.flat for part in rest), one.rows, two.flat
+            self.growth, at = self.factors(rows), cast(Any, lambda k: range(starts[k], starts[k + 1]))
+            return lambda k, costs: ((*rows[which[m]], max(0, int(math.ldexp(values[m], BITS)))) for m in at(k))
+        trees = [[((i + code // 2) % n, code % 2) for i, code in enumerate(row)] for row in two.rows]
+        ends = {(i, p) if above else (p, i) for tree in trees for i, (p, above) in enumerate(tree)}
+        self.growth, prices = self.factors(sorted(ends)), [low(Fraction(price)) for price in one.flat]
+        return lambda k, costs: self.climb(trees[k], prices, costs)
+
+    def climb(self, tree: list[Any], prices: list[int], costs: list[int]) -> Iterable[tuple[int, int, int]]:
+        waiting = Counter(p for i, (p, _) in enumerate(tree) if p != i)
+        free = [i for i in range(len(tree)) if not waiting[i]]
+        for i in free:  # leaves first: it grows
+            (p, above), g = tree[i], costs[i] - prices[i]
+            if p != i:
+                yield (i, p, max(0, -g)) if above else (p, i, (max(0, g) << BITS) // self.growth[p, i])
+                waiting[p] -= 1
+                free += [] if waiting[p] else [p]
+        need(len(free) == len(tree), "proof.npz: trees: records that hang on one another in a circle")
+
+    def objective(self) -> str:  # the loss, and the bound that no such matrix has one below, output by output
         total, least, floor, claimed = 0, list[int](), 0, self.result["objective"]["lower_bound"]
         need(not 0 < self.result["objective"]["value"] < 2.0**-128, "objective.value: too little to be checked here", 2)
         proved = (self.folder / "proof.npz").exists()
         need(proved == (claimed is not None), "objective.lower_bound and proof.npz: one of them without the other")
-        rows, starts, which, values = self.proof() if proved else ([], [0] * (self.width + 1), [], [])
+        multipliers = self.proof() if proved else lambda k, costs: ()
         for k, weights in enumerate(zip(*self.rows)):
             costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
             total, floor = total + sum(map(mul, costs, weights)), min(floor, *costs)
-            for place in range(starts[k], starts[k + 1]):
-                i, j, growth = rows[which[place]]
-                f = int(math.ldexp(values[place], BITS)) if growth else 0
-                costs[i], costs[j] = costs[i] + f, costs[j] - (growth * f >> BITS) - 1
+            for i, j, f in multipliers(k, costs):
+                costs[i], costs[j] = costs[i] + f, costs[j] - (self.growth[i, j] * f >> BITS) - 1
             least = list(map(min, least or costs, costs))
-        self.value = total / (TOTAL * ONE)
+        self.value, details = total / (TOTAL * ONE), self.result["details"]
+        step: Any = lambda x, unit: ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2  # down, to odd multiples of unit / 2
+        if "value_unit" in details:
+            self.value = -down(step(Fraction(-total, TOTAL * ONE), Fraction(unit := details["value_unit"])))
+            need(abs(self.value) <= unit * 2**48 and unit * 2**30 <= max(1, abs(self.value)), f"value_unit: {unit!r}")
         if not proved:
             return f"{self.value:.12g} {self.metric.loss_unit}; no bound is claimed"
-        # rounded down to an odd multiple of half the unit, then to a double; at least 0 where all costs are
-        half, found = Fraction(1, 2), Fraction(sum(least), ONE) / self.unit
-        need(abs(found) <= 2**48, "proof.npz: unit: finer than 2**-48 of what is proved")
-        bound = max(down(((found + half) // 1 - half) * self.unit), 0.0 if floor == 0 else -math.inf)
+        found = Fraction(sum(least), ONE)
+        need(abs(found) <= self.unit * 2**48, "proof.npz: unit: finer than 2**-48 of what is proved")
+        bound = max(down(step(found, self.unit)), 0.0 if floor == 0 else -math.inf)  # at least 0 where all costs are
         need(type(claimed) in (int, float) and claimed == bound, f"bound: {claimed!r} is claimed, {bound!r} proved")
         return f"{self.value:.12g} {self.metric.loss_unit}; none is below {bound!r}"
 
@@ -487,10 +490,9 @@ class Photos:
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         keys = "scores probabilities folder classifier also subfolders copies_keep true_location keep keep_at_least"
-        photos = problem.table("photos", keys)
-        asked = problem.table("privacy", "top_k deletion_budget margin")
-        self.folder, self.result, self.asked, self.k = folder, result, asked, asked.get("top_k", 0)
-        self.budget: int = asked.get("deletion_budget", 0)
+        photos, asked = problem.table("photos", keys), problem.table("privacy", "top_k deletion_budget margin")
+        self.folder, self.result, self.asked = folder, result, asked
+        self.k, self.budget = asked.get("top_k", 0), asked.get("deletion_budget", 0)
         problem.used |= {f"problem/{name}" for name in (photos.get("classifier"), *photos.get("also", []))}
         head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
         names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
@@ -531,7 +533,6 @@ class Photos:
         return f"{self.level} of {len(level)} other places are as likely as the true one, or likelier"
 
     def objective(self) -> str:
-        """Deletions or protected places, and that no choice does better."""
         self.value, claimed = float(self.deleted if self.k else self.level), self.result["objective"]["lower_bound"]
         need((self.folder / "proof.npz").exists() == (claimed is not None), "objective.lower_bound or proof.npz: alone")
         if claimed is not None:
@@ -541,10 +542,9 @@ class Photos:
             self.prove(self.k or int(claimed) + 1, int(fewest))
         return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
 
-    def prove(self, k: int, fewest: int) -> None:
-        """No choice keeps so many photos and protects k places: a tree of cases, each leaf closed by multipliers."""
+    def prove(self, k: int, fewest: int) -> None:  # no choice keeps so many, and protects k places: all cases end
         parts = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
-        version, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 8))
+        form, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 2**20))
         if fewest > len(self.all) or k > len(self.gain):
             return
         need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
@@ -564,7 +564,7 @@ class Photos:
                 most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1330
                 need(most < fewest or len(inside) + len(left) < k or kept & out, f"proof.npz: case {leaf} is open")
                 leaf += 1
-        need(not cases and version[0] == 1, "proof.npz: cases that are left open")
+        need(not cases and form[0] == 1, "proof.npz: cases that are left open")
 
     def words(self) -> str:
         promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "scope": self.whom}

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from attrs import frozen
 from examples import EXAMPLES
+from forged_trees import forged_trees, forged_units
 
 from privopt import checker
 from privopt.run.folder import sums_text
@@ -116,17 +117,19 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "table": ("optimal-lp", _table),
     "grid": ("optimal-lp", _grid),
     "streets": ("optimal-lp", _streets),
+    "soft": ("optimal-lp", _town),
     "fewest": ("photo-censor", _photos("top_k = 5")),
     "highest": ("photo-censor", _photos("deletion_budget = 4")),
 }
-METRIC = ("town", "twins", "roads", "table", "grid")
+METRIC = ("town", "twins", "roads", "table", "grid", "soft")
 REGIONS = ("streets",)
 
 
 def make(base: str, folder: Path) -> Path:
     """The DIR of a base, solved."""
     mechanism, write = BASES[base]
-    options = Options(method="full", solver="highs") if base in METRIC + REGIONS else Options()
+    method = "interior-point" if base == "soft" else "full"  # its multipliers make no trees
+    options = Options(method=method, solver="highs") if base in METRIC + REGIONS else Options()
     return solve(mechanism, write(folder / "problem"), folder / "out", options).folder
 
 
@@ -196,6 +199,9 @@ def _claims(result: dict[str, Any]) -> Iterator[Forgery]:
             yield Forgery(name=f"{table}.{name} is gone", change=_drop(table, name))
             for other in _others(value):
                 yield Forgery(name=f"{table}.{name} = {other!r}", change=_set(table, name, to=other))
+    for name, other in forged_units(result) if "value_unit" in result["details"] else ():
+        text = json.dumps(other)
+        yield Forgery(name=name, change=lambda f, text=text: (f / "result.json").write_text(text))
     for status in ("optimal", "feasible", "perfect", None):
         if status != result["status"]:
             yield Forgery(name=f"status = {status}", change=_set("status", to=status))
@@ -460,27 +466,8 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
         return Forgery(name=f"proof.npz: {what}", change=_raised(change) if raised else _npz("proof.npz", change))
 
     yield at("a bound that is the value", lambda a: None, raised=True)
-    for factor in (0.5, 0.9, 1.1, 2.0, 100.0, -1.0, np.nan, np.inf):
-        yield at(
-            f"multipliers times {factor}", lambda a, x=factor: a.update(values=(a["values"] * x).astype(np.float64))
-        )
-        yield at(
-            f"multipliers times {factor}, the bound raised",
-            lambda a, x=factor: a.update(values=(a["values"] * x).astype(np.float64)),
-            raised=True,
-        )
-    for place in np.linspace(0, len(arrays["values"]) - 1, 6).astype(int).tolist():
-        yield at(f"multiplier {place} away", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e-3))
-        yield at(f"multiplier {place} large", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e3 + 1))
-    yield at("rows the other way", lambda a: a.update(pairs=a["pairs"][:, ::-1].copy()))
-    yield at("a row of one record", lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]))
-    yield at("a row out of range", lambda a: a["pairs"].__setitem__((0, 0), 77))
-    yield at("a row below 0", lambda a: a["pairs"].__setitem__((0, 0), -2))
-    yield at("starts that fall", lambda a: a.update(starts=a["starts"][::-1].copy()))
-    yield at("starts that end early", lambda a: a["starts"].__setitem__(-1, a["starts"][-1] - 1))
-    yield at("an output less", lambda a: a.update(starts=a["starts"][:-1]))
-    yield at("rows that are none", lambda a: a["rows"].__setitem__(0, 2**31))
-    yield at("rows less", lambda a: a.update(rows=a["rows"][1:]))
+    for what, change, raised in forged_trees(arrays) if "trees" in arrays else _rows(arrays):
+        yield at(what, change, raised)
     yield at("another version", lambda a: a["version"].__setitem__(0, 7))
     yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
     for factor in (0.0, 0.5, 1.001, 2.0, -1.0, np.inf, np.nan):
@@ -489,8 +476,6 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="a bound at a unit too fine", change=_fine)
     for beside in (-np.inf, np.inf):
         yield Forgery(name=f"a bound one bit towards {beside}", change=lambda f, beside=beside: _one_bit(f, beside))
-    yield at("integers for multipliers", lambda a: a.update(values=np.ones(len(a["values"]), dtype=np.int64)))
-    yield at("objects for multipliers", lambda a: a.update(values=a["values"].astype(object)))
     for name in arrays:
         yield at(f"without {name}", lambda a, n=name: a.pop(n))
     yield Forgery(name="proof.npz: none at all", change=lambda f: (f / "proof.npz").unlink())
@@ -498,6 +483,39 @@ def _proofs(folder: Path) -> Iterator[Forgery]:
     yield Forgery(
         name="proof.npz: cut", change=lambda f: (f / "proof.npz").write_bytes((f / "proof.npz").read_bytes()[:-30])
     )
+
+
+def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any]], object], bool]]:
+    """What is changed of multipliers row by row, how, and whether the bound is raised besides."""
+    for factor in (0.5, 0.9, 1.1, 2.0, 100.0, -1.0, np.nan, np.inf):
+        for raised in (False, True):
+            yield (
+                f"multipliers times {factor}" + ", the bound raised" * raised,
+                lambda a, x=factor: a.update(values=(a["values"] * x).astype(np.float64)),
+                raised,
+            )
+    for place in np.linspace(0, len(arrays["values"]) - 1, 6).astype(int).tolist():
+        yield f"multiplier {place} away", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e-3), False
+        yield (
+            f"multiplier {place} large",
+            lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e3 + 1),
+            False,
+        )
+    for what, change in {
+        "rows the other way": lambda a: a.update(pairs=a["pairs"][:, ::-1].copy()),
+        "a row of one record": lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]),
+        "a row out of range": lambda a: a["pairs"].__setitem__((0, 0), 77),
+        "a row below 0": lambda a: a["pairs"].__setitem__((0, 0), -2),
+        "starts that fall": lambda a: a.update(starts=a["starts"][::-1].copy()),
+        "starts that end early": lambda a: a["starts"].__setitem__(-1, a["starts"][-1] - 1),
+        "an output less": lambda a: a.update(starts=a["starts"][:-1]),
+        "rows that are none": lambda a: a["rows"].__setitem__(0, 2**31),
+        "rows less": lambda a: a.update(rows=a["rows"][1:]),
+        "integers for multipliers": lambda a: a.update(values=np.ones(len(a["values"]), dtype=np.int64)),
+        "objects for multipliers": lambda a: a.update(values=a["values"].astype(object)),
+        "prices beside rows": lambda a: a.update(prices=np.zeros(6)),
+    }.items():
+        yield what, change, False
 
 
 def _times(distances: Any, factor: float) -> Any:

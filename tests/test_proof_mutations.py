@@ -10,7 +10,7 @@ from scipy.sparse import coo_matrix
 
 from privopt.checker import Matrix, Problem, Refused
 from privopt.errors import PrivoptError
-from privopt.metric.proof import Proof
+from privopt.metric.proof import Rows, Trees, read_proof
 from privopt.run.verify import load_release
 
 ROOM = 1e-9
@@ -38,7 +38,9 @@ def optimum(data) -> float:
 
 
 def mutated(rng, proof):
-    """Another proof: some multipliers, rows or pairs changed, in most cases of a form that is read."""
+    """Another proof: some multipliers, rows, pairs, prices or trees changed, in most cases of a form that is read."""
+    if isinstance(proof, Trees):
+        return mutated_trees(rng, proof)
     pairs, starts, rows, values = proof.pairs.copy(), proof.starts.copy(), proof.rows.copy(), np.array(proof.values)
     values = values.astype(np.float64)
     for _ in range(int(rng.integers(1, 6))):
@@ -59,7 +61,33 @@ def mutated(rng, proof):
             values[at] = rng.choice([0.0, -1.0, 1e300, 5e-324, np.inf])
         else:
             values[rng.permutation(len(values))[: len(values) // 3]] = 0.0
-    return Proof(pairs=pairs, starts=starts, rows=rows, values=values)
+    return Rows(pairs=pairs, starts=starts, rows=rows, values=values)
+
+
+def mutated_trees(rng, proof):
+    prices, trees = proof.prices.copy(), proof.trees.copy()
+    for _ in range(int(rng.integers(1, 6))):
+        how, i = int(rng.integers(0, 9)), int(rng.integers(0, len(prices)))
+        k, j = int(rng.integers(0, len(trees))), int(rng.integers(0, len(prices)))
+        if how == 0:
+            prices[i] *= rng.lognormal(0, 3)
+        elif how == 1:
+            prices = prices * rng.lognormal(0, 10.0 ** rng.uniform(-12, 0), len(prices))
+        elif how == 2:
+            prices[i] = rng.choice([0.0, -1.0, 1e300, -1e300, 5e-324, np.nan, np.inf])
+        elif how == 3:
+            trees[k, i] = rng.integers(0, 2 * len(prices) + 3)
+        elif how == 4:  # one that hangs on itself, by another maybe
+            trees[k, i], trees[k, j] = 2 * ((j - i) % len(prices)), 2 * ((i - j) % len(prices)) + 1
+        elif how == 5:
+            trees[k] = trees[rng.integers(0, len(trees))]
+        elif how == 6:
+            trees[k, i] ^= 1
+        elif how == 7:
+            trees = trees[rng.permutation(len(trees))]
+        else:
+            trees[:, i] = 0
+    return Trees(prices=prices, trees=trees)
 
 
 def attacked(base, count, tmp_path):
@@ -74,7 +102,7 @@ def attacked(base, count, tmp_path):
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     matrix = Matrix(folder, Problem(folder, result["problem"], names), result)
     matrix.integers()
-    proof = Proof.read(folder, data.shape)
+    proof = read_proof(folder, data.shape)
     rng = np.random.default_rng(17)
     refused = 0
     for _ in range(count):
@@ -85,7 +113,7 @@ def attacked(base, count, tmp_path):
         except (Refused, ValueError, OverflowError):
             refused += 1
         try:
-            bound = Proof.read(folder, data.shape).bound(data, data.weighted)
+            bound = read_proof(folder, data.shape).bound(data, data.weighted)
         except PrivoptError:
             bound = -np.inf
         assert bound <= best * (1 + ROOM)

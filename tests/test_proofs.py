@@ -18,7 +18,8 @@ from scipy.sparse import csr_array, eye_array, kron
 from privopt.checker import check
 from privopt.errors import InputError
 from privopt.exact.bound import Multipliers
-from privopt.metric.proof import Proof, prove, rounded
+from privopt.exact.stated import stated_above, stated_below, unit_for
+from privopt.metric.proof import Proof, Rows, Trees, prove, read_proof
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
@@ -50,8 +51,9 @@ def problem(folder: Path, seed: int, form: str, loss: str, epsilon: str, within:
     return folder / "problem.toml"
 
 
-def solved(tmp: Path, *form: object) -> Path:
-    return solve("optimal-lp", problem(tmp / "in", *form), tmp / "out", Options(solver="highs")).folder
+def solved(tmp: Path, *form: object, method: str | None = None) -> Path:
+    options = Options(solver="highs", method=method)
+    return solve("optimal-lp", problem(tmp / "in", *form), tmp / "out", options).folder
 
 
 def result_of(folder: Path) -> dict:
@@ -70,7 +72,7 @@ def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed
     folder = solved(tmp_path_factory.mktemp("form"), seed, form, loss, epsilon, within)
     opened, objective = load_release(folder), result_of(folder)["objective"]
     data = opened.problem.data
-    proof = Proof.read(folder, data.shape)
+    proof = read_proof(folder, data.shape)
     proved = proof.stated(data, data.weighted)
     assert objective["lower_bound"] == proved <= min(objective["value"], proof.bound(data, data.weighted))
     assert objective["gap"] <= 1e-6
@@ -100,9 +102,23 @@ def optimum(data) -> float:
 
 
 def mutated(proof: Proof, rng: np.random.Generator) -> Proof:
-    """Another proof of the form that files have: numbers changed, exchanged, left out, moved to other rows."""
-    values, rows = proof.values.astype(np.float64), proof.rows
+    """Another proof of the form that files have: numbers changed, exchanged, left out, moved to other rows or trees."""
     kind = rng.integers(5)
+    if isinstance(proof, Trees):
+        prices, trees = proof.prices, proof.trees.copy()
+        if kind < 3:
+            prices = [
+                prices * np.exp(rng.normal(size=len(prices)) * 10.0 ** rng.uniform(-15, 1)),
+                rng.permutation(prices),
+                prices * 10.0 ** rng.uniform(-3, 3),
+            ][kind]
+        elif kind == 3:
+            trees[rng.random(trees.shape) < 0.1] = 0
+        else:
+            trees ^= (rng.random(trees.shape) < 0.2).astype(trees.dtype)
+        return evolve(proof, prices=prices, trees=trees)
+    assert isinstance(proof, Rows)
+    values, rows = proof.values.astype(np.float64), proof.rows
     if kind == 0:
         values = values * np.exp(rng.normal(size=len(values)) * 10.0 ** rng.uniform(-15, 1))
     elif kind == 1:
@@ -129,14 +145,16 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         best = optimum(data)
         assert objective["lower_bound"] <= best * (1 + 1e-9) + 1e-12
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
-        proof = Proof.read(folder, data.shape)
+        proof = read_proof(folder, data.shape)
         for _ in range(20):
             assert mutated(proof, rng).bound(data, data.weighted) <= best * (1 + 1e-9) + 1e-12
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return solved(tmp_path_factory.mktemp("one"), 5, "grid", "distance", "1.5", 1.0)
+    """One whose multipliers are stored row by row: an interior point's make no trees."""
+    form = 5, "grid", "distance", "1.5", 1.0
+    return solved(tmp_path_factory.mktemp("one"), *form, method="interior-point")
 
 
 def forged(folder: Path, tmp: Path, change) -> Path:
@@ -189,6 +207,7 @@ def test_a_proof_of_less_than_is_stated_does_not_hold(folder, tmp_path, part):
     "part",
     [
         {"version": np.array([1])},
+        {"version": np.array([3])},
         {"unit": None},
         {"unit": np.array([0.0])},
         {"unit": np.array([np.inf])},
@@ -220,7 +239,7 @@ def test_rows_of_pairs_that_are_not_required_stand_at_their_path(folder):
     assert data.within == 1.0
     ends = np.array([[0, 6]], dtype=np.int64)
     starts = np.repeat([0, 1], [7, data.shape[1] - 6])  # at the seventh output, which costs record 6 nothing
-    one = Proof(pairs=ends, starts=starts, rows=np.zeros(1, np.uint32), values=np.array([1e-3]))
+    one = Rows(pairs=ends, starts=starts, rows=np.zeros(1, np.uint32), values=np.array([1e-3]))
     assert -one.bound(data, data.weighted) / 1e-3 == pytest.approx(np.exp(1.5 * 0.7 * (1 + 2**0.5)), rel=1e-9)
 
 
@@ -239,17 +258,28 @@ def test_a_bound_is_taken_to_the_last_bit(folder, tmp_path, beside):
 
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-18, 1e6))
-def test_what_is_stated_is_below_what_is_proved_by_little(proved, unit):
-    for costs, floor in ((np.ones((1, 1)), 0.0), (-np.ones((1, 1)), -np.inf)):
-        found = rounded(proved, unit, costs)
-        assert found <= max(floor, proved)
-        assert found == floor or Fraction(proved) - Fraction(found) <= Fraction(unit) + Fraction(2.0**-52 * abs(found))
+def test_what_is_stated_is_beside_what_is_so_by_little(number, unit):
+    below, above = stated_below(number, unit), stated_above(number, unit)
+    assert below <= number <= above
+    for found in (below, above):
+        assert abs(Fraction(number) - Fraction(found)) <= Fraction(unit) + Fraction(2.0**-52 * abs(found))
+
+
+@given(st.floats(-1e3, 1e3), st.floats(0, 1e-9))
+def test_numbers_between_two_ends_are_stated_alike(low, wide):
+    """And so they are a little beyond: other programs have errors too."""
+    high = low + wide
+    unit = unit_for(low, high)
+    room = max(wide, 2.0**-48 * abs(low)) / 8
+    assert stated_below(low, unit) == stated_below(high, unit) == stated_below(high + room, unit)
+    assert stated_below(low, unit) == stated_below(low - room, unit)
+    assert unit >= 2.0**-48 * abs(low)
 
 
 def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch):
     opened = load_release(folder)
     data, value = opened.problem.data, result_of(folder)["objective"]["value"]
-    proof = Proof.read(folder, data.shape)
+    proof = read_proof(folder, data.shape)
     forward, backward = np.zeros((2, len(data.pairs), data.shape[1]))
     number = {(int(i), int(j)): p for p, (i, j) in enumerate(data.pairs)}
     for k in range(data.shape[1]):
@@ -258,7 +288,7 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
             side, at = (forward, (i, j)) if i < j else (backward, (j, i))
             side[number[at], k] = proof.values[m]
     multipliers = Multipliers.whole(forward, backward)
-    monkeypatch.setattr("privopt.metric.proof.LONG", 20)
+    monkeypatch.setattr("privopt.metric.proof.making.LONG", 20)
     whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=np.inf)
     assert bound == pytest.approx(result_of(folder)["objective"]["lower_bound"], rel=1e-6)
     few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=48.0 * 60)

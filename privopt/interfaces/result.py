@@ -11,7 +11,7 @@ from attrs import frozen
 from privopt.declare.schema import key, positive, share
 from privopt.interfaces.claims import Bounds, Certificate, Guarantee, Objective
 
-__all__ = ["LP", "SEEDED", "TOLD", "Asked", "Details", "Plugin", "ProblemFile", "Result", "Times"]
+__all__ = ["LP", "SEEDED", "TOLD", "VALUE_UNIT", "Asked", "Details", "Plugin", "ProblemFile", "Result", "Times"]
 
 TOLD: Final = "told"
 """Key of ``details`` for what nobody checks."""
@@ -19,6 +19,8 @@ TOLD: Final = "told"
 LP: Final = "lp"
 """Key of ``details`` for the program whose gap ``--gap`` and the status mean, where the objective has none."""
 
+VALUE_UNIT: Final = "value_unit"
+"""Key of ``details`` for the unit to which the value of the objective is rounded up."""
 
 SEEDED: Final = "seeded, not private"
 """The mark of what a seed drew."""
@@ -68,11 +70,13 @@ class Details:
 
     Attributes:
         told: what nobody checks.
+        value_unit: to odd multiples of half of it the value of the objective is rounded up; None where it is not.
         lp: value and bound of the program that was solved, where that is what the status means.
         facts: what follows from problem and release: ``verify`` computes it again.
     """
 
     told: Mapping[str, Any] = key(help="an object")
+    value_unit: float | None = key(None, help="a number above 0", check=positive)
     lp: Bounds | None = key(None, help="the program that was solved")
     facts: Mapping[str, Any] = key(factory=dict, help="what follows from problem and release", rest=True)
 
@@ -127,7 +131,9 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """The document, its keys in the order in which they are written."""
-        told, lp, facts = self.details.told, self.details.lp, self.details.facts
+        told, lp, facts = self.details.told, self.details.lp, dict(self.details.facts)
+        if self.details.value_unit is not None:
+            facts[VALUE_UNIT] = self.details.value_unit
         return {
             "mechanism": self.mechanism,
             "method": self.method,

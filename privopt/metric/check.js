@@ -220,6 +220,62 @@
     limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
     readable(epsilon[0] > 0n, "epsilon is not above 0");
   }
+  function step([n, d], unit) { // an odd multiple of half a unit that a rational is rounded down to
+    const [top, bottom] = exactly(unit);
+    return [(2n * div(2n * n * bottom + d * top, 2n * d * top) - 1n) * top, 2n * bottom];
+  }
+  const part = (name) => numbers(bytes(data.proof[name][1]), data.proof[name][0]); // of proof.npz
+  const graph = [];
+  function factor(i, j) { // exp(epsilon d) of a row, rounded up; 0 where it is more than any ratio of weights
+    need(i !== j && state.required[i] && j in state.required, "a row of no two records");
+    let d = state.required[i][j];
+    if (d === null) {
+      const edges = (a) => (graph[a] ||= state.required[a].flatMap((x, b) => (x === null ? [] : [[b, x + state.of.room]])));
+      d = shortest(i, edges).get(j);
+      need(d !== undefined, "a row that is neither required nor implied");
+    }
+    const x = up(epsilon[0] * (d + state.of.room), epsilon[1]);
+    return x <= FLAT ? exponential(x, true) : 0n;
+  }
+  function spreading() { // multipliers row by row: what they make of an output's costs
+    const pairs = part("pairs").map(Number), starts = part("starts").map(Number), which = part("rows"), values = part("values");
+    need(starts.length === data.outputs.length + 1 && starts[0] === 0 && starts[starts.length - 1] === which.length, "starts");
+    const rows = Array.from({ length: pairs.length / 2 }, (_, p) => [...pairs.slice(2 * p, 2 * p + 2), factor(pairs[2 * p], pairs[2 * p + 1])]);
+    return (g, k) => {
+      for (let at = starts[k]; at < starts[k + 1]; at++) {
+        const [i, j, growth] = rows[which[at]], [n, d] = exactly(values[at]), f = growth ? (n << ROOM) / d : 0n;
+        need(n >= 0n, "a multiplier below 0");
+        g[i] += f;
+        g[j] -= ((growth * f) >> ROOM) + 1n;
+      }
+      return g;
+    };
+  }
+  function climbing() { // of trees: what each record, leaves first, does not carry on to the one that it hangs on
+    const prices = part("prices").map((price) => low(exactly(price))), codes = part("trees"), n = prices.length, known = new Map();
+    need(n === state.rows.length && codes.length === n * data.outputs.length, "trees of another size");
+    const growth = (i, p) => {
+      const key = i * n + p;
+      if (!known.has(key)) known.set(key, factor(i, p));
+      need(known.get(key), "a tree with a factor above exp(45)");
+      return known.get(key);
+    };
+    return (costs, k) => {
+      const left = costs.map((c, i) => c - prices[i]), own = codes.slice(k * n, (k + 1) * n), waiting = own.map(() => 0);
+      const hangs = own.map((code, i) => ((code >> 1) + i) % n);
+      hangs.forEach((p, i) => { waiting[p] += p !== i; });
+      const free = own.map((_, i) => i).filter((i) => !waiting[i]);
+      for (const i of free) { // which grows
+        const p = hangs[i], g = left[i], plus = g > 0n ? g : 0n;
+        if (p === i) continue;
+        left[p] += own[i] % 2 ? ((g - plus) * growth(i, p)) >> ROOM : (plus << ROOM) / growth(i, p);
+        left[i] = own[i] % 2 ? plus : g - plus;
+        if (!--waiting[p]) free.push(p);
+      }
+      need(free.length === n, "records that hang on one another in a circle");
+      return left.map((x, i) => x + prices[i]);
+    };
+  }
   const claims = {
     integers() {
       load();
@@ -277,9 +333,15 @@
       state.costs = data.outputs.map((_, k) => column(k).map((c, i) => div(share.get(data.records[i]) * c, whole)));
       let total = 0n;
       state.costs.forEach((costs, k) => costs.forEach((c, i) => { total += c * state.rows[i][k]; }));
-      const value = Number(total >> 200n) / Number(1n << 119n), stated = result.objective.value;
+      const { value: stated } = result.objective, { value_unit: unit } = result.details;
       readable(!(stated > 0 && stated < 2 ** -128), "a loss too little to be checked here");
-      need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
+      let value = Number(total >> 200n) / Number(1n << 119n);
+      if (state.exact = unit !== undefined) { // rounded up to an odd multiple of half the unit, then to a double
+        need(2 ** -48 * Math.abs(stated) <= unit && unit <= 2 ** -30 * Math.max(1, Math.abs(stated)), `value_unit: ${unit}`);
+        const [n, d] = step([-total, ONE * TOTAL], unit), [p, q] = exactly(-stated), [r, s] = exactly(above(-stated));
+        need(p * d <= n * q && n * s < r * d, `${stated} is stated, ${value} found`);
+        value = stated;
+      } else need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
       state.value = value;
       return `${value.toPrecision(12)} ${state.of.lossUnit}`;
     },
@@ -287,42 +349,18 @@
       const stated = result.objective.lower_bound;
       if (stated === null) { need(!data.proof, "a proof beside no bound"); return "none is stated"; }
       need(data.proof, "stated without a proof");
-      const pairs = whole64(data.proof.pairs), starts = whole64(data.proof.starts);
-      const which = numbers(bytes(data.proof.rows), "<u4"), values = numbers(bytes(data.proof.values), `<${data.proof.kind}`);
-      const factors = [], graph = [];
-      for (let p = 0; p < pairs.length; p += 2) {
-        const [i, j] = pairs.slice(p, p + 2);
-        need(i !== j && state.required[i] && j in state.required, "a row of no two records");
-        let d = state.required[i][j];
-        if (d === null) {
-          const edges = (a) => (graph[a] ||= state.required[a].flatMap((x, b) => (x === null ? [] : [[b, x + state.of.room]])));
-          d = shortest(i, edges).get(j);
-          need(d !== undefined, "a row that is neither required nor implied");
-        }
-        const x = up(epsilon[0] * (d + state.of.room), epsilon[1]);
-        factors.push([i, j, x <= FLAT ? exponential(x, true) : 0n]);
-      }
-      need(starts.length === data.outputs.length + 1 && starts[0] === 0 && starts[starts.length - 1] === which.length, "starts");
-      const least = state.rows.map(() => null);
-      state.costs.forEach((costs, k) => {
-        const g = costs.slice();
-        for (let at = starts[k]; at < starts[k + 1]; at++) {
-          const [i, j, growth] = factors[which[at]], [n, d] = exactly(values[at]), f = growth ? (n << ROOM) / d : 0n;
-          need(n >= 0n, "a multiplier below 0");
-          g[i] += f;
-          g[j] -= ((growth * f) >> ROOM) + 1n;
-        }
-        g.forEach((x, i) => { if (least[i] === null || x < least[i]) least[i] = x; });
-      });
+      const left = data.proof.trees ? climbing() : spreading(), least = state.rows.map(() => null);
+      state.costs.forEach((costs, k) => left(costs.slice(), k).forEach((x, i) => {
+        if (least[i] === null || x < least[i]) least[i] = x;
+      }));
       // rounded down to an odd multiple of half the unit, then to a double; no loss is below 0 where no cost is
-      const proved = least.reduce((a, b) => a + b, 0n), [n, d] = exactly(stated), [m, e] = exactly(above(stated));
-      const [top, bottom] = exactly(doubles(data.proof.unit)[0]);
+      const proved = least.reduce((a, b) => a + b, 0n), [unit] = part("unit"), [top, bottom] = exactly(unit);
       readable(top > 0n, "proof.unit");
       need(abs(proved) * bottom <= (top * ONE) << 48n, "the proof's unit is finer than 2^-48 of what is proved");
-      let odd = 2n * div(2n * proved * bottom + ONE * top, 2n * ONE * top) - 1n;
+      let [odd, twice] = step([proved, ONE], unit);
       if (odd < 0n && state.costs.every((costs) => costs.every((c) => c >= 0n))) odd = 0n;
-      const shown = Number(proved >> 200n) / Number(1n << 56n);
-      need(2n * n * bottom <= odd * top * d && odd * top * e < 2n * m * bottom, `${stated} is stated, ${shown} proved`);
+      const shown = Number(proved >> 200n) / Number(1n << 56n), [n, d] = exactly(stated), [m, e] = exactly(above(stated));
+      need(n * twice <= odd * d && odd * e < m * twice, `${stated} is stated, ${shown} proved`);
       return `no such mechanism loses less than ${stated} ${state.of.lossUnit}`;
     },
     statements() { // result.json says so of objective, promise, certificate and status, and nothing else; sentences apart
@@ -330,7 +368,7 @@
       const [n, d] = decimal(guarantee.epsilon_text), text = (words) => (typeof words === "string" ? words : "a text");
       need(n * epsilon[1] === epsilon[0] * d, "epsilon_text is not the problem's epsilon");
       const best = objective.value, gap = bound === null ? null : Math.max(0, (best - bound) / Math.max(Math.abs(best), 1e-12));
-      alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective");
+      alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective", state.exact ? 0 : 1e-9);
       const float = Number(tables.privacy.epsilon), kind = "metric-dp", unit = `per ${of.unit}`;
       const scope = within === null ? { scope: "all-pairs" }
         : { scope: "neighbours", neighbours_within: within };

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.interfaces import Result
 from privopt.metric.matrix import MatrixRelease
-from privopt.metric.proof import PROOF, Proof
+from privopt.metric.proof import PROOF, read_proof
 from privopt.run.folder import PROBLEM, RESULT
 from privopt.run.report.page import Section, script_json
 
@@ -54,15 +54,9 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         "distances": _raw(release.distances, "<f8"),
     }
     if (folder / PROOF).exists():
-        proof = Proof.read(folder, size)
-        content["proof"] = {
-            "unit": _raw(np.array([proof.unit]), "<f8"),
-            "pairs": _raw(proof.pairs, "<i8"),
-            "starts": _raw(proof.starts, "<i8"),
-            "rows": _raw(proof.rows, "<u4"),
-            "values": _raw(proof.values, f"<{proof.values.dtype.str[1:]}"),
-            "kind": proof.values.dtype.str[1:],
-        }
+        proof = read_proof(folder, size)
+        parts = {name: getattr(proof, name) for name in proof.KINDS} | {"unit": np.array([proof.unit])}
+        content["proof"] = {name: [part.dtype.str, _raw(part, part.dtype.str)] for name, part in parts.items()}
     script = "".join(files("privopt.metric").joinpath(name).read_text("utf-8") for name in SCRIPTS)
     return Section(
         title="Check it here",

@@ -108,9 +108,9 @@ class MetricData:
         return read_only(self.prior[:, None] * self.cost)
 
     @cached_property
-    def excess(self) -> float:
-        """By how much, at most, any loss under ``weighted`` exceeds the one that the files mean."""
-        return float((self.prior * (self._excess or rounding)(self.cost)).sum()) * (1.0 + 2.0**-40)
+    def excess(self) -> Floats:
+        """(N,) by how much, at most, a record's costs in ``weighted`` exceed those that the files mean."""
+        return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
         """(N, K) or (N, 1) by how much, at most, ``weighted`` lies below what the files mean; not kept."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,15 +39,18 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     Attributes:
         weighted: (N, K) p_i c_ik, in ``unit``.
         unit: of the loss, e.g. ``"km"``.
+        doubt: gives (N,) by how much at most each record's ``weighted`` exceed what the files mean, and (N, K) or
+            (N, 1) by how much at most they lie below that; None where nobody knows.
     """
 
     weighted: Floats
     unit: str = field(default="")
+    doubt: Callable[[], tuple[Floats, Floats]] | None = field(default=None)
 
     @classmethod
     def of(cls, data: MetricData) -> ExpectedLoss:
         """The loss that a metric problem asks for."""
-        return cls(weighted=data.weighted, unit=data.loss_unit)
+        return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: Model, **symbols: Any) -> None:
         """Minimise it: ``symbols`` are ``z``, ``i``, ``k`` and the parameter ``c`` (weighted cost)."""
@@ -59,6 +62,19 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
     def evaluate(self, release: MatrixRelease) -> float:
         """Loss of the integers released, rows summed pairwise, then without rounding."""
         return self.expected(release.weights, [Fraction(TOTAL)] * len(release.records))
+
+    def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
+        """Rows sum to 1, so an excess of a record's costs counts once; sums and products lose less than 2^-45."""
+        value = self.evaluate(release)
+        if value is None or self.doubt is None:
+            return None
+        excess, shortfall = self.doubt()
+        size = value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
+        off = 2.0**-45 * size
+        alike = shortfall.shape[1] == 1 < self.weighted.shape[1]
+        less = float(shortfall.sum()) if alike else ExpectedLoss(weighted=shortfall).evaluate(release)
+        low, high = value - (off + float(excess.sum())) * (1.0 + 2.0**-40), value + (off + less) * (1.0 + 2.0**-40)
+        return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
 
     def expected(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
         """Loss of a matrix whose rows (N, K), over their sums, are probabilities."""

@@ -32,7 +32,7 @@ from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt.metric.problem import D, MetricInstance, MetricProblem
-from privopt.metric.proof import PROOF, Proof, multipliers_of, prove
+from privopt.metric.proof import PROOF, Proof, multipliers_of, prove, read_proof
 from privopt.metric.remap import remapped, worse_outputs
 from privopt.metric.worth import Worth, worth_of
 
@@ -209,7 +209,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         details = {**found.details, **_repair_details(release)}
         if data.remap:
             before, release = release, remapped(release, loss, data)
-            details["remap"] = {"loss_before": loss.evaluate(before), "loss_after": loss.evaluate(release)}
+            details["remap"] = {"loss_before": loss.state(before)[0], "loss_after": loss.state(release)[0]}
         bound, proof, stopped = None, None, found.stopped
         if found.multipliers is not None and isinstance(constraint, MetricDP):
             if not isinstance(loss, ExpectedLoss):
@@ -244,7 +244,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 found.multipliers,
                 data,
                 loss.weighted,
-                loss.evaluate(release),
+                loss.state(release)[0] or 0.0,
                 over=found.over,
                 gap=context.gap,
                 room=context.room,
@@ -323,8 +323,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         loss = self.utility(problem, result.method)
         if not isinstance(loss, ExpectedLoss) or not isinstance(self.privacy(problem, result.method), MetricDP):
             return None
-        proof = Proof.read(folder, problem.data.shape) if (folder / PROOF).exists() else None
-        return None if proof is None else proof.stated(problem.data, loss.weighted)
+        if not (folder / PROOF).exists():
+            return None
+        return read_proof(folder, problem.data.shape).stated(problem.data, loss.weighted)
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """The promise at the distance between nearest neighbours, and the best guess beside chance."""

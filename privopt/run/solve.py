@@ -256,7 +256,7 @@ def _conclude(
         raise CertificationError(f"the release could not be certified, so nothing was written: {lines}")
     utility = mechanism.utility(problem, method.name)
     registered.expect("utility", utility, UtilityLoss)
-    value = utility.evaluate(outcome.release)
+    value, unit = utility.state(outcome.release)
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
     bound = outcome.lower_bound
@@ -292,7 +292,12 @@ def _conclude(
         certificate=certificate,
         time=Times(build=0.0, solve=0.0, repair=0.0, verify=0.0, total=0.0),
         solver={**outcome.solver, "versions": versions_behind(registered.plugin)},
-        details=Details(told=told, lp=lp, facts=mechanism.details(problem, outcome.release, method.name, told)),
+        details=Details(
+            told=told,
+            value_unit=unit,
+            lp=lp,
+            facts=mechanism.details(problem, outcome.release, method.name, told),
+        ),
     )
 
 

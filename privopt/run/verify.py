@@ -16,15 +16,15 @@ from attrs import AttrsInstance, evolve, frozen
 
 from privopt import __version__
 from privopt.declare import File, load_problem
-from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError
+from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
 from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
-from privopt.interfaces.result import LP, SEEDED, TOLD
+from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
 from privopt.run.folder import PROBLEM, PROOF, RESULT, check_sums, files_in, jsonable, read_document, sha256
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
-from privopt.run.result import differences, result_of
+from privopt.run.result import NEAR, differences, result_of
 from privopt.specs import NOTHING, MethodSpec
 
 __all__ = ["Opened", "Verdict", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
@@ -259,9 +259,13 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         complaints.extend(certificate.failures)
     elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
-    value = None
+    value, unit = None, result.details.value_unit
     try:
-        value = utility.evaluate(release)
+        value, wanted = utility.state(release) if unit is None else (utility.restate(release, unit), unit)
+        if wanted != unit:
+            complaints.append(f"{RESULT}: details.{VALUE_UNIT}: missing, where {value!r} is known to {wanted!r}")
+    except CertificationError as error:
+        complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {error}")
     except Exception as error:  # a release that does not fit its problem
         complaints.append(f"objective: cannot be evaluated ({type(error).__name__}: {error})")
     value = stated.value if value is None else value
@@ -316,8 +320,10 @@ def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     """Compare what result.json says, leaf by leaf, with what its problem and release come to."""
     wanted = {name: jsonable(value) for name, value in again.to_json().items()}
     lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
+    exact = again.details.value_unit is not None
     for name in ("objective", "certificate", "status", "details"):
-        lines += differences(stated.get(name), wanted[name], name)
+        near = 0.0 if exact and name == "objective" else NEAR
+        lines += differences(stated.get(name), wanted[name], name, near=near)
     return [f"{RESULT}: {line}" for line in lines]
 
 

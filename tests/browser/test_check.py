@@ -79,6 +79,14 @@ def array(content, name, kind, change):
     content[name] = base64.b64encode(values.tobytes()).decode()
 
 
+def proof(content, name, change):
+    """The same of an array of proof.npz."""
+    kind, raw = content["proof"][name]
+    values = np.frombuffer(base64.b64decode(raw), dtype=kind).copy()
+    change(values)
+    content["proof"][name] = [kind, base64.b64encode(values.tobytes()).decode()]
+
+
 @pytest.mark.parametrize("base", METRIC)
 def test_the_browser_proves_every_claim(base, checked, watched):
     said, lines = pressed(watched, checked(base))
@@ -115,9 +123,16 @@ TAMPERED = {
     "bound, its last bit": lambda c: c["result"]["objective"].update(
         lower_bound=float(np.nextafter(c["result"]["objective"]["lower_bound"], -np.inf))
     ),
-    "unit": lambda c: array(c["proof"], "unit", "<f8", lambda u: u.__imul__(1.1)),
+    "unit": lambda c: proof(c, "unit", lambda u: u.__imul__(1.1)),
     "proof": lambda c: c.pop("proof"),
-    "multipliers": lambda c: array(c["proof"], "values", f"<{c['proof']['kind']}", lambda f: f.__imul__(0.9)),
+    "prices": lambda c: proof(c, "prices", lambda f: f.__imul__(0.9)),
+    "a circle": lambda c: proof(c, "trees", lambda t: t[:2].__setitem__(slice(None), [2, 10])),
+    "no trees": lambda c: proof(c, "trees", lambda t: t.fill(0)),
+    "value_unit": lambda c: c["result"]["details"].update(value_unit=1.1 * c["result"]["details"]["value_unit"]),
+    "value_unit, coarse": lambda c: c["result"]["details"].update(value_unit=1e3),
+    "loss, its last bit": lambda c: c["result"]["objective"].update(
+        value=float(np.nextafter(c["result"]["objective"]["value"], np.inf))
+    ),
     "status": lambda c: c["result"].update(status="perfect"),
     "asked.gap": lambda c: c["result"]["asked"].update(gap=1.5),
     "epsilon_text": lambda c: c["result"]["guarantee"].update(epsilon_text="1.4"),
@@ -156,6 +171,29 @@ def test_a_page_that_was_tampered_with_fails(name, checked, tmp_path, verdict):
     said, lines = verdict(tampered(checked("town"), tmp_path / "report.html", TAMPERED[name]))
     assert said == "does not hold", lines
     assert lines[-1].startswith("✗")
+
+
+ROWS = {
+    "multipliers": lambda c: proof(c, "values", lambda f: f.__imul__(0.9)),
+    "a multiplier below 0": lambda c: proof(c, "values", lambda f: f.__setitem__(0, -f[0])),
+    "starts": lambda c: proof(c, "starts", lambda s: s.__setitem__(-1, s[-1] - 1)),
+    "a row of one record": lambda c: proof(c, "pairs", lambda p: p.__setitem__(1, p[0])),
+    "a row that is none": lambda c: proof(c, "pairs", lambda p: p.__setitem__(0, 99)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_multipliers_row_by_row_that_were_tampered_with_fail(name, checked, tmp_path, verdict):
+    said, lines = verdict(tampered(checked("soft"), tmp_path / "report.html", ROWS[name]))
+    assert said == "does not hold", lines
+
+
+def test_a_loss_that_is_not_rounded_is_taken_as_before(checked, tmp_path, verdict):
+    """So are folders of earlier versions."""
+    found, lines = verdict(
+        tampered(checked("town"), tmp_path / "report.html", lambda c: c["result"]["details"].pop("value_unit"))
+    )
+    assert found == "holds", lines
 
 
 FORMS = {

@@ -261,7 +261,7 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
     from privopt.metric.baselines.reserve import Reserve
     from privopt.metric.optimal import Instance, solve
-    from privopt.metric.proof import Proof
+    from privopt.metric.proof import Rows
 
     reserve = Reserve(data, context)
     try:
@@ -283,7 +283,7 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
     context.report("bound")
     bound = None
     if found.multipliers is not None:
-        bound = Proof.of(found.multipliers, data, data.weighted, over=data.needed).bound(data, data.weighted)
+        bound = Rows.of(found.multipliers, data, data.weighted, over=data.needed).bound(data, data.weighted)
     own = math.inf if spare is None else population_loss(spare.whole, data)
     best = spare if spare is not None and _met(own, bound, context.gap) else None
     if best is None:

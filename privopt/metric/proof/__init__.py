@@ -1,0 +1,8 @@
+"""The proof of a lower bound: what of multipliers is stored beside a release, from which anybody evaluates it again."""
+
+from privopt.metric.proof.base import PROOF, Proof
+from privopt.metric.proof.making import multipliers_of, prove, read_proof
+from privopt.metric.proof.rows import Rows
+from privopt.metric.proof.trees import Trees
+
+__all__ = ["PROOF", "Proof", "Rows", "Trees", "multipliers_of", "prove", "read_proof"]
