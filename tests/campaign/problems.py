@@ -185,6 +185,12 @@ PROBLEMS: Final = [
     ),
     Given(
         mechanism="hierarchical-dp",
+        method="count-of-counts",
+        tables={"hierarchy": {"counts": "counts.csv", "sizes": 3}, "privacy": {"kind": "zcdp", "rho": 0.1}},
+        files={"counts.csv": COUNTS},
+    ),
+    Given(
+        mechanism="hierarchical-dp",
         method="hierarchical-dp",
         tables={
             "hierarchy": {"counts": "c.csv", "sizes": 4, "impossible": "zeros.csv", "bounds": "b.csv", "first_size": 1},
