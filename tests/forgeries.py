@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from attrs import frozen
 from examples import EXAMPLES
+from forged_planes import SQUARES, TRIANGLES, forged_planes, forged_regions
 from forged_trees import forged_trees, forged_units
 
 from privopt import checker
+from privopt.metric.everywhere import check_planes
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 
@@ -79,6 +81,21 @@ def _streets(folder: Path) -> Path:
     return problem
 
 
+def _plane(text: str) -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        problem = _town(folder)
+        problem.write_text(text)
+        if text == SQUARES:
+            (folder / "points.csv").unlink()
+            shares = (folder / "prior.csv").read_text()
+            for i in range(6):
+                shares = shares.replace(f"p{i},", f"{i // 3}-{i % 3},")
+            (folder / "prior.csv").write_text(shares)
+        return problem
+
+    return write
+
+
 def _table(folder: Path) -> Path:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(3)
@@ -117,12 +134,15 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "table": ("optimal-lp", _table),
     "grid": ("optimal-lp", _grid),
     "streets": ("optimal-lp", _streets),
+    "triangles": ("optimal-lp", _plane(TRIANGLES)),
+    "squares": ("optimal-lp", _plane(SQUARES)),
     "soft": ("optimal-lp", _town),
     "fewest": ("photo-censor", _photos("top_k = 5")),
     "highest": ("photo-censor", _photos("deletion_budget = 4")),
 }
 METRIC = ("town", "twins", "roads", "table", "grid", "soft")
-REGIONS = ("streets",)
+PLANES = ("triangles", "squares")
+REGIONS = ("streets", *PLANES)
 
 
 def make(base: str, folder: Path) -> Path:
@@ -142,7 +162,7 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
         yield from _proofs(folder)
         yield from _problems(folder, base)
     elif base in REGIONS:
-        yield from _regions(folder)
+        yield from _planes(folder, base) if base in PLANES else _regions(folder)
         yield from _proofs(folder)
     else:
         yield from _deletions(folder)
@@ -414,6 +434,16 @@ def _regions(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="another loss", change=_problem('kind = "distance"\n', 'kind = "travel-cost"\n'))
 
 
+def _planes(folder: Path, base: str) -> Iterator[Forgery]:
+    """Every array of a release over a plane, and other regions."""
+    with np.load(folder / "mechanism.npz") as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    for what, change in forged_planes(arrays):
+        yield Forgery(name=what, change=_npz("mechanism.npz", change))
+    for what, old, new, file in forged_regions(base == "squares"):
+        yield Forgery(name=what, change=_problem(old, new, file))
+
+
 def _twice(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         name = archive.namelist()[0]
@@ -530,7 +560,7 @@ def _fine(folder: Path) -> None:
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checker, "need", lambda holds, why, code=1: None)  # a checker that looks at nothing
-        checker.check(folder, lines.append)
+        check_planes.check(folder, lines.append)
     found = next(line for line in lines if "none is below" in line).split()[-1]
     result = json.loads((folder / "result.json").read_text())
     objective = result["objective"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
+
+from privopt.metric.everywhere.mesh import lattice
 
 __all__ = ["CHECKED", "Form", "forms"]
 
@@ -27,6 +30,10 @@ PLACES: Final = (
     "streets",
     "twins",
     "vector twins",
+    "plane",
+    "plane grid",
+    "plane latlon",
+    "plane mesh",
 )
 LOSSES: Final = ("distance", "travel-cost", "matrix")
 MECHANISMS: Final = ("optimal-lp", "optimal-lp", "optimal-lp", "exponential", "const-opt", "bd-mdp", "photo-censor")
@@ -34,11 +41,12 @@ MECHANISMS: Final = ("optimal-lp", "optimal-lp", "optimal-lp", "exponential", "c
 
 @frozen(kw_only=True)
 class Form:
-    """A problem, and how it is solved."""
+    """A problem, how it is solved, and whether it is of a plane whose every point is kept."""
 
     mechanism: str
     write: Callable[[Path], Path]
     options: dict[str, Any]
+    plane: bool = False
 
 
 def forms(number: int) -> Form:
@@ -51,7 +59,13 @@ def forms(number: int) -> Form:
     loss = "distance" if (kind, loss) == ("streets", "matrix") else loss  # vertices that are added have no costs
     method = str(rng.choice(["full", "auto", "column-generation", "interior-point"])) if "lp" in mechanism else None
     options = {} if method is None else {"method": method}
-    return Form(mechanism=mechanism, write=lambda f: _metric(f, rng, kind, loss, mechanism), options=options)
+    sure = number < CHECKED  # people anywhere in a plane take seconds
+    return Form(
+        mechanism=mechanism,
+        write=lambda f: _metric(f, rng, kind, loss, mechanism, prior=sure),
+        options=options,
+        plane=kind.startswith("plane"),
+    )
 
 
 def _decimals(rng: np.random.Generator, shape: tuple[int, ...], digits: int = 3) -> list[Any]:
@@ -62,19 +76,26 @@ def _csv(path: Path, head: str, rows: list[Any]) -> None:
     path.write_text("\n".join([head, *(",".join(map(str, row)) for row in rows)]) + "\n")
 
 
-def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechanism: str) -> Path:
+def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechanism: str, *, prior: bool) -> Path:
     """A problem file over 3 to 9 records, and the files that it names."""
     folder.mkdir(parents=True, exist_ok=True)
-    n, digits = int(rng.integers(3, 10)), int(rng.integers(1, 12))
+    n, digits = int(rng.integers(3, 10)), int(rng.integers(3 if kind == "plane" else 1, 12))
     ids, outputs, distance = [f"r{i}" for i in range(n)], n, 'kind = "euclidean"'
     records = 'points = "points.csv"'
     if "grid" in kind:
-        rows, cols = int(rng.integers(1, 4)), int(rng.integers(2, 4))
+        rows, cols = int(rng.integers(2 if kind == "plane grid" else 1, 4)), int(rng.integers(2, 4))
         side = f"{rng.uniform(0.05, 1):.{digits}f}" if digits > 1 else "0.1"
         corner = f", south_west = [{rng.uniform(-80, 80):.6f}, {rng.uniform(-180, 180):.6f}]" if "lat" in kind else ""
         records = f"grid = {{ rows = {rows}, cols = {cols}, cell_km = {side}{corner} }}"
         ids, outputs = [f"{r}-{c}" for r in range(rows) for c in range(cols)], rows * cols
-    elif kind in ("points", "outputs", "twins"):
+    elif kind == "plane mesh":
+        ring = [[0, 0], [1, 0.1], [0.7, 1], [0, 0]]
+        (folder / "r.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
+        side = f"{rng.uniform(0.5, 0.9):.{digits}f}"
+        records = f'mesh = {{ region = "r.geojson", side_km = {side}, planar = true }}'
+        outputs = len(lattice([[np.array(ring) * 1e6]], float(side) * 1e6)[0])
+        ids = [str(i) for i in range(outputs)]
+    elif kind in ("points", "outputs", "twins", "plane"):
         places = _decimals(rng, (n, 2), digits)
         places[1:] = places[1:-1] + places[:1] if kind == "twins" else places[1:]
         _csv(
@@ -82,7 +103,7 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
             "id,x,y",
             [(i, *row) for i, row in zip(ids, places, strict=True)],
         )
-    elif kind == "latlon":
+    elif kind in ("latlon", "plane latlon"):
         near = [[f"{41 + float(a) / 50:.8f}", f"{12 + float(b) / 50:.8f}"] for a, b in _decimals(rng, (n, 2), 6)]
         _csv(folder / "points.csv", "id,lat,lon", [(i, *row) for i, row in zip(ids, near, strict=True)])
     elif "vector" in kind:
@@ -115,7 +136,9 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
         np.save(folder / "do.npy", rng.uniform(0, 2, (n, outputs)))
         distance += '\noutput_matrix = "do.npy"'
         extra = f"[outputs]\ncount = {outputs}\n"
-    return _file(folder, rng, records, extra, distance, loss, (ids, outputs), mechanism, everywhere=kind == "streets")
+    everywhere = kind == "streets" or kind.startswith("plane")
+    size = ids, outputs
+    return _file(folder, rng, records, extra, distance, loss, size, mechanism, everywhere=everywhere, prior=prior)
 
 
 def _file(
@@ -129,6 +152,7 @@ def _file(
     mechanism: str,
     *,
     everywhere: bool,
+    prior: bool,
 ) -> Path:
     ids, outputs = size
     utility = f'kind = "{loss}"'
@@ -139,7 +163,7 @@ def _file(
         chosen = [ids[i] for i in rng.permutation(len(ids))[: int(rng.integers(1, len(ids) + 1))].tolist()]
         _csv(folder / "t.csv", "id,weight", [(i, f"{rng.uniform(0.1, 2):.2f}") for i in chosen])
         utility += '\ntargets = "t.csv"'
-    if rng.random() < 0.6:
+    if rng.random() < 0.6 or (everywhere and prior):
         shares = rng.integers(1, 100, len(ids))
         _csv(
             folder / "p.csv", "id,p", [(i, repr(p)) for i, p in zip(ids, (shares / shares.sum()).tolist(), strict=True)]
@@ -149,7 +173,9 @@ def _file(
         f"\nneighbours_within = {rng.uniform(1.0, 3.0):.2f}" if rng.random() < 0.3 and "vectors" not in records else ""
     )
     if everywhere:
-        within = "\neverywhere = true" + rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
+        within = "\neverywhere = true"
+        if loss != "matrix":  # vertices that are added have no costs
+            within += rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
     own = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
     own = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own
     text = (

@@ -8,8 +8,9 @@ from forgeries import BASES, make
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from privopt.checker import Matrix, Problem, Refused
+from privopt.checker import Problem, Refused
 from privopt.errors import PrivoptError
+from privopt.metric.everywhere.check_planes import Matrix
 from privopt.metric.proof import Rows, Trees, read_proof
 from privopt.run.verify import load_release
 
