@@ -326,7 +326,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
                 break
             here = (here[0].copy(), here[1].copy(), here[2].copy(), here[3].copy())
             _turn(top, here[0], here[1], here[2])  # anchored at the largest entry values are best scaled
-        np.maximum(deficit, deficit_k, deficit)
+        deficit[:] = np.maximum(deficit, deficit_k)
     return total
 
 
