@@ -29,12 +29,15 @@ from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UsageError
+from privopt.execution.memory import resident
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
 __all__ = ["Benders", "Improvement", "Start"]
 
 LARGEST_BOX: Final = 1e8
 """Columns without bounds are kept within it, at most."""
+MARGIN: Final = 2.0
+"""Under a limit on memory a round begins where so many times the growth of the largest one so far is left."""
 PATIENCE: Final = 10
 """Rounds without a better bound or point after which cuts count for nothing: far out, rounding makes them."""
 
@@ -121,6 +124,7 @@ class _Run:
         self.blocks = Blocks(split, options.solver, context)
         self.began = time.monotonic()
         self.unmoved = 0
+        self.grown, self.full = 0, False
         self.saved = -np.inf  # the first round is kept at once
 
     # --- bounds -------------------------------------------------------------------------------------
@@ -195,7 +199,12 @@ class _Run:
                 self.note()
                 if self.done():
                     return "optimal"
+            if not self.context.fits(MARGIN * self.grown):
+                self.full = True
+                return "feasible"
+            held = resident()
             went = self.round()
+            self.grown = max(self.grown, resident() - held)
             if went is None:
                 self.save(always=True)
                 return "stopped"
@@ -373,6 +382,7 @@ class _Run:
                 "complicating_columns": len(self.split.outer),
                 "cuts": state.cuts,
                 "cuts_dropped": state.dropped,
+                **({"ended": "no room for another round"} if self.full else {}),
                 "rows_in_master": len(self.master.rows),
                 "master_seconds": sum(state.master_times),
                 "block_seconds": float(state.block_times.sum()),

@@ -53,6 +53,7 @@ class BDmDP(MetricMechanism[BDmDPProblem]):
 
 def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveContext) -> Matrix:
     from privopt.metric.optimal.instance import Instance
+    from privopt_bd_mdp.room import NoRoomError
     from privopt_bd_mdp.solver import decompose
 
     data = problem.data
@@ -66,10 +67,17 @@ def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveConte
     )
     try:
         found = decompose(Instance.of(data), problem.declared.bd_mdp, within)
+    except NoRoomError as error:
+        return evolve(reserve.alone(str(error), error), stopped=False)
     except StoppedError as error:
         return reserve.alone(f"{context.method} ({error})", error)
     except SolverError as error:
         raise SolverError(f"{error}; --method auto solves the same problem whole") from error
     details = {"partition": problem.declared.bd_mdp.partition, "parts": found.details["parts"]}
     matrix = Matrix.found(found, data, name=f"{context.method}, {context.solver}", details=details)
+    left_out = [
+        each for part in found.details["parts"] for each in (*part.get("left_out", ()), part.get("ended")) if each
+    ]
+    if left_out:
+        matrix = evolve(matrix, solver={**matrix.solver, "path": ", ".join([context.method, *left_out])})
     return evolve(matrix, reserve=reserve)

@@ -22,6 +22,7 @@ from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
+from privopt_bd_mdp.room import NoRoomError, rounds_bytes, steps_bytes, too_much
 
 __all__ = ["OWN", "decompose", "partition_of"]
 
@@ -55,6 +56,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         ``trajectories``, (seconds, lower, upper) of each of them.
 
     Raises:
+        NoRoomError: not even the first steps fit into memory.
         StoppedError: stopped with nothing feasible.
         SolverError: a solver failed.
     """
@@ -94,6 +96,7 @@ class _Part:
     lagrangian: Lagrangian | None = None
     inner: Solution | None = None
     failed: dict[str, str] = field(factory=dict)
+    left_out: list[str] = field(factory=list)
     pmo: PMO | None = None
 
     def solve(self) -> Solution:
@@ -101,6 +104,8 @@ class _Part:
         partition = partition_of(self.instance, self.options, self.subsets)
         if self.context.method != OWN:
             return self.by_decomposer(partition)
+        if not self.context.fits(steps_bytes(self.instance)):
+            raise NoRoomError(too_much(OWN, steps_bytes(self.instance), self.context))
         try:
             star = self.options.start == "star"
             context = self.context
@@ -115,6 +120,10 @@ class _Part:
             return self.by_lagrangian(self.lagrangian, partition, "optimal")
         if self.context.remaining == 0.0 or (self.inner is not None and self.inner.status == "stopped"):
             return self.by_lagrangian(self.lagrangian, partition, "stopped")
+        needed = rounds_bytes(self.instance, partition)
+        if not self.context.fits(needed):
+            self.left_out.append(too_much("rounds", needed, self.context))
+            return self.by_lagrangian(self.lagrangian, partition, "feasible")
         return self.by_benders(self.lagrangian, partition)
 
     def note(self, rounds: int) -> None:
@@ -131,7 +140,10 @@ class _Part:
         Where the star is none its rays mix badly and slowly (112 of 114 s for 1,000 road nodes): no step is tried.
         """
         wanted = self.options.lagrangian_steps
-        inner = wanted > 0 and self.options.interior_point and self.context.fits(interior_point_bytes(self.instance))
+        inner = wanted > 0 and self.options.interior_point
+        if inner and not self.context.fits(interior_point_bytes(self.instance)):
+            self.left_out.append(too_much("interior-point", interior_point_bytes(self.instance), self.context))
+            inner = False
         if not inner:
             found.pivots = PIVOTS
             self.steps(found)
@@ -159,7 +171,7 @@ class _Part:
                 self.instance, gap=context.gap, deadline=context.deadline, progress=progress
             )
         except (SolverError, np.linalg.LinAlgError) as error:  # Benders goes on from what is known without it
-            self.failed = {"interior_point_failed": str(error)}
+            self.failed["interior_point_failed"] = str(error)
             return
         found.adopt(self.inner)
         self.note(0)
@@ -286,5 +298,6 @@ class _Part:
             "lagrangian_steps": steps,
             "interior_point_iterations": 0 if self.inner is None else self.inner.iterations,
             **self.failed,
+            **({"left_out": self.left_out} if self.left_out else {}),
             **more,
         }
