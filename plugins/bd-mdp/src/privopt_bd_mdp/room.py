@@ -13,7 +13,7 @@ from privopt.metric.optimal.instance import Instance
 
 __all__ = ["NoRoomError", "rounds_bytes", "steps_bytes", "too_much"]
 
-A_NUMBER: Final = 1200.0
+A_NUMBER: Final = 1500.0
 """Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
 measured (tests/test_bd_memory.py)."""
 A_SLOPE: Final = 120.0
