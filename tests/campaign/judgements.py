@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -182,11 +183,18 @@ def words(claimed: Any) -> str:
 def judged(case: Case, seed: int) -> str:
     """A line of the table."""
     claimed, inputs, near = case
+    random.seed(seed)  # what a library draws from NumPy's or Python's own generators is the same each time
+    np.random.seed(seed)  # noqa: NPY002
     verdict = claimed.judge(inputs, near, draws=DRAWS, time_limit=LIMIT, confidence=CONFIDENCE, seed=seed)
     print(f"{claimed.library} {claimed.name}\n{verdict}\n", file=sys.stderr)
     found = "**does not hold**" if verdict.violated else "nothing found"
     power = "" if verdict.power is None or verdict.violated else f"{np.ceil(100 * verdict.power) / 100:g}"
     shown = "" if not verdict.violated or verdict.pair is None else f"{' against '.join(verdict.pair)}: {verdict.event}"
+    if not verdict.epsilon_lower:  # a bare 0 says too little
+        tried = f"no event of {verdict.pairs} pairs came surely more often from one input"
+        shown = (
+            f"{tried}; an output of probability {verdict.rarest:.1g} that the other never gives would have been seen"
+        )
     return (
         f"| {claimed.name} | {words(claimed)} | {found} | {verdict.epsilon_lower:.4g} | {power} | {verdict.draws:,} "
         f"| {verdict.seconds:.0f} | {shown.replace('|', '/')} |"

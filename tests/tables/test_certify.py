@@ -248,6 +248,12 @@ def test_bad_usage_ends_with_2_and_writes_nothing(folder, run, arguments):
     assert not (folder / "out").exists()
 
 
+def test_what_is_missing_is_named(folder, run, monkeypatch):
+    monkeypatch.chdir(folder)
+    for arguments, named in ((["good.npy", "gone.toml"], "gone.toml: "), ([".", "problem.toml"], ".: found a folder")):
+        assert run("certify", *arguments, code=2).stderr.startswith(named)
+
+
 def test_a_matrix_of_the_name_of_another_file_is_told_from_it(folder):
     (folder / "d.npy").write_bytes(b"")
     np.save(folder / "d.npy", APART)
