@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt_fl_linear import quantiles
-from privopt_fl_linear.margins import MarginRule, paper_margin
+from privopt_fl_linear.algorithms import Assignment
+from privopt_fl_linear.margins import MarginRule, _excess_quantile, paper_margin
 from privopt_fl_linear.quantiles import chernoff_quantile, upper_quantile
 
 SIZES = np.array([1, 10, 100, 1000])
@@ -149,6 +150,30 @@ def test_discrete_draws_fail_as_promised(rng):
     rate = (sums > upper_quantile(k, beta, epsilon)).mean()
     assert rate <= beta + 4 * math.sqrt(beta / 40_000)
     assert rate >= 0.8 * beta
+
+
+@pytest.mark.parametrize("noise", ["discrete", "continuous"])
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 8, 40])
+def test_margins_of_any_set_fail_as_promised(n, noise, rng):
+    """The worst set after the noise was seen: the locations that lose most, most first."""
+    epsilon, alpha, draws = 0.5, 0.05, 100_000
+    line = MarginRule(n=n, epsilon=epsilon, noise=noise).any_set(Assignment.of(np.arange(n)), np.ones(n), alpha)
+    if noise == "discrete":
+        q = -math.expm1(-epsilon)
+        lost = (rng.geometric(q, (draws, n)) - rng.geometric(q, (draws, n))).astype(float)
+    else:
+        lost = rng.laplace(0, 1 / epsilon, (draws, n))
+    worst = -np.cumsum(np.sort(-lost, axis=1), axis=1)
+    rate = (worst > line.margins(np.arange(1, n + 1)) + 1e-9).any(axis=1).mean()
+    assert line.start >= 0
+    assert line.margins(np.array([1]))[0] > 0
+    assert rate <= alpha + 4 * math.sqrt(alpha / draws)
+
+
+def test_a_margin_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setattr("scipy.special.bdtrc", lambda *_: np.full(1, math.nan))
+    with pytest.raises(ArithmeticError, match="1 draws pass 0"):
+        _excess_quantile(1, 0.0, 0.1, 0.5, "discrete")
 
 
 def test_splits_keep_the_promise():

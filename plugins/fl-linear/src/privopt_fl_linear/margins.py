@@ -46,7 +46,10 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     """Least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up; whole for discrete noise.
 
     By how many draws pass the slope, a binomial; what they pass it by is, without memory, a sum of exponential (of
-    geometric) draws. Terms are positive, the part beyond the last is added, 1e-6 of the level covers their rounding.
+    geometric) draws. Terms are positive; 1e-6 of the level covers their rounding and the part beyond the last.
+
+    Raises:
+        ArithmeticError: a probability is no number.
     """
     from scipy.special import bdtrc, betaincc, gammaincc
 
@@ -54,7 +57,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
         chance, unit = math.exp(-epsilon * (slope + 1.0)) / (1.0 + math.exp(-epsilon)), 1.0
     else:
         chance, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
-    most = 8
+    most = min(n, 8)
     while most < n and bdtrc(most, n, chance) > 1e-7 * level:
         most = min(n, 2 * most)
     number = np.arange(1.0, most + 1.0)
@@ -69,7 +72,10 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
             )
         else:
             beyond = gammaincc(number, epsilon * w)
-        return float(share @ beyond) + 1e-6 * level
+        total = float(share @ beyond) + 1e-6 * level
+        if math.isnan(total):
+            raise ArithmeticError(f"no probability that {n} draws pass {slope:g} by more than {w:g} in all")
+        return total
 
     low, high = -1, 0
     while tail(high * unit) > level:
