@@ -224,7 +224,7 @@ def test_what_is_missing_is_said_and_the_code_is_3(villages):
         more = "most_facilities = 1" if bounds[-1] == 9000 else ""
         with pytest.raises(InfeasibleError, match=words) as caught:
             run(villages(bounds if bounds[-1] == 20 else np.full(40, 300), more))
-        assert "a second draw spends epsilon again" in str(caught.value)
+        assert "a second draw spends epsilon again, and failure_probability again" in str(caught.value)
     with pytest.raises(InputError, match="column capacity"):
         run(villages(["-1"] * 40))
 

@@ -8,11 +8,14 @@ import shutil
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
+from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
+from privopt_fl_linear import server
 
 TOML = """[locations]
 points = "locations.csv"
@@ -264,16 +267,50 @@ def test_epsilon_with_many_digits(problem):
     assert verify(out).complaints == ()
 
 
-def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch):
-    """The limit passes while radii are tried: those so far are chosen from, and verify agrees."""
+@pytest.mark.parametrize("settings", ["", "mean_clients = 3"])
+def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch, settings):
+    """The limit passes while radii are tried: those so far are chosen from, under the union bound over all."""
     asked = iter([5.0] * 4)
     monkeypatch.setattr(SolveContext, "remaining", property(lambda _: next(asked, 0.0)))
-    out, result, solved = run(problem(), time_limit=60.0)
+    out, result, solved = run(problem(settings=settings), time_limit=60.0)
     monkeypatch.undo()
     assert solved.stopped
-    assert result["details"]["told"]["auto"]["radii_cut_short"] is True
-    assert len(result["details"]["told"]["auto"]["radii"]) <= 4
+    told = result["details"]["told"]["auto"]
+    assert told["radii_cut_short"] is True
+    assert len(told.get("radii", ())) <= 4
+    assert told["level"] == 0.1 / 25
     assert verify(out).complaints == ()
+    _sealed(out, result, told | {"delta": told["delta"] + 0.01})
+    assert any("wanted a radius of the grid" in line for line in verify(out).complaints)
+
+
+def _sealed(out, result, auto):
+    """The folder again, with other words of how the radius was chosen, sums and all."""
+    result["details"]["told"]["auto"] = auto
+    (out / "result.json").write_text(json.dumps(result))
+    (out / "SHA256SUMS").write_text(sums_text(out))
+
+
+@pytest.mark.parametrize("rerun", [1, 100_000])
+def test_a_radius_that_the_noise_chose_does_not_verify(problem, monkeypatch, rerun):
+    """Called cut short, or among many locations: a cheaper radius than the rule's, at the rule's level."""
+    monkeypatch.setattr("privopt_fl_linear.plans.RERUN", rerun, raising=False)
+    path, rules = problem(counts=("noisy_clients",)), server.policy
+    _, honest, _ = run(path)
+    told, used = honest["details"]["told"]["auto"], honest["details"]["delta"]
+    level, other = told["level"], next(radius for radius in [*told["radii"], 0.0] if radius != used)
+
+    def forged(choices, *arguments, **options):
+        found = rules(choices, *arguments, **options)
+        return evolve(found, choices=tuple(c for c in choices if c.delta == other), thresholds=np.empty(0))
+
+    monkeypatch.setattr(server, "policy", forged)
+    out, result, _ = run(path)
+    monkeypatch.setattr(server, "policy", rules)
+    assert result["details"]["delta"] == other
+    auto = {"delta": other, "level": level, "radii_cut_short": rerun > 1}
+    _sealed(out, result, auto)
+    assert not verify(out).holds
 
 
 def test_paper_margin_and_split(problem):

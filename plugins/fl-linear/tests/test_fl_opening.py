@@ -150,6 +150,7 @@ def test_a_city_with_opening_costs_is_solved_to_optimality(city):
         assert (opening["objective"] - opening["bound"]) / opening["objective"] < 0.01
         assert sorted(opening["sites"]) == sorted({r.split(",")[1] for r in _rows(out / "connections.csv")})
         assert result["guarantee"]["kind"] == "local-dp"
+        assert "details.told.opening.sites were chosen by public data" in result["certificate"]["rests_on"]
         assert "bounds" not in result["details"]
         assert verify(out).complaints == ()
 

@@ -30,7 +30,7 @@ from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.metric import Metric
 from privopt_fl_linear.quantiles import Noise, chernoff_quantile, tails
 
-__all__ = ["Candidate", "Policy", "candidates", "cheapest_at", "failure_bound", "grid", "policy"]
+__all__ = ["Candidate", "Policy", "candidates", "cheapest_at", "failure_bound", "grid", "level_cut_short", "policy"]
 
 GoOn = Callable[[str, int], bool]
 STEPS = 24
@@ -45,6 +45,11 @@ def grid(extent: float) -> tuple[float, ...]:
     facility is left.
     """
     return (0.0, *sorted(extent * 2.0 ** (-j / 3.0) for j in range(STEPS)))
+
+
+def level_cut_short(alpha: float) -> float:
+    """Each radius's failure probability under which any choice from the grid keeps alpha: the union bound."""
+    return alpha / (STEPS + 1)
 
 
 @frozen(eq=False)
@@ -210,8 +215,12 @@ def failure_bound(
     return float(total.max()) + 2.0 * SLACK * max(len(a) for a in added)
 
 
-def policy(choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: float) -> Policy:
+def policy(
+    choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: float, *, level: float | None = None
+) -> Policy:
     """The public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
+
+    ``level``: taken as it is, where the union bound over all radii keeps the promise whichever of them were tried.
 
     Cost: about a millisecond for each size of a facility that occurs, a few times.
     """
@@ -219,6 +228,8 @@ def policy(choices: Sequence[Candidate], cost: Floats, rule: MarginRule, alpha: 
     kept, raw = _spaced(choices, rule.n, sigma)
     h = sigma / CELLS
     thresholds = [h * round(at / h) for at in raw]
+    if level is not None:
+        return Policy(tuple(kept), np.asarray(thresholds, dtype=np.float64), level, alpha)
     level = alpha
     if len(kept) == 1:
         return Policy(tuple(kept), np.empty(0), alpha, alpha)

@@ -61,7 +61,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
         return LocalLaplace(
-            epsilon=problem.declared.privacy.epsilon, locations=len(problem.data.site.senders), noise=problem.noise
+            epsilon=problem.declared.privacy.epsilon,
+            locations=len(problem.data.site.senders),
+            noise=problem.noise,
+            opening=problem.program,
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -14,6 +14,7 @@ from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
 from privopt.interfaces import SolveContext
 from privopt_fl_linear.algorithms import Assignment, reconnect
 from privopt_fl_linear.capacitated import assign
+from privopt_fl_linear.delta import grid, level_cut_short
 from privopt_fl_linear.margins import AnySet
 from privopt_fl_linear.opening import MOST_ENTRIES, Opened, open_facilities
 from privopt_fl_linear.problem import FLInstance
@@ -34,9 +35,6 @@ __all__ = [
     "serve_problem",
 ]
 
-RERUN: Final = 100_000
-"""Locations up to which ``verify`` also lets ``auto`` choose again."""
-
 
 def plan_at(problem: FLInstance, method: str, delta: float, level: float, told: Mapping[str, Any]) -> Plan:
     """The plan at a radius, a failure level and, where opening is a choice, open facilities that are known."""
@@ -47,9 +45,10 @@ def plan_at(problem: FLInstance, method: str, delta: float, level: float, told: 
 
 
 def plan_again(problem: FLInstance, method: str, told: Mapping[str, Any], published: Assignment) -> Plan:
-    """The plan that the published noisy counts give; where choosing a radius takes too long, at the one stated.
+    """The plan that the published noisy counts give; where ``auto`` was cut short, at the radius of the grid stated.
 
-    Where that breaks a capacity bound it is the published assignment's: its margins hold for every one.
+    That one's margins are for a level that holds whichever radius is taken. Open facilities are taken as told. Where
+    the plan breaks a capacity bound it is the published assignment's: its margins hold for every one.
 
     Raises:
         InputError: what is stated is no plan.
@@ -57,15 +56,14 @@ def plan_again(problem: FLInstance, method: str, told: Mapping[str, Any], publis
     if problem.data.noisy is None:
         raise InputError([no_counts(problem, "noisy_clients")])
     chosen, asked = told.get("auto") or {}, problem.declared.settings.delta
-    quick = problem.data.site.size <= RERUN and not chosen.get("radii_cut_short")
-    if quick or asked != "auto" or method == "laplace":
+    if not chosen.get("radii_cut_short") or asked != "auto" or method == "laplace":
         plan = _serve(problem, problem.data.noisy, SolveContext(method=method), told)[0]
     else:
-        delta, level = (float(chosen[name]) for name in ("delta", "level"))
-        if not (delta >= 0.0 and 0.0 < level <= level_of(problem)):
-            wanted = "a radius of at least 0, a level above 0 and at most failure_probability"
-            raise InputError([Fault("result.json", "details.told.auto", f"delta {delta!r}, level {level!r}", wanted)])
-        plan = plan_at(problem, method, delta, level, told)
+        stated = float(chosen["delta"])
+        delta = min(grid(problem.data.site.metric.extent), key=lambda radius: abs(radius - stated))
+        if not math.isclose(delta, stated, rel_tol=1e-12):
+            raise InputError([Fault("result.json", "details.told.auto.delta", repr(stated), "a radius of the grid")])
+        plan = plan_at(problem, method, delta, level_cut_short(level_of(problem)), told)
     return chosen_by_noise(problem, published) if len(beyond_bounds(problem, plan)) else plan
 
 
@@ -237,7 +235,10 @@ def serve_problem(
         found = assigned_at(noisy, problem, context, line)
     except (InfeasibleError, StoppedError) as error:
         drawn = (
-            "" if problem.data.noisy is not None else "; the noise drawn is dropped, a second draw spends epsilon again"
+            ""
+            if problem.data.noisy is not None
+            else "; the noise drawn is dropped, a second draw spends epsilon again, and failure_probability again: "
+            "drawn until a plan fits, plans fail more often than that"
         )
         raise type(error)(
             f"{error}, margins of {line.start:.6g} and {line.slope:.6g} a location included{drawn}"
@@ -289,8 +290,8 @@ def _serve(
             "radii": [c.delta for c in plan.policy.choices],
             "thresholds_mean_clients": (plan.policy.thresholds / len(problem.data.site.senders)).tolist(),
             "failure_bound": plan.policy.bound,
-            "radii_cut_short": bool(cut),
-            "delta": plan.delta,
-            "level": plan.level,
         }
+    if plan.policy is not None or cut:
+        chosen = {"radii_cut_short": bool(cut), "delta": plan.delta, "level": plan.level}
+        extra["auto"] = extra.get("auto", {}) | chosen
     return plan, stopped, extra

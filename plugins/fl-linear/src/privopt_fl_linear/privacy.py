@@ -27,6 +27,10 @@ DECLARED = (
     "this epsilon"
 )
 
+TOLD_SITES = (
+    "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
+)
+
 SENSITIVITY = 1
 """One client more or less changes one count by one."""
 
@@ -39,11 +43,13 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         epsilon: budget, exact.
         locations: reports that are measured.
         noise: ``"discrete"`` or ``"continuous"``.
+        opening: whether which facilities are open was a choice, which ``verify`` takes as told.
     """
 
     epsilon: Fraction
     locations: int
     noise: Noise
+    opening: bool = False
 
     @property
     def guarantee(self) -> Guarantee:
@@ -74,6 +80,6 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
             allowed=allowed,
             checked=self.locations,
             arithmetic="declared",
-            rests_on=DECLARED,
+            rests_on=DECLARED + (TOLD_SITES if self.opening else ""),
             notes={"scale": str(scale), "sensitivity": SENSITIVITY, "distribution": f"{self.noise} Laplace"},
         )

@@ -214,6 +214,11 @@ def sections(problem: FLInstance, release: FLRelease, result: Result) -> list[Se
             " The method's own plan passed a capacity bound, so the noisy counts chose who is served where; "
             "the margins hold for whatever they could have chosen."
         )
+    if problem.bounded and noisy is not None:
+        lead += (
+            " The probability is that of one collection of counts: each further one, where a plan of the first did not "
+            "fit say, fails as often again."
+        )
     if len(opened) > BARS:
         lead += f" The {BARS} largest of {len(opened)} are drawn."
     made.append(figure_section("Capacities against demand", drawn["capacities"], lead))

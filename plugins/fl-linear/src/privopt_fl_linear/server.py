@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt_fl_linear.algorithms import Assignment, connection_cost, optimal_assignment, reconnect, served
-from privopt_fl_linear.delta import GoOn, Policy, candidates, cheapest_at, grid, policy
+from privopt_fl_linear.delta import GoOn, Policy, candidates, cheapest_at, grid, level_cut_short, policy
 from privopt_fl_linear.margins import AnySet, MarginRule
 from privopt_fl_linear.metric import Metric
 
@@ -151,7 +151,8 @@ def serve(
         delta: reconnection radius; ``"auto"`` takes the cheapest of a public grid, by ``mean_clients`` where it is
             public knowledge, else by the total of the noisy counts (see `delta`).
         base: the connection to start from; by default Algorithm 1's. It must be public.
-        go_on: asked before each radius of the grid; where it says no, ``auto`` chooses among those so far.
+        go_on: asked before each radius of the grid; where it says no, ``auto`` chooses among those so far. How many
+            those are nobody can check, so the margins are then for alpha / (radii of the grid): any choice keeps alpha.
     """
     base = base or site.connected()
     chosen, radius, level, rules = base, 0.0, alpha, None
@@ -159,12 +160,20 @@ def serve(
         radius = float(delta)
         chosen = reconnect(site.metric, site.cost, site.rank, base, radius)
     elif method == "reconnection":
-        radii = grid(site.metric.extent)
-        choices = candidates(site.metric, site.cost, site.rank, base, radii, rule, alpha, go_on)
+        radii, whole = grid(site.metric.extent), True
+
+        def more(phase: str, turn: int) -> bool:
+            nonlocal whole
+            whole = go_on is None or go_on(phase, turn)
+            return whole
+
+        choices = candidates(site.metric, site.cost, site.rank, base, radii, rule, alpha, more)
+        if not whole:
+            level = level_cut_short(alpha)
         if mean_clients is not None:
             found = cheapest_at(choices, mean_clients)
         else:
-            rules = policy(choices, site.cost, rule, alpha)
+            rules = policy(choices, site.cost, rule, alpha, level=None if whole else level)
             found, level = rules.choose(math.fsum(noisy)), rules.level
         chosen, radius = found.assignment, found.delta
     return Plan.at(site, noisy, rule, chosen, delta=radius, level=level, policy=rules)

@@ -189,7 +189,8 @@ def _may_begin(problem: LRGeoInstance, sets: Sequence[LRSet], context: SolveCont
     if not context.fits(needed):
         raise NoRoomError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
     if context.remaining is not None and places * A_PLACE > context.remaining:
-        raise NoTimeError(f"of {places:,} rows takes more than the {context.remaining:.0f} s that are left")
+        least, left = places * A_PLACE, context.remaining
+        raise NoTimeError(f"of {places:,} rows takes {least:.2g} s at the least, {left:.2g} s of the limit are left")
 
 
 def _program(
