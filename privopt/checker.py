@@ -5,10 +5,10 @@ does not; 2: it cannot be read, or is of a kind unknown here; 6: all hold, but n
 docs/reference/proof.md. Decimals in TOML and CSV mean what is written; reals are 2**-256ths, rounded so as to refuse.
 """
 
-# ruff: noqa: B905, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas read in one line)
+# ruff: noqa: B905, D101, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas read in one line)
 from __future__ import annotations
 
-import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, stat, struct, sys, tomllib, zipfile
+import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, runpy, stat, struct, sys, tomllib, zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
@@ -38,9 +38,7 @@ def need(holds: object, why: str, code: int = 1) -> None:
         raise Refused(why, code)
 
 
-def check_sums(
-    folder: Path,
-) -> list[str]:  # those that SHA256SUMS lists; no link, pipe or device is opened
+def check_sums(folder: Path) -> list[str]:  # those that SHA256SUMS lists; no link, pipe or device is opened
     names = list[str]()
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
@@ -55,9 +53,7 @@ def check_sums(
     return names
 
 
-class Array:
-    """An array of an .npy file: its values row by row, and the rows of a matrix."""
-
+class Array:  # an array of an .npy file: its values row by row, and the rows of a matrix
     def __init__(self, raw: bytes, name: str) -> None:
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
@@ -95,9 +91,7 @@ def rational(value: object) -> Fraction:  # what a decimal means
     return Fraction(str(value))
 
 
-class Problem:
-    """The problem file in ``problem/``, and the files that it names."""
-
+class Problem:  # the problem file in ``problem/``, and the files that it names
     def __init__(self, folder: Path, stated: dict[str, Any], names: list[str]) -> None:
         self.folder, self.names, file = folder / "problem", names, str(stated["file"])
         need(f"problem/{file}" in names and "/" not in file, f"problem.file: {file!r} is not in problem/", 2)
@@ -156,9 +150,7 @@ def arcsine_of_root(h: int) -> int:  # asin(sqrt(h)), h known to 2**-225, to 2**
     return sine + cube // 6 + 3 * (cube * sine * sine >> 2 * BITS) // 40 << 24
 
 
-class Places:
-    """Ids with coordinates: rationals (planar, vector), latitude and longitude in radians (geographic), or none."""
-
+class Places:  # ids with coordinates: rationals (planar, vector), radians of latitude and longitude, or none
     def __init__(self, problem: Problem, name: str) -> None:
         table = problem.table(name, "grid points vectors ids count columns")
         grid, given = table.get("grid", {"rows": 0, "cols": 0}), {"grid", "points", "vectors", "count"} & set(table)
@@ -215,9 +207,7 @@ def ways(given: list[tuple[str, str, Fraction]], one_way: bool = False) -> Calla
     return lambda end, starts: list(map(found(end).get, starts))
 
 
-class Metric:
-    """Distances to every record, ``own(i)`` of record i and ``ends(k)`` of output k, at most ``room`` too short."""
-
+class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` of output k, at most ``room`` too short
     places: Callable[[Problem, str], Places] = Places
 
     def __init__(self, problem: Problem) -> None:
@@ -351,9 +341,7 @@ def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, 
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
 
 
-class Matrix:
-    """A release of metric differential privacy: mechanism.npz, and what its problem asks of it."""
-
+class Matrix:  # a release of metric differential privacy: mechanism.npz, and what its problem asks of it
     measure: Callable[[Problem], Metric] = Metric
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
@@ -365,7 +353,7 @@ class Matrix:
         self.epsilon, self.within = asked["epsilon"], asked.get("neighbours_within")
         self.limit = low(Fraction(math.nextafter(float(self.within), math.inf))) - 1 if self.within else math.inf
         self.problem, self.folder, self.result, self.metric = problem, folder, result, self.measure(problem)
-        need(self.metric.ground or not anywhere, "privacy.everywhere of a plane: for check_planes.py", 2)
+        need(self.metric.ground or not anywhere, "privacy.everywhere: neither streets nor places on a plane", 2)
         problem.used.add(f"problem/{problem.tables.get('given', table).get('matrix')}")  # as it was given
 
     def integers(self) -> str:  # rows and columns are those of the problem, and each row sums to 2**63
@@ -485,9 +473,7 @@ class Matrix:
         return compare(self.result, self.value, self.metric.loss_unit, promise, measured)
 
 
-class Photos:
-    """Photos to delete, so that a classifier's scores do not tell the place: deletions.csv."""
-
+class Photos:  # photos to delete, so that a classifier's scores do not tell the place: deletions.csv
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         keys = "scores probabilities folder classifier also subfolders copies_keep true_location keep keep_at_least"
         photos, asked = problem.table("photos", keys), problem.table("privacy", "top_k deletion_budget margin")
@@ -512,12 +498,14 @@ class Photos:
         need(sound and all(row[1:] in (["0"], ["1"]) for row in rows), "deletions.csv: not the photos in problem/", 2)
         self.kept, self.all = {i for i, row in enumerate(rows) if row[1] == "0"}, set(range(len(rows)))
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
-        self.least, self.theta = max(len(self.keep), photos.get("keep_at_least", 1)), float(asked.get("margin", 0))
+        self.theta, least = float(number(asked.get("margin", 0))), photos.get("keep_at_least", 1)
         self.whom = "margin" if self.theta else "these-classifiers" if photos.get("also") else "this-classifier"
         given = (photos.keys() & {"scores", "probabilities", "folder"}, asked.keys() & {"top_k", "deletion_budget"})
-        told = [self.budget, self.k - ("top_k" in asked), photos.get("keep_at_least", 0), self.theta, true]
-        sound = list(map(len, given)) == [1, 1] and min(told) >= 0 and photos.get("true_location", true) == true
+        told = [self.budget, self.k, least, photos.get("true_location", int(true)), *self.keep]
+        sound = list(map(len, given)) == [1, 1] and {*map(type, told)} == {int} and told[3] == true
+        sound = sound and min(*told, self.theta) >= 0 and asked.get("top_k", 1) > 0
         need(sound, "problem: wanted one source, one task, one place, and no number below 0", 2)
+        self.least = max(len(self.keep), least)
         self.blind = {i for i in self.all if scores[i][true] == -math.inf}
         self.gain: dict[int, list[Any]] = {}  # by place: S_ij - S_it - theta in units of 2**-1074, None for -inf
         for j in set(range(len(scores[0]))) - {true}:
@@ -575,6 +563,14 @@ class Photos:
         return compare(self.result, self.value, unit, self.asked | promise | {"margin": self.theta}, measured)
 
 
+def hand_over(folder: Path, say: Callable[[str], object]) -> int:  # to check_planes.py, of which no copy in DIR is run
+    places = [Path(__file__).resolve().parent / near / "check_planes.py" for near in ("", "metric/everywhere")]
+    found = [at for at in places if at.is_file() and not at.resolve().is_relative_to(folder.resolve())]
+    need(found, "privacy.everywhere of a plane: for check_planes.py, which does not lie beside this file", 2)
+    sys.modules["checker"] = sys.modules[__name__]
+    return int(runpy.run_path(str(found[0]))["check"](folder, say))
+
+
 def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matrix] = Matrix) -> int:
     """Say of each claim whether it holds; returns the exit code."""
     name = "files"
@@ -584,7 +580,11 @@ def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matri
         result = json.loads((folder / "result.json").read_text("utf8"), object_pairs_hook=once, parse_constant=rational)
         kind: Any = {"metric-dp": matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
-        release = kind(folder, problem := Problem(folder, result["problem"], names), result)
+        problem = Problem(folder, result["problem"], names)
+        anywhere = kind is Matrix and problem.tables["privacy"].get("everywhere", False)
+        if anywhere and problem.tables["distance"].get("kind") != "graph":
+            return hand_over(folder, say)
+        release = kind(folder, problem, result)
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for name in [claim for claim in ("integers", "privacy", "objective", "words") if hasattr(release, claim)]:
             say(f"holds: {name}: {getattr(release, name)()}")

@@ -789,6 +789,9 @@ def _deletions(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="a table that nobody knows", change=_problem("[privacy]", "[zones]\nwide = 2\n[privacy]"))
     yield Forgery(name="keep_at_least below 0", change=_problem("[privacy]", "keep_at_least = -5\n[privacy]"))
     yield Forgery(name="true_location below 0", change=_problem("location = 17", "location = -23"))
+    for odd in ('"0.0"', "false", "nan", "-0.1", "0.1"):
+        yield Forgery(name=f"margin = {odd}", change=_problem("[privacy]\n", f"[privacy]\nmargin = {odd}\n"))
+    yield Forgery(name="keep_at_least no number", change=_problem("[privacy]", "keep_at_least = true\n[privacy]"))
     yield Forgery(name="a folder beside scores", change=_problem("[privacy]", 'folder = "x"\n[privacy]'))
     for task in ("top_k = 5", "deletion_budget = 4"):
         if task not in (folder / "problem" / "problem.toml").read_text():

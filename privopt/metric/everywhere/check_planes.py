@@ -1,9 +1,9 @@
 """Checks a folder of scope "everywhere" over a plane, and all that checker.py knows: ``python -I check_planes.py DIR``.
 
-It lies beside ``privopt/checker.py``, or where privopt has it, and takes from there how files, numbers, distances and
-proofs are read; from the rest of privopt it takes nothing. The region is made again from the problem's files, in whole
-millimetres; triangles between points are those of the folder, where they are the triangles of all points. What is
-proved and how: docs/reference/proof.md.
+It lies beside ``privopt/checker.py``, which hands planes over to it, or where privopt has it, and takes from there how
+files, numbers, distances and proofs are read; from the rest of privopt it takes nothing. The region is made again from
+the problem's files, in whole millimetres; triangles between points are those of the folder, where they are the
+triangles of all points. What is proved and how: docs/reference/proof.md.
 """
 
 # ruff: noqa: B905, E401, E731, I001  (as in checker.py)
@@ -158,17 +158,22 @@ def meet(corners: list[Any], one: list[float], other: list[float]) -> bool:
 def triangulates(at: list[Point], triangles: list[Corners]) -> bool:
     """Whether triangles are Delaunay's: they share whole sides, and fill the hull of all points but for flat notches.
 
-    With these filled, the one rim turns left all the way, once around: so no point lies in two triangles.
+    With these filled, the one rim turns left all the way, once around: so no point lies in two triangles. It may pass a
+    corner where two triangles touch twice, and goes on there by the next side to the left.
     """
     if not triangles:
         return False
     apex = {(t[i - 2], t[i - 1]): t[i] for t in triangles for i in range(3)}
     inner = {(a, b): c for (a, b), c in apex.items() if (b, a) in apex}
-    after = {a: b for a, b in apex if (b, a) not in apex}
-    rim = [min(after)]
-    while (following := after[rim[-1]]) not in rim:
-        rim.append(following)
-    sound = len(apex) == 3 * len(triangles) and len(rim) == len(apex) - len(inner)
+    after: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
+    for a, b in apex.keys() - {(b, a) for a, b in apex}:
+        after[a].append(b)
+    rim = [start := min(after), after[start].pop()]
+    while ways := after.get(rim[-1]):
+        u, v, w, x = (at[i] for i in (*rim[-2:], ways[0], ways[-1]))  # around v: u, w, x, or u, x, w
+        first = turn(v, u, w), turn(v, w, x), turn(v, x, u)
+        rim.append(ways.pop(0 if sum(side > 0 for side in first) > 1 else -1))
+    sound = rim.pop() == start and len(apex) == 3 * len(triangles) and len(rim) == len(apex) - len(inner)
     sound &= {*apex.values()} == {*range(len(at))} and all(turn(at[a], at[b], at[c]) > 0 for (a, b), c in apex.items())
     for p, q, r, s in [(at[a], at[b], at[c], at[apex[b, a]]) for (a, b), c in inner.items()]:
         sound &= dot(p, r, q) * turn(q, p, s) + dot(p, s, q) * turn(p, q, r) >= 0  # their angles: 180 degrees or less
