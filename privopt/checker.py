@@ -5,7 +5,7 @@ does not; 2: it cannot be read, or is of a kind unknown here; 6: all hold, but n
 docs/reference/proof.md. Decimals in TOML and CSV mean what is written; reals are 2**-256ths, rounded so as to refuse.
 """
 
-# ruff: noqa: B905, D101, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas read in one line)
+# ruff: noqa: B905, D101, D102, D103, E401, E731, I001  (what a zip would miss is compared before; formulas in one line)
 from __future__ import annotations
 
 import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, runpy, stat, struct, sys, tomllib, zipfile
