@@ -61,13 +61,11 @@ class Search:
     _reserve: Reserve | None = field(default=None, init=False)
 
     def look(self, *, patient: bool = False) -> None:
-        """Try the exponential mechanism, once, and optimal-lp's methods in a share of the time.
+        """Try the exponential mechanism, once, and, where enough time is left, optimal-lp's methods in a share of it.
 
         Args:
             patient: in all of it, for no program of the users follows; else nothing is tried without a limit.
         """
-        from privopt.metric.optimal import Instance, solve
-
         data, context, left = self.problem.data, self.context, self.context.remaining
         if (left is None and not patient) or data.cost.size > LARGEST:
             return
@@ -76,9 +74,13 @@ class Search:
             self._reserve.make()
             if self._reserve.release is not None:
                 self._take(self._reserve.release, "exponential")
-        until = context.deadline
+        left, until = context.remaining, context.deadline
         if not patient and left is not None and until is not None:
             until = min(until, time.monotonic() + SHARE_OF_TIME * left)
+        if self.best is not None and until is not None and until - time.monotonic() <= self._reserve.seconds:
+            return  # not even a repair like the reserve's: what is left has to certify and write what there is
+        from privopt.metric.optimal import Instance, solve
+
         try:
             instance = Instance.of(data)
             found = solve(instance, gap=context.gap, deadline=until, memory=context.room, progress=context.report)
