@@ -151,14 +151,15 @@ LONG = (hostile.TailsCutOff, hostile.HalfTheVariance)
 """Found by hundreds of thousands of draws."""
 
 
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("check", "fault", "kind"),
     [pytest.param(*each, marks=[pytest.mark.slow] * (each[1] in LONG)) for each in FAULTS],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_caught_by_the_check_that_is_named_for_it(check, fault, kind):
+def test_caught_by_the_check_that_is_named_for_it(check, fault, kind, seed):
     tried = subject(fault, guarantee=kind, profile=profile_of(fault))
-    result = run_check(check, tried, how="ci")
+    result = run_check(check, tried, how="ci", seed=seed)
     tried.close()
     print(f"{fault.__name__}: {check} after {result.examples} examples, {result.seconds:.1f} s\n{result.reason}")
     assert result.status == "failed", result

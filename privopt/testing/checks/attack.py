@@ -61,6 +61,12 @@ LONGER: Final = 25
 SECONDS: Final = 20.0
 """Of a processor, that they share likewise: for one check, whatever it tries."""
 
+UNSURE: Final = 8
+"""Further problems among which one is looked for whose outcome is unsure, where each draw is a solve."""
+
+TELLING: Final = 0.75
+"""How likely its likeliest outcome is best: neither certain nor as likely as all others."""
+
 COLUMNS: Final = 24
 """Published numbers that a discriminant is made of."""
 
@@ -252,12 +258,17 @@ def _can_draw(subject: Subject) -> str | None:
     return None
 
 
-@check("drawn-as-stated", of={"odds"}, needs=_can_draw, share=0.3, least=4)
+@check("drawn-as-stated", version=2, of={"odds"}, needs=_can_draw, share=0.3, least=4)
 def drawn_as_stated(trial: Trial) -> None:
     """Outcomes are chosen as often as the profile's distribution says."""
     problem = trial.problem()
-    if trial.subject.profile.draws is None and not trial.once_only("thousands of solves"):
-        return
+    if trial.subject.profile.draws is None:
+        if not trial.once_only("thousands of solves"):
+            return
+        drawn = [problem] + [trial.problem() for _ in range(UNSURE)]
+        asked = [each for one in drawn for each in (one, at_one(one))]
+        likeliest = [stated_distribution(trial.subject, trial.load(each)).max() for each in asked]
+        problem = asked[int(np.argmin(np.abs(np.array(likeliest) - TELLING)))]
     with same_measurements():
         loaded = trial.load(problem)
         stated = stated_distribution(trial.subject, loaded)
