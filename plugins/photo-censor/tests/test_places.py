@@ -34,6 +34,7 @@ TOWNS = {
     "Split": (43.51, 16.44, (200, 200, 190)),
 }
 HEAD = 'model = "{model}"\ncells = "cells.csv"\noutput = "embedding"\nplaces = "places.npy"\n'
+INPUT = "[input]\nwidth = 16\nheight = 16\n"
 
 
 def write_colours(path: Path) -> None:
@@ -160,8 +161,7 @@ def test_what_the_leave_one_out_figure_counts(spec, references):
 @pytest.fixture
 def tiny(tmp_path):
     write_colours(tmp_path / "eye.onnx")
-    text = HEAD.format(model="eye.onnx") + "[input]\nwidth = 16\nheight = 16\n"
-    (tmp_path / "places.toml").write_text(text)
+    (tmp_path / "places.toml").write_text(HEAD.format(model="eye.onnx") + INPUT)
     return tmp_path / "places.toml"
 
 
@@ -201,6 +201,9 @@ def test_copies_are_counted_again_and_what_is_no_copy_is_named(tiny, references,
     done = solve("photo-censor", album(tmp_path), tmp_path / "out", Options(copy_to=clean))
     (clean / "note.txt").write_text("beside")
     assert "not looked at: note.txt" in recount(done.folder, clean, [tiny])
+    assert "not those of" not in recount(done.folder, clean, [tiny])
+    (tmp_path / "other.toml").write_text(HEAD.format(model="eye.onnx") + "temperature = 0.03\n" + INPUT)
+    assert "by scores that are not those of" in recount(done.folder, clean, [tmp_path / "other.toml"])
     with pytest.raises(UsageError, match="found 2, wanted the problem's 1"):
         recount(done.folder, clean, [tiny, tiny])
     one = next(path for path in sorted(clean.iterdir()) if path.suffix == ".jpg")

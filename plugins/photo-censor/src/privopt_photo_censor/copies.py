@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from attrs import evolve
@@ -19,6 +20,9 @@ from privopt_photo_censor.release import Deletions
 from privopt_photo_censor.scores import Copy, some
 
 __all__ = ["copied", "copies_protected", "recount", "shortfall"]
+
+NEAR: Final = 1e-3
+"""By how much runtimes may differ over a score before ``recount`` speaks of another model."""
 
 
 def copied(
@@ -87,7 +91,7 @@ def recount(folder: Path, copies: Path, classifiers: Sequence[Path]) -> str:
         classifiers: TOMLs of the models, as many as the problem has, in its order.
 
     Returns:
-        What was found, in a sentence.
+        What was found, in a sentence; it says so where the scores are not those that DIR keeps of the copies.
 
     Raises:
         DoesNotHoldError: DIR does not hold; a copy is missing or another file; or the promise does not hold of them.
@@ -125,7 +129,10 @@ def recount(folder: Path, copies: Path, classifiers: Sequence[Path]) -> str:
     there = sorted(path.relative_to(copies).as_posix() for path in copies.rglob("*") if not path.is_dir())
     more = [name for name in there if name not in listed]
     beside = f"; not among them, and not looked at: {some(more)}" if more else ""
-    return f"{len(paths)} copies as they were made; {above} locations at or above the true one{beside}"
+    kept = release.copy_scores
+    alike = kept is None or np.allclose(scores, kept, rtol=NEAR, atol=NEAR, equal_nan=True)
+    other = "" if alike else f"; by scores that are not those of {folder}: another model, or another temperature"
+    return f"{len(paths)} copies as they were made; {above} locations at or above the true one{other}{beside}"
 
 
 def _digest(path: Path) -> str | None:
