@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 import numpy as np
 import polars as pl
 import pytest
 
+from privopt.declare import load_problem
 from privopt.errors import InfeasibleError, InputError
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.bounds import Limits, nearest_within
+from privopt_hierarchical_dp.bounds import UNBOUNDED, Limits, limits_of, nearest_within
 from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.tree import Tree
 
+TREE = Tree.from_paths([("all", f"r{k}") for k in range(10_000)])
 KEEPING = [name for name in METHODS if METHODS[name].totals != "never"]
 BOUNDS = "region,at_least,at_most\na,20,20\nb,,11\nall,41,43\n"
 
@@ -71,14 +75,40 @@ def test_the_nearest_children_by_brute_force():
         assert limits.broken(tree, found) == []
 
 
-def test_a_release_out_of_bounds_is_found(tmp_path):
+@pytest.mark.parametrize("relation", ["individuals", "groups"])
+def test_counts_that_break_the_bounds_are_told_apart_by_nothing(tmp_path, relation):
+    """Inputs that are alike: 20 groups in a, as the bounds have it, and 19. The owner alone is told."""
+    for groups in (12, 11):
+        rows = [f"all,a,1,{groups}", "all,a,2,8", "all,b,1,10", "all,c,1,12"]
+        out = tmp_path / str(groups)
+        done = solve("hierarchical-dp", _problem(tmp_path, relation=relation, rows=rows), out, Options())
+        assert verify(out).complaints == ()
+        assert "whether or not the input is within" in done.result.guarantee.statement
+        told = json.loads((out / "private/truth.json").read_text())
+        assert told["regions_out_of_bounds"] == 12 - groups
+
+
+def test_ten_thousand_regions_without_bounds(tmp_path):
+    """2^13 times the most that a file may have is no 64-bit integer."""
+    path = _problem(tmp_path, "region,at_least,at_most\nr1,,1\nall,9000,\n")
+    limits = limits_of(load_problem(HierarchyProblem, path), TREE)
+    assert (limits.least[0].tolist(), limits.most[0].tolist()) == ([9000], [UNBOUNDED])
+    found = nearest_within(TREE, [np.array([9000]), np.ones(10_000, np.int64)], limits)
+    assert limits.broken(TREE, found) == []
+    path = _problem(tmp_path, "region,at_least\n" + "".join(f"r{k},{UNBOUNDED - 1}\n" for k in range(9_000)))
+    with pytest.raises(InfeasibleError, match=f"the regions in it at least {UNBOUNDED + 1} together"):
+        limits_of(load_problem(HierarchyProblem, path), TREE)
+
+
+@pytest.mark.parametrize("method", ["hierarchical-dp", "cumulative-relaxed"])
+def test_a_release_out_of_bounds_is_found(tmp_path, method):
     out = tmp_path / "out"
-    solve("hierarchical-dp", _problem(tmp_path), out, Options(method="hierarchical-dp"))
+    solve("hierarchical-dp", _problem(tmp_path), out, Options(method=method))
     lines = (out / "release.csv").read_text().splitlines()
     for place, line in enumerate(lines):
         region, parent, size, groups = line.split(",")
         by = {("a", "1"): 1, ("c", "1"): -1}.get((region, size), 0)
-        lines[place] = line if not by else ",".join((region, parent, size, str(int(groups) + by)))
+        lines[place] = line if not by else ",".join((region, parent, size, str(max(0, int(groups) + by))))
     (out / "release.csv").write_text("\n".join(lines) + "\n")
     (out / "SHA256SUMS").write_text(sums_text(out))
     assert any(

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.declare import load_problem
+from privopt.errors import InputError
 from privopt.interfaces import SolveContext
 from privopt.run.solve import Options, solve
 from privopt_hierarchical_dp.counts import read_counts
@@ -166,3 +167,37 @@ def test_mechanisms_and_methods_that_cannot_tell_say_so(tmp_path):
     code, _, said = _plan(path)
     assert code == 2
     assert "hierarchy.like" in said
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "method", "more", "words"),
+    [
+        (
+            "1e-200",
+            "cumulative-dp",
+            "",
+            "problem: privacy.epsilon: found 5e-201 of it on level 1",
+        ),
+        ("1e-400", "hierarchical-dp", "", "privacy.epsilon"),
+        ("0.4", "cumulative-smoothed", "[hierarchical-dp]\nregion_totals = false\n", "hierarchical-dp.region_totals"),
+        ("0.4", "hierarchical-relaxed", "[hierarchical-dp]\nregion_totals = true\n", "hierarchical-dp.region_totals"),
+    ],
+)
+@pytest.mark.parametrize("like", [COUNTS, "level_1,level_2\nUS,S1\nUS,S2\n"])
+def test_what_solve_refuses_has_no_plan(tmp_path, like, epsilon, method, more, words):
+    path = _problem(tmp_path, like, more)
+    path.write_text(path.read_text().replace("0.4", epsilon))
+    code, told, said = _plan(path, "--method", method)
+    assert (code, told) == (2, None)
+    assert words in said
+    with pytest.raises(InputError, match=words.rsplit(":", maxsplit=1)[0].replace("+", r"\+")):
+        solve("hierarchical-dp", path, tmp_path / "o", Options(method=method))
+
+
+def test_a_budget_at_the_edge_has_the_plan_that_there_is_room_for(tmp_path):
+    """Half of the least epsilon would be refused, and so is what splits it unevenly."""
+    path = _problem(tmp_path, "level_1,level_2\nUS,S1\nUS,S2\n")
+    path.write_text(path.read_text().replace("0.4", "2e-12"))
+    code, told, _ = _plan(path, "--method", "cumulative-dp")
+    assert code == 0
+    assert [Fraction(row["epsilon"]) / Fraction("2e-12") for row in told["errors"]] == [1, 2, 4]

@@ -9,7 +9,9 @@ from itertools import product
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
+from privopt.command.cli import cli
 from privopt.errors import InputError
 from privopt.noise import discrete_laplace
 from privopt.run.folder import sums_text
@@ -172,7 +174,7 @@ def test_every_method_hides_the_total_and_verifies(tmp_path, method, relation):
     assert facts["region_totals_exact"] is False
     wide = 4 if relation == "groups" else 1
     assert facts["sensitivity"] == ({"groups": 1}.get(relation, 2) if METHODS[method].query == "counts" else wide)
-    assert done.result.guarantee.unit == ("per group" if relation == "groups" else "per individual")
+    assert done.result.guarantee.unit == relations.Relation(name=relation).unit
     assert done.result.guarantee.scope == RELATIONS[relation]
     assert "No number of groups is published exactly" in done.result.guarantee.statement
     with np.load(out / "noisy.npz") as archive:
@@ -371,3 +373,15 @@ def test_vacant_units_are_a_size_and_whoever_lives_alone_may_leave(tmp_path, met
 def test_the_words_say_what_is_covered(relation, kind, words):
     told = Relation(name=relation, classes=4).statement(totals=False, most=1, kind=kind)
     assert words in told
+
+
+def test_a_ledger_does_not_add_what_another_relation_promises(tmp_path):
+    """Beside exact numbers of groups nothing is promised to who joins or leaves: the sum would be no one's."""
+    ledger, charged = tmp_path / "l", []
+    for relation, first in (("sizes", 1), ("individuals", 1), ("sizes", 0), ("groups", 1), ("sizes", 1)):
+        path, out = _problem(tmp_path, relation=relation, first=first), tmp_path / f"o{len(charged)}"
+        arguments = ["solve", "hierarchical-dp", str(path), "--out", str(out), "--ledger", str(ledger), "--quiet"]
+        done = CliRunner().invoke(cli, arguments, standalone_mode=False)
+        charged.append(done.return_value or done.exit_code)
+        assert charged[-1] == 0 or ("unit: found per" in done.stderr and not out.exists())
+    assert charged == [0, 2, 2, 2, 0]

@@ -66,7 +66,7 @@ def limits_of(problem: HierarchyProblem, tree: Tree) -> Limits | None:
     for level, place, low, high in read_bounds(file, tree):
         least[level][place], most[level][place] = low or 0, UNBOUNDED if high is None else high
     for level, start in reversed(list(enumerate(tree.start))):
-        below = [np.minimum(np.add.reduceat(side[level + 1], start[:-1]), UNBOUNDED) for side in (least, most)]
+        below = [_sums(side[level + 1], start) for side in (least, most)]
         clashing = np.flatnonzero((least[level] > below[1]) | (below[0] > most[level])).tolist()
         if clashing:
             place = clashing[0]
@@ -77,12 +77,19 @@ def limits_of(problem: HierarchyProblem, tree: Tree) -> Limits | None:
     return Limits(least=least, most=most)
 
 
+def _sums(side: Ints, start: Ints) -> Ints:
+    """Sums over each region's children, or just above `UNBOUNDED`; in doubles, for 2^13 times 2^50 is no int64."""
+    return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1]), UNBOUNDED + 1).astype(np.int64)
+
+
 def _words(least: int, most: int) -> str:
     return f"at least {least}" + ("" if most >= UNBOUNDED else f" and at most {most}")
 
 
 def check_limits(limits: Limits, groups: Groups, name: str) -> None:
-    """Refuse counts that contradict the bounds.
+    """Refuse counts that contradict the bounds, where all that are alike have the same numbers of groups.
+
+    Elsewhere a refusal would tell of an individual: the release is moved into the bounds whatever the counts are.
 
     Raises:
         InputError: with the first such regions.
@@ -121,7 +128,7 @@ def _shifted(near: Ints, least: Ints, most: Ints, total: int) -> Ints:
     low, high = int((least - near).min()) - 1, int((most - near).max()) + 1
     while high - low > 1:  # the sum reaches the total at high, not at low
         middle = (low + high) // 2
-        reached = int(np.clip(near + middle, least, most).sum())
+        reached = float(np.clip(near + middle, least, most).sum(dtype=np.float64))  # exact below 2^53, which is enough
         low, high = (low, middle) if reached >= total else (middle, high)
     found, less = np.clip(near + high, least, most), np.clip(near + low, least, most)
     over = np.flatnonzero(found > less)[::-1][: int(found.sum()) - total]

@@ -182,7 +182,9 @@ def read_counts(source: Path | File, sizes: int, *, first: int = 1, name: str | 
     if wrong["size"]:
         faults += _bad_rows(frame, name, "size", bad_size, f"a whole number from {first} to {sizes} (sizes)", levels)
     if wrong["groups"]:
-        faults += _bad_rows(frame, name, "groups", bad_groups, "a whole number of groups, 0 or more", levels)
+        faults += _bad_rows(
+            frame, name, "groups", bad_groups, "a whole number of groups, 0 or more, below 2^50", levels
+        )
     _limited(faults, name)
     tree = Tree.from_paths(paths, file=name)
     place, keys = _place(tree, paths, levels)
@@ -195,6 +197,8 @@ def read_counts(source: Path | File, sizes: int, *, first: int = 1, name: str | 
     at = cells["_cell"].to_numpy()
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
     leaves[at] = cells["_groups"].to_numpy()
+    if (whole := float(leaves.sum(dtype=np.float64))) >= _GROUPS_LIMIT:
+        raise InputError([Fault(name, "column groups", f"{whole:.6g} groups in all", "fewer than 2^50")])
     if int(np.bincount(at).max()) > 1:
         _limited(_twice(at, tree, classes, first, name), name)
     return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], classes))

@@ -118,14 +118,11 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     header, rows = _rows(problem)
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
-    barred = {tuple(row) for row in csv.reader(io.StringIO(problem.files.get(ZEROS, b"").decode()))}
-    possible = [not barred & {(_leaf(row), row[-2]), ("", row[-2])} for row in rows]
-
     def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
         table = [list(row) for row in rows]
         for index, by in changes:
             table[index][-1] = str(int(table[index][-1]) + by)
-        if all(int(table[index][-1]) >= 0 and possible[index] for index, _ in changes):
+        if all(int(table[index][-1]) >= 0 for index, _ in changes):
             yield problem.with_file(COUNTS, csv_bytes(header, table))
 
     for (path, size), index in where.items():

@@ -157,6 +157,6 @@ def budget_of(privacy: Privacy) -> Fraction:
 
 def noise_of(scale: Fraction) -> Noise:
     """Moments of double geometric noise; variance at least 1e-9, so that it can be divided by."""
-    x = float(1 / scale)
+    x = float(min(1 / scale, Fraction(1000)))  # beyond, the variance is the least anyway
     variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)

@@ -14,6 +14,7 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.chain import Fit
 from privopt_hierarchical_dp.fitting import fit, fit_at_once, objective_weights, refuse_size
 from privopt_hierarchical_dp.laws import GEOMETRIC, budget_of, law_of
@@ -21,13 +22,13 @@ from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
-from privopt_hierarchical_dp.rechecks import ends_of, impossible, misestimated, narrowed
-from privopt_hierarchical_dp.refusals import check_asked, check_scales
+from privopt_hierarchical_dp.rechecks import ends_of, impossible, misestimated, narrowed, out_of_bounds
+from privopt_hierarchical_dp.refusals import check_asked, check_noise
 from privopt_hierarchical_dp.relations import SIZES, relation_of
-from privopt_hierarchical_dp.release import INTERVALS, HierarchyRelease, errors_of, violations
+from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violations
 from privopt_hierarchical_dp.tasks import task_of
 from privopt_hierarchical_dp.tree import add_up
-from privopt_hierarchical_dp.zeros import zeros_of
+from privopt_hierarchical_dp.zeros import Zeros, outside, zeros_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,7 +98,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             budget_of(problem.declared.privacy), method, tree.depth, problem.declared.settings.budget
         )
         most = problem.declared.settings.max_quantity
-        check_scales(method, problem.declared.privacy.kind, budgets, sensitivity(method, most, relation))
+        check_noise(problem.declared, method, tree)
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
             totals = with_totals(problem.declared, method)
@@ -159,7 +160,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             details=details,
             stopped=stopped,
             seeded=any(record.seeded for record in records),
-            truth=_truth(release, counts, problem.groups.empty),
+            truth=_truth(problem, release, counts, zeros),
         )
 
     def details(
@@ -191,17 +192,15 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return {**found, "real_epsilon": float(real), "entries_changed_by_one_individual": changed}
 
     def verify(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[str]:
-        """Non-negative, and children adding up, for the methods whose releases are always valid."""
-        complaints = release.complaints()
+        """Non-negative, intervals, zeros and bounds kept; consistent where a method's releases always are."""
         method = result.method
+        complaints = release.complaints()
+        if not METHODS[method].valid and not any("negative" in line for line in complaints):
+            complaints = []
         if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
             complaints += narrowed(release, ends_of(problem.declared, method, release))
-        complaints += impossible(problem.declared, release)
-        if METHODS[method].valid:
-            complaints += misestimated(problem.declared, method, release)
-        if not METHODS[method].valid and not any("negative" in line for line in complaints):
-            return [line for line in complaints if line.startswith(INTERVALS)]
-        return complaints
+        complaints += [*impossible(problem.declared, release), *out_of_bounds(problem.declared, release)]
+        return complaints + (misestimated(problem.declared, method, release) if METHODS[method].valid else [])
 
     def proved(
         self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result, folder: Path
@@ -298,9 +297,11 @@ def _bound(
     return float_down(value if reached else min(bound * (1 - room), value))
 
 
-def _truth(release: HierarchyRelease, true: Sequence[Ints], empty: int) -> Mapping[str, Any]:
-    """For private/truth.json: errors of the release by level, and what was left out."""
-    tree, released = release.tree, release.counts
+def _truth(
+    problem: HierarchyInstance, release: HierarchyRelease, true: Sequence[Ints], zeros: Zeros | None
+) -> Mapping[str, Any]:
+    """For private/truth.json: errors of the release by level, what was left out, what contradicts public tables."""
+    tree, released, limits = release.tree, release.counts, limits_of(problem.declared, release.tree)
     totals = [int(np.abs(a.sum(axis=1) - b.sum(axis=1)).max()) for a, b in zip(released, true, strict=True)]
     found = [errors_of(a, b, release.first) for a, b in zip(released, true, strict=True)]
     return {
@@ -308,6 +309,8 @@ def _truth(release: HierarchyRelease, true: Sequence[Ints], empty: int) -> Mappi
         **{f"{name}_by_level": [level[name] for level in found] for name in found[0]},
         "l1_error": sum(level["l1_error"] for level in found),
         "largest_error_of_a_region_total_by_level": totals,
-        "groups_of_size_0_left_out": empty,
+        "groups_of_size_0_left_out": problem.groups.empty,
+        "groups_of_impossible_sizes": 0 if zeros is None else outside(zeros, true[-1]),
+        "regions_out_of_bounds": 0 if limits is None else len(limits.broken(tree, [own.sum(axis=1) for own in true])),
         "regions_by_level": list(tree.widths),
     }

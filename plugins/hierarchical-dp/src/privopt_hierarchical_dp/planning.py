@@ -19,13 +19,14 @@ from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.refusals import check_asked, check_noise
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import zeros_of
 
 if TYPE_CHECKING:
     from privopt.interfaces import SolveContext
-    from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
+    from privopt_hierarchical_dp.problem import HierarchyProblem
 
 __all__ = ["plan"]
 
@@ -60,7 +61,8 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     told in place of the problem's own split only where it is better there by more than chance.
 
     Raises:
-        InputError: ``hierarchy.like`` is missing or not of its form, or lists have not a number a level.
+        InputError: ``hierarchy.like`` is missing or not of its form, lists have not a number a level, or what ``solve``
+            refuses: what the method cannot do, noise that there is no room for.
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)
@@ -74,6 +76,8 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         wanted = f"{tree.depth}, one for each level"
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
     shares = tuple(share / sum(shares) for share in shares)
+    check_asked(declared, method, zeros_of(declared, tree))
+    check_noise(declared, method, tree)
     small = tree.regions * declared.hierarchy.classes <= SMALL
     if counted:
         refuse_size(method, tree, declared.hierarchy.classes)
@@ -85,20 +89,28 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
 
     def told(phase: str, budget: Fraction, split: Sequence[Fraction], trials: int, seed: int = 0) -> Floats:
         context.report(phase)
-        asked = evolve(
-            declared,
-            privacy=_with_budget(declared.privacy, budget),
-            settings=evolve(declared.settings, budget=tuple(split)),
-        )
-        return errors(asked, trials, seed)
+        return errors(_asked(declared, budget, split), trials, seed)
 
     name = KINDS[declared.privacy.kind][1][0]
     whole: Fraction = getattr(declared.privacy, name)
+
+    def fits(budget: Fraction, split: Sequence[Fraction]) -> bool:
+        try:
+            check_noise(_asked(declared, budget, split), method, tree)
+        except InputError:  # too wide a noise, as `solve` would say of it
+            return False
+        return True
+
     few, judges = (TRIALS, JUDGES) if small else (1, TRIALS)
-    found = {step * whole: _mean(told("errors by budget", step * whole, shares, TRIALS)) for step in STEPS}
+    found = {
+        step * whole: _mean(told("errors by budget", step * whole, shares, TRIALS))
+        for step in STEPS
+        if fits(step * whole, shares)
+    }
     tried = {
         split: float(told("splits of the budget", whole, split, few).sum(axis=1).mean())
         for split in (shares, *_splits(tree.depth))
+        if fits(whole, split)
     }
     best = min(tried, key=tried.__getitem__)
     fresh = {split: told("the best split again", whole, split, judges, FRESH) for split in (shares, best)}
@@ -118,9 +130,11 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
     )
 
 
-def _with_budget(privacy: Privacy, budget: Fraction) -> Privacy:
-    """The same notion with another rho, or another epsilon and the same delta."""
-    return evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
+def _asked(declared: HierarchyProblem, budget: Fraction, split: Sequence[Fraction]) -> HierarchyProblem:
+    """The same problem with another split, and another rho, or another epsilon and the same delta."""
+    privacy = declared.privacy
+    privacy = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
+    return evolve(declared, privacy=privacy, settings=evolve(declared.settings, budget=tuple(split)))
 
 
 def _mean(errors: Floats) -> tuple[float, ...]:

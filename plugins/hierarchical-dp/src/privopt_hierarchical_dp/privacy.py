@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["LevelNoise", "PublishedChain", "with_totals"]
 
 
-IMPOSSIBLE = " Sizes that are declared impossible are public: inputs have no group of them, and none is measured."
+IMPOSSIBLE = (
+    " Sizes that are declared impossible are public and not measured; groups that have them in the input all the same "
+    "are promised no less, and nothing tells of them."
+)
+BOUNDS = {
+    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
+    False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
+}
+"""What they say, by whether numbers of groups are the same in all inputs that are alike."""
 
 
 @frozen(kw_only=True)
@@ -57,7 +65,8 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
             unit=relation.unit,
             scope=RELATIONS[relation.name],
             statement=relation.statement(totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind)
-            + IMPOSSIBLE * (self.problem.hierarchy.impossible is not None),
+            + IMPOSSIBLE * (self.problem.hierarchy.impossible is not None)
+            + BOUNDS[relation.exact] * (self.problem.hierarchy.bounds is not None),
             extra=extra,
         )
 

@@ -10,7 +10,7 @@ from attrs import frozen
 from privopt.declare import File, at_least, between, key, positive, problem_html
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.laws import KINDS
-from privopt_hierarchical_dp.relations import RELATIONS, check_relation
+from privopt_hierarchical_dp.relations import RELATIONS, check_relation, relation_of
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
@@ -52,12 +52,13 @@ class HierarchyTable:
         default=None,
         secret=True,
         help="level_1,...,level_L,size,groups: one row a leaf region and size (CSV or Parquet); absent pairs are 0; "
-        "the last levels of a leaf are empty where its branch is short",
+        "which regions are listed is published: list all that could have groups, empty ones too; the last levels of a leaf are empty where its branch is short",
     )
     units: File | None = key(
         default=None,
         secret=True,
-        help="instead of counts: level_1,...,level_L,unit,quantity, one row an individual, added up by unit and leaf",
+        help="instead of counts: level_1,...,level_L,unit,quantity, one row an individual, added up by unit and leaf; a "
+        "region without any is listed by a row of quantity 0",
     )
     totals: File | None = key(
         default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
@@ -210,7 +211,7 @@ class HierarchyInstance(PublishedHierarchy):
         """
         from privopt_hierarchical_dp.bounds import check_limits, limits_of
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
-        from privopt_hierarchical_dp.zeros import check_impossible, zeros_of
+        from privopt_hierarchical_dp.zeros import zeros_of
 
         declared.checked(file)
         table, settings = declared.hierarchy, declared.settings
@@ -223,13 +224,10 @@ class HierarchyInstance(PublishedHierarchy):
         else:
             assert table.units is not None
             groups = read_units(table.units, table.sizes, most=settings.max_quantity, first=table.first_size)
-        zeros = zeros_of(declared, groups.tree)
-        name = given[0].name
-        if zeros is not None:
-            check_impossible(zeros, groups, declared, name)
+        zeros_of(declared, groups.tree)
         limits = limits_of(declared, groups.tree)
-        if limits is not None:
-            check_limits(limits, groups, name)
+        if limits is not None and relation_of(declared).exact:
+            check_limits(limits, groups, given[0].name)
         if table.totals is not None:
             check_totals(table.totals, groups)
         depth = groups.tree.depth

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
     from privopt_hierarchical_dp.release import HierarchyRelease
 
-__all__ = ["ends_of", "impossible", "misestimated", "narrowed"]
+__all__ = ["ends_of", "impossible", "misestimated", "narrowed", "out_of_bounds"]
 
 
 def ends_of(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[Ends] | None:
@@ -58,16 +58,23 @@ def impossible(problem: HierarchyProblem, release: HierarchyRelease) -> list[str
     ]
 
 
+def out_of_bounds(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
+    """Numbers of groups that public bounds do not allow."""
+    limits = limits_of(problem, release.tree)
+    broken = [] if limits is None else limits.broken(release.tree, [level.sum(axis=1) for level in release.counts])
+    return [
+        f"{ARTEFACT}: region {name!r} has {own} groups; hierarchy.bounds allows {wanted}"
+        for name, own, wanted in broken
+    ]
+
+
 def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[str]:
-    """Totals that are not within public bounds, or not those that the noisy values give where nobody knows them."""
+    """Totals that are not those that the noisy values give where nobody knows them."""
     tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
     limits, relation, exact = limits_of(problem, tree), relation_of(problem), with_totals(problem, method)
-    if release.shape_faults(method, totals=exact) or (relation.exact and limits is None):
+    if exact or release.shape_faults(method, totals=exact) or (relation.exact and limits is None):
         return []
-    broken = [] if limits is None else limits.broken(tree, totals)
-    lines = [f"region {name!r} has {own} groups; hierarchy.bounds allows {wanted}" for name, own, wanted in broken]
-    if exact:
-        return [f"{ARTEFACT}: {line}" for line in lines]
+    lines: list[str] = []
     known: dict[str, Any] = {
         "law": release.law,
         "scales": release.scales,

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, law_of
-from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
+from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.tree import Tree
     from privopt_hierarchical_dp.zeros import Zeros
 
-__all__ = ["check_asked", "check_scales"]
+__all__ = ["check_asked", "check_noise"]
 
 LARGEST_SCALE: Final = 1 << 40
 PROGRAM_SCALE: Final = 1 << 20
@@ -62,9 +62,12 @@ def _check_zeros(problem: HierarchyProblem, method: str, zeros: Zeros) -> None:
         raise InputError([Fault("problem", "hierarchy.impossible", "sizes that differ from region to region", wanted)])
 
 
-def check_scales(method: str, kind: str, budgets: Sequence[Fraction], delta: int) -> None:
+def check_noise(problem: HierarchyProblem, method: str, tree: Tree) -> None:
     """Refuse noise that the fit's integers, or an integer program's doubles, have no room for."""
-    law, (key, *_) = KINDS[kind]
+    privacy, settings = problem.privacy, problem.settings
+    law, (key, *_) = KINDS[privacy.kind]
+    budgets = level_budgets(budget_of(privacy), method, tree.depth, settings.budget)
+    delta = sensitivity(method, settings.max_quantity, relation_of(problem))
     most = PROGRAM_SCALE if method in ("hierarchical", "cumulative") else LARGEST_SCALE
     for level, budget in enumerate(budgets, start=1):
         wide = law.wide(budget, delta)

@@ -57,8 +57,15 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """Whom a budget is for."""
-        return "per group" if self.name == "groups" else "per individual"
+        """Whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
+
+        What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public.
+        """
+        if self.name == "sizes" and self.vacant:
+            return "per individual in fixed units"
+        return {"sizes": "per individual", "individuals": "per individual who joins or leaves", "groups": "per group"}[
+            self.name
+        ]
 
     def sensitivity(self, query: Literal["counts", "cumulative"], most: int) -> int:
         """Greatest sum of absolute changes on one level, and of their squares.
@@ -102,6 +109,11 @@ def check_relation(problem: HierarchyProblem, file: str) -> None:
         raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])
 
 
+REGIONS: Final = (
+    "regions' names are public, and which of them the input lists: list all that could have groups, those without too."
+)
+
+
 def _cost(kind: str, steps: int) -> str:
     """What so many steps at once cost at most: as the notion's group privacy has it."""
     if kind == "zcdp":
@@ -127,7 +139,7 @@ def _of_sizes(relation: Relation, totals: bool, most: int, kind: str) -> tuple[s
         f"Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more are "
         f"one class). A person who moves from one {name} to another costs {_cost(kind, 2)}.",
         missing,
-        f"{told} published exactly; regions' names are public.",
+        f"{told} published exactly; {REGIONS}",
     )
 
 
@@ -140,7 +152,7 @@ def _of_individuals(relation: Relation, totals: bool, most: int, kind: str) -> t
         f"{by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives alone "
         f"and leaves is covered. A person who moves from one group to another costs {_cost(kind, 2)}; a whole group of "
         f"k individuals that appears or vanishes {whole.get(kind, 'k epsilon')}.",
-        "No number of groups is published exactly; regions' names are public.",
+        f"No number of groups is published exactly; {REGIONS}",
     )
 
 
@@ -150,7 +162,7 @@ def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[
         f"Inputs are alike that differ in one {name} of any size, with all its individuals, that appears or vanishes. "
         f"A group that changes its size, as where one individual joins or leaves it, costs {_cost(kind, 2)}; a person "
         f"who moves from one group to another {_cost(kind, 4)}.",
-        "No number of groups is published exactly; regions' names are public.",
+        f"No number of groups is published exactly; {REGIONS}",
     )
 
 

@@ -3,6 +3,9 @@
 What is measured of a region are its possible sizes; the arrays of noisy values stay whole. An entry without measurement
 repeats the one that it must equal: a count is 0; of size s or less there are as many groups as of the last possible
 size before; of size s or more, as of the next one; from the last possible size on, all of them.
+
+Secret counts that have groups of such sizes all the same are measured like others, at the possible sizes: the numbers
+measured are some of those measured without zeros, so one individual changes them by no more, and no refusal tells.
 """
 
 from __future__ import annotations
@@ -18,10 +21,9 @@ from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
-    from privopt_hierarchical_dp.counts import Groups
     from privopt_hierarchical_dp.problem import HierarchyProblem
 
-__all__ = ["Order", "Zeros", "check_impossible", "spread", "within", "zeros_of"]
+__all__ = ["Order", "Zeros", "outside", "spread", "within", "zeros_of"]
 
 Order = Literal["counts", "less", "more", "inner"]
 """What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
@@ -112,22 +114,9 @@ def zeros_of(problem: HierarchyProblem, tree: Tree) -> Zeros | None:
     return Zeros(levels=levels)
 
 
-def check_impossible(zeros: Zeros, groups: Groups, problem: HierarchyProblem, file: str) -> None:
-    """Refuse counts with groups where none can be.
-
-    Raises:
-        InputError: with the first such cells.
-    """
-    first, names = problem.hierarchy.first_size, groups.tree.names[-1]
-    bad = np.argwhere(zeros.levels[-1] & (groups.leaves > 0))[:20]
-    faults = [
-        Fault(
-            file, f"region {names[r]!r}, size {s + first}", f"{int(groups.leaves[r, s])} groups", "0: it is impossible"
-        )
-        for r, s in bad.tolist()
-    ]
-    if faults:
-        raise InputError(faults)
+def outside(zeros: Zeros, leaves: Ints) -> int:
+    """Groups of impossible sizes in counts (R_L, N): for their owner alone."""
+    return int(leaves[zeros.levels[-1]].sum())
 
 
 def within(zeros: Zeros, leaves: Ints) -> Ints:
