@@ -52,13 +52,14 @@ class HierarchyTable:
         default=None,
         secret=True,
         help="level_1,...,level_L,size,groups: one row a leaf region and size (CSV or Parquet); absent pairs are 0; "
-        "which regions are listed is published: list all that could have groups, empty ones too; the last levels of a leaf are empty where its branch is short",
+        "which regions are listed is published: list all that could have groups, empty ones too; "
+        "the last levels of a leaf are empty where its branch is short",
     )
     units: File | None = key(
         default=None,
         secret=True,
-        help="instead of counts: level_1,...,level_L,unit,quantity, one row an individual, added up by unit and leaf; a "
-        "region without any is listed by a row of quantity 0",
+        help="instead of counts: level_1,...,level_L,unit,quantity, one row an individual, added up by unit and leaf; "
+        "a region without any is listed by a row of quantity 0",
     )
     totals: File | None = key(
         default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
