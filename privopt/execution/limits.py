@@ -35,14 +35,19 @@ def ending_at(end: float | None) -> Iterator[None]:
         _END.reset(token)
 
 
-def check_end() -> None:
+def check_end(before: str = "") -> None:
     """What long loops call now and then.
+
+    Args:
+        before: what is not done yet, in words, where a caller has something to fall back on.
 
     Raises:
         StoppedError: the end of :func:`ending_at` has come.
     """
     end = _END.get()
     if end is not None and time.monotonic() >= end:
+        if before:
+            raise StoppedError(f"the time limit came before {before}")
         raise StoppedError(
             "the time limit, and what it leaves to end in, came before a release was certified and written; nothing "
             "written"

@@ -10,16 +10,21 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from privopt.errors import StoppedError
+from privopt.execution.limits import ending_at
 from privopt.interfaces import SolveContext
+from privopt.metric import data as data_module
+from privopt.metric.baselines import exponential as exponential_module
 from privopt.metric.baselines import lp, reserve
 from privopt.metric.baselines.exponential import exponential
 from privopt.metric.baselines.lp import solve_structured
-from privopt.metric.optimal import Instance, auto, dual_bound, solve, star
+from privopt.metric.optimal import Instance, auto, dual_bound, reduce, solve, star
 from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.star import make_star
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.metric.space import pairs as pairs_module
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_problem
 from privopt.run.verify import verify
@@ -191,3 +196,45 @@ def test_the_share_of_the_reserve_is_looked_for_where_there_is_time(tmp_path, mo
         made.make()
         assert len(asked) == (seconds > 1.0)
         assert made.release is not None
+
+
+def test_the_pairs_of_many_are_reduced_no_longer_than_a_limit(monkeypatch):
+    place = np.random.default_rng(5).random((40, 2))
+    i, j = np.triu_indices(len(place), 1)
+    pairs, lengths = np.stack([i, j], axis=1), np.hypot(*(place[i] - place[j]).T)
+    whole = pairs_module.reduce_pairs(pairs, lengths)
+    monkeypatch.setattr(pairs_module, "_ASKED", 50)
+    assert (pairs_module.reduce_pairs(pairs, lengths) == whole).all()
+    with ending_at(time.monotonic() - 1.0), pytest.raises(StoppedError):
+        pairs_module.reduce_pairs(pairs, lengths)
+    made = Instance(
+        cost=np.hypot(*(place[:, None] - place[None]).transpose(2, 0, 1)), pairs=pairs, distances=lengths, epsilon=1.0
+    )
+    with pytest.raises(StoppedError):
+        solve(made, deadline=time.monotonic() - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "method"),
+    [("optimal-lp", each) for each in ("auto", "column-generation", "interior-point", "star", "full")]
+    + [("bd-mdp", each) for each in ("benders", "full", "auto")]
+    + [("exponential", "calibrated")],
+)
+def test_the_plain_exponential_is_kept_before_pairs_and_shares_are_looked_for(tmp_path, monkeypatch, mechanism, method):
+    (tmp_path / "problem.toml").write_text(GRID)
+    late = StoppedError("late")
+
+    def stop(*_arguments, **_options):
+        raise late
+
+    for module in (data_module, reduce):
+        monkeypatch.setattr(module, "reduce_pairs", stop)
+    monkeypatch.setattr(data_module, "needed_pairs", stop)
+    monkeypatch.setattr(data_module, "REDUCED", 0)
+    monkeypatch.setattr(exponential_module, "_differences", stop)
+    solved = solve_problem(
+        mechanism, tmp_path / "problem.toml", tmp_path / "out", Options(method=method, gap=1e-12, time_limit=600.0)
+    )
+    assert solved.stopped
+    monkeypatch.undo()
+    assert verify(tmp_path / "out").verdict == "proved"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
-from privopt.execution.limits import in_threads
+from privopt.execution.limits import check_end, in_threads
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -76,6 +76,9 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
         pairs: (P, 2) required pairs, or as many as imply the others.
         lengths: (P,) their distances.
 
+    Raises:
+        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
+
     Notes:
         P K differences once, then N K exponentials a step.
     """
@@ -95,8 +98,10 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
     low, high = 0.5, 1.0
     while kept(high) and high < _STEEPEST:
+        check_end()
         low, high = high, 2.0 * high
     for _ in range(_STEPS):
+        check_end()
         middle = 0.5 * (low + high)
         low, high = (middle, high) if kept(middle) else (low, middle)
     return low
@@ -107,6 +112,7 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
     farther, nearer = np.empty(len(i)), np.empty(len(i))
     step = max(1, _BLOCK // distances.shape[1])
     for start in range(0, len(i), step):
+        check_end()
         part = slice(start, start + step)
         with np.errstate(invalid="ignore"):
             apart = distances[i[part]] - distances[j[part]]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
+from privopt.execution.limits import ending_at
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt.metric.baselines.reserve import Reserve
@@ -91,7 +92,8 @@ def _solve_model(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
     context.check()
-    model = optimal_model(data, privacy, utility)
+    with ending_at(context.deadline):
+        model = optimal_model(data, privacy, utility)
     context.check()
     context.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {context.solver}")
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
@@ -108,10 +110,12 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     from privopt.metric.optimal.instance import Instance
 
     reserve = Reserve(data, context)
-    context.report("star")
     try:
+        if context.deadline is not None:
+            reserve.keep()
+        context.report("star")
         found = solve(
-            Instance.of(data),
+            Instance.of(data, deadline=context.deadline),
             method=context.method,
             gap=0.95 * context.gap,  # the rest is left to the repair and to the rigorous bound
             deadline=context.deadline,
@@ -122,7 +126,6 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
     except (StoppedError, SolverError) as error:
         if context.method == "star" and isinstance(error, SolverError):
             raise  # asked for by name, and it is none here: the message says what to take instead
-        reserve.make()
         return reserve.alone(f"{context.method} ({error})", error)
     except KeyboardInterrupt:
         return reserve.alone(f"{context.method} (interrupted)", StoppedError("interrupted before anything was found"))

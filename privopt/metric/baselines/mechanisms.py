@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Unsigned
 from privopt.declare import key
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, StoppedError
 from privopt.exact import TOTAL, rounded
+from privopt.execution.limits import ending_at
 from privopt.interfaces import Result, SolveContext
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.mechanism import SAME_WITHIN, Matrix, MetricMechanism
@@ -40,21 +41,31 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     """One whose matrix follows from the problem alone, so that ``verify`` makes it again."""
 
     bounds = False
+    spare: ClassVar[str | None] = None
+    """The method whose release stands in where a limit came before another was done."""
 
     def verify(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> list[str]:
         """Also: the weights are those of the formula."""
         lines = super().verify(problem, release, result)
         if lines:
             return lines
-        context = SolveContext(method=result.method, gap=float(result.asked.gap))
+        methods = [result.method]
+        if result.asked.time_limit is not None and self.spare is not None:
+            methods.insert(0, self.spare)
+        for method in dict.fromkeys(methods):
+            if self._follows(problem, release, SolveContext(method=method, gap=float(result.asked.gap))):
+                return []
+        return [f"mechanism.npz: other weights than those of {result.mechanism}"]
+
+    def _follows(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext) -> bool:
+        """Whether a release is what a method makes."""
         z, remap = self.matrix(problem, context).z, problem.data.remap
         if not remap and z.any(axis=1).all() and _near(rounded(z), release):  # as it is where private, else repaired
-            return []
+            return True
         again = MatrixRelease.from_matrix(z, problem.data, context)
         if remap:
-            again = remapped(again, self.utility(problem, result.method), problem.data)
-        near = _near(again.weights, release)
-        return [] if near else [f"mechanism.npz: other weights than those of {result.mechanism}"]
+            again = remapped(again, self.utility(problem, context.method), problem.data)
+        return _near(again.weights, release)
 
 
 def _near(weights: Unsigned, release: MatrixRelease) -> bool:
@@ -67,14 +78,32 @@ class Exponential(_ClosedForm):
     """Probabilities proportional to exp(-s epsilon d): s = 1/2, or the largest share s that certifies."""
 
     kit = "privopt.testing.baselines:EXPONENTIAL"
+    spare = "exponential"
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Closed form."""
         from privopt.metric.baselines.exponential import exponential, largest_share
+        from privopt.metric.baselines.reserve import Reserve
 
-        data, epsilon = problem.data, float(problem.data.epsilon)
-        calibrated = context.method == "calibrated"
-        share = largest_share(data.to_outputs, epsilon, *data.standing) if calibrated else 0.5
+        data, epsilon, share = problem.data, float(problem.data.epsilon), 0.5
+        if context.method == "calibrated":
+            reserve, until = Reserve(data, context), None
+            if context.deadline is not None:
+                until = reserve.keep()
+            try:
+                with ending_at(until):
+                    share = largest_share(data.to_outputs, epsilon, *data.standing)
+            except StoppedError:
+                if reserve.release is None:
+                    raise
+                path = f"calibrated (no time to find the largest share), {reserve.path}"
+                return Matrix(
+                    z=reserve.release.probabilities,
+                    solver={"name": "closed form", "path": path},
+                    details={"share_of_epsilon": share},
+                    stopped=True,
+                    release=reserve.release,
+                )
         z = exponential(data.to_outputs, epsilon, share=share)
         return Matrix(z=z, solver={"name": "closed form"}, details={"share_of_epsilon": share})
 

@@ -1,12 +1,14 @@
 """What is at hand before a long method begins: a release that is certified already, so that a stop finds it whole.
 
-The exponential mechanism at the largest share of epsilon that certifies; then at greater ones, whose rows differ too
-much in their sums and are repaired, for as long as the loss falls (street maps bear .7 of epsilon where .5 certifies).
+The exponential mechanism: where there is a limit first at half of epsilon, which takes least; at the largest share of
+epsilon that certifies; then at greater ones, whose rows differ too much in their sums and are repaired, for as long as
+the loss falls (street maps bear .7 of epsilon where .5 certifies).
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,6 +16,7 @@ from attrs import define, evolve, field
 
 from privopt.arrays import Floats
 from privopt.errors import CertificationError, InputError, PrivoptError, SolverError, StoppedError
+from privopt.execution.limits import ending_at
 from privopt.interfaces import SolveContext
 from privopt.metric.baselines.exponential import exponential, largest_share
 from privopt.metric.losses import ExpectedLoss
@@ -81,6 +84,16 @@ class Reserve:
             stopped=isinstance(error, StoppedError),
         )
 
+    def keep(self) -> float | None:
+        """Have the one at half of epsilon at hand, which needs no search; before anything that may take long.
+
+        Returns:
+            As :meth:`make`.
+        """
+        if self.release is None and not self._made:
+            self._at(0.5)
+        return self._closing()
+
     def make(self) -> float | None:
         """Make it, once.
 
@@ -88,30 +101,46 @@ class Reserve:
             The deadline from now on, which leaves time to certify and write what comes of the rest; None for none.
         """
         if not self._made:
+            if self.context.deadline is not None:
+                self.keep()
             self._made = True
             self._make()
-            if self.context.end is not None and self.context.deadline is not None:
-                closing = CLOSING * self.seconds + 2.0 * self.context.times.get("build", 0.0)  # it is loaded again
-                self.context.deadline = min(self.context.deadline, self.context.end - closing)
+        return self._closing()
+
+    def _closing(self) -> float | None:
+        if self.context.end is not None and self.context.deadline is not None:
+            closing = CLOSING * self.seconds + 2.0 * self.context.times.get("build", 0.0)  # it is loaded again
+            self.context.deadline = min(self.context.deadline, self.context.end - closing)
         return self.context.deadline
 
+    def _at(self, share: float) -> bool:
+        """Take the one at a share of epsilon; False where it cannot be had."""
+        if not self.data.crossed:
+            return False
+        self.context.report("exponential mechanism")
+        started = time.monotonic()
+        try:
+            z = exponential(self.data.to_outputs, float(self.data.epsilon), share=share)
+            self._take(z, f"exponential ({share:.3g} of epsilon)")
+        except (InputError, CertificationError, StoppedError, SolverError, MemoryError):
+            return (
+                False  # outputs out of reach, no room, no time: there is no such mechanism, or none is to be had here
+            )
+        self.seconds = time.monotonic() - started
+        return True
+
     def _make(self) -> None:
-        data, epsilon = self.data, float(self.data.epsilon)
+        data = self.data
         if not data.crossed:
             return
-        self.context.report("exponential mechanism")
         share, left = 0.5, self.context.remaining
         pairs, lengths = data.standing
         most = CALIBRATED if left is None else min(CALIBRATED, A_SECOND * SHARE_OF_TIME * left)
-        try:
-            if len(pairs) * len(data.outputs) <= most:
-                share = largest_share(data.to_outputs, epsilon, pairs, lengths)
-            started = time.monotonic()
-            self._take(exponential(data.to_outputs, epsilon, share=share), f"exponential ({share:.3g} of epsilon)")
-            self.seconds = time.monotonic() - started
-        except (InputError, CertificationError, StoppedError, SolverError, MemoryError):
-            return  # outputs out of reach, no room, no time: there is no such mechanism, or none is to be had here
-        self._steeper(share)
+        if len(pairs) * len(data.outputs) <= most:
+            with suppress(InputError, StoppedError, MemoryError), ending_at(self.context.deadline):
+                share = largest_share(data.to_outputs, float(data.epsilon), pairs, lengths)
+        if (share == 0.5 and self.release is not None) or self._at(share):
+            self._steeper(share)
 
     def _take(self, z: Floats, name: str, deadline: float | None = None) -> bool:
         """Repair and certify a matrix; whether it is better than what was at hand."""

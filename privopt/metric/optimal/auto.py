@@ -260,4 +260,4 @@ def solve(
         interrupted = interrupted or search.stopped
         return found
 
-    return solve_by_component(instance, part, gap)
+    return solve_by_component(instance, part, gap, deadline=deadline)

@@ -145,4 +145,6 @@ def solve_column_generation(
     Raises:
         SolverError: the master problem failed.
     """
-    return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress), gap)
+    return solve_by_component(
+        instance, lambda part: _solve_connected(part, gap, deadline, progress), gap, deadline=deadline
+    )

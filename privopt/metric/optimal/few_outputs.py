@@ -161,5 +161,8 @@ def solve_few_outputs(
         memory: bytes; no outputs join that would make a round take more.
     """
     return solve_by_component(
-        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, threads, memory), gap
+        instance,
+        lambda part: _solve_connected(part, count, gap, deadline, progress, threads, memory),
+        gap,
+        deadline=deadline,
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.exact.bound import Block, Multipliers
-from privopt.execution.limits import check_end
+from privopt.execution.limits import check_end, ending_at
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -76,15 +76,20 @@ class Instance:
     coordinates: Floats | None = field(default=None, converter=_optional_floats)
 
     @classmethod
-    def of(cls, data: MetricData) -> Instance:
+    def of(cls, data: MetricData, *, deadline: float | None = None) -> Instance:
         """The optimal mechanism's program over the pairs of a problem that imply the others.
 
         Epsilon is a billionth smaller, so that what rounding adds to a solution leaves it private as it is.
+
+        Raises:
+            StoppedError: the deadline (of `time.monotonic`) came before the pairs that imply many others were found.
         """
+        with ending_at(deadline):
+            needed = data.needed
         return cls(
             cost=data.weighted,
-            pairs=data.pairs[data.needed],
-            distances=data.distances[data.needed],
+            pairs=data.pairs[needed],
+            distances=data.distances[needed],
             epsilon=cls.solved(data.epsilon),
             coordinates=data.records.coordinates,
         )

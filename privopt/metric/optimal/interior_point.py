@@ -311,5 +311,8 @@ def solve_interior_point(
     library = arrays or chosen_arrays()
     workers = threads or allowed_threads()
     return solve_by_component(
-        instance, lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers), gap
+        instance,
+        lambda part: _solve_connected(part, gap, deadline, progress, library, symmetry, workers),
+        gap,
+        deadline=deadline,
     )

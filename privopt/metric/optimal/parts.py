@@ -256,5 +256,5 @@ def solve_by_parts(
     """
     workers = threads or allowed_threads()
     return solve_by_component(
-        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, workers), gap
+        instance, lambda part: _solve_connected(part, count, gap, deadline, progress, workers), gap, deadline=deadline
     )

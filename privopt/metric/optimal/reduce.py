@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
 from privopt.exact.graph import components, neighbours, shortest_rows
+from privopt.execution.limits import ending_at
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer
 from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 
@@ -250,17 +251,21 @@ def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]
     return small, rows
 
 
-def solve_by_component(instance: Instance, solver: Solver, gap: float) -> Solution:
+def solve_by_component(instance: Instance, solver: Solver, gap: float, *, deadline: float | None = None) -> Solution:
     """Reduce `instance`, give each connected part to `solver`, put together.
 
     The answer is "optimal" only where the whole, too, reaches the relative gap that the parts were solved to. What
     `solver` sees is connected, has no implied pair, no pair at distance 0, and no output that is the cheapest for
     every record (so at least two records and two outputs).
+
+    Raises:
+        StoppedError: the deadline (of `time.monotonic`) came before the implied pairs of many were found.
     """
     merged = merge_records(instance)
     if merged is not None:
-        return merged.lift(solve_by_component(merged.instance, solver, gap))
-    kept, rows = drop_implied_pairs(instance)
+        return merged.lift(solve_by_component(merged.instance, solver, gap, deadline=deadline))
+    with ending_at(deadline):
+        kept, rows = drop_implied_pairs(instance)
     label = components(kept.records, kept.pairs)
     count = int(label.max()) + 1
     if count == 1:

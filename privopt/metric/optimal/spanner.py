@@ -123,5 +123,5 @@ def solve_spanner(
         memory: bytes; a spanner whose program would take more is not begun.
     """
     return solve_by_component(
-        instance, lambda part: _solve_connected(part, gap, deadline, progress, threads, memory), gap
+        instance, lambda part: _solve_connected(part, gap, deadline, progress, threads, memory), gap, deadline=deadline
     )

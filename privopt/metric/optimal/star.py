@@ -324,6 +324,8 @@ def solve_star(
         SolverError: singular kernel or negative weights: the star is no mechanism here.
     """
     try:
-        return solve_by_component(instance, lambda part: _solve_connected(part, gap, deadline, progress), gap)
+        return solve_by_component(
+            instance, lambda part: _solve_connected(part, gap, deadline, progress), gap, deadline=deadline
+        )
     except SolverError as error:
         raise SolverError(f"no star here: {error}; take interior-point or column-generation") from error

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.graph import components, edge_matrix, shortest_rows
+from privopt.execution.limits import check_end
 from privopt.metric.space.geometry import Metric
 
 __all__ = ["check_neighbours", "consistent", "needed_pairs", "not_implied", "reduce_pairs", "required_pairs"]
@@ -22,6 +23,7 @@ _CLOSE = 1e-9  # relative excess over the triangle inequality that rounding expl
 _BLOCK = 1 << 22
 _MANY = 1_000  # records from which all pairs are sampled before they are reduced
 _SAMPLED = 16  # records whose pairs are looked at
+_ASKED = 50_000  # pairs looked at between two looks at the clock
 _RARE = 1e-2  # implied pairs, as a share, that are not worth the search for them
 
 
@@ -98,6 +100,9 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 
     Returns:
         (P,) booleans.
+
+    Raises:
+        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come, and they are many.
 
     Notes:
         Cost: for each node, the pairs that start within its longest pair. 4,000 records with 60 neighbours
@@ -280,20 +285,17 @@ def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_ed
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     both = np.concatenate([weights, weights])
     sort = np.lexsort((both, tail))
-    found = short_enough(
-        _starts(tail, n),
-        head[sort],
-        both[sort],
-        np.concatenate([exact, exact])[sort],
-        _starts(source, n),
-        goal[order],
-        bounds[order],
-        exact_bound[order],
-        units,
-        two_edges,
-    )
-    answer = np.empty(len(goals), dtype=np.bool_)
-    answer[order] = found
+    graph = _starts(tail, n), head[sort], both[sort], np.concatenate([exact, exact])[sort]
+    ask, answer = _starts(source, n), np.empty(len(goals), dtype=np.bool_)
+    spans = np.searchsorted(ask, np.arange(_ASKED, len(goals), _ASKED)).tolist()
+    first = 0
+    for last in [*dict.fromkeys(spans), n]:
+        if first:
+            check_end("implied pairs were told from the others")
+        rows = order[ask[first] : ask[last]]
+        asked = np.clip(ask, ask[first], ask[last]) - ask[first]  # of these sources alone
+        answer[rows] = short_enough(*graph, asked, goal[rows], bounds[rows], exact_bound[rows], units, two_edges)
+        first = last
     return answer
 
 

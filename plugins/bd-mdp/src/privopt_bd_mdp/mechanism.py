@@ -66,7 +66,7 @@ def _by_decomposition(problem: MetricInstance[BDmDPProblem], context: SolveConte
         deadline=None if left is None else time.monotonic() + (1.0 - RESERVE) * left,
     )
     try:
-        found = decompose(Instance.of(data), problem.declared.bd_mdp, within)
+        found = decompose(Instance.of(data, deadline=within.deadline), problem.declared.bd_mdp, within)
     except NoRoomError as error:
         return evolve(reserve.alone(str(error), error), stopped=False)
     except StoppedError as error:

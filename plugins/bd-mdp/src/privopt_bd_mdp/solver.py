@@ -78,7 +78,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         trajectories.append(tuple(solution.trajectory))
         return solution
 
-    whole = solve_by_component(instance, part, context.gap)
+    whole = solve_by_component(instance, part, context.gap, deadline=context.deadline)
     return evolve(whole, details={"parts": tuple(parts), "trajectories": tuple(trajectories)})
 
 
