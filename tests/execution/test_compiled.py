@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
+
+import pytest
 
 from privopt.execution import compiled
 
@@ -79,3 +82,51 @@ def test_a_function_is_found_by_others_once_all_that_it_calls_are_made(monkeypat
     assert seen == [(None, True), (None, True)]
     assert outer._ready is names["outer"] is outer.py_func
     assert names["inner"](1) == 2
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A module whose code was kept, the files of it, and how to load it anew."""
+    path = tmp_path_factory.mktemp("kept") / "kernel_kept.py"
+    lines = "from privopt.execution.compiled import jit\n@jit()\ndef {}(x):\n    return {}\n"
+    path.write_text(lines.format("once", "x + 1") + lines.format("twice", "2 * once(x)"))
+
+    def load():
+        spec = importlib.util.spec_from_file_location("kernel_kept", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.twice
+
+    assert load()(3) == 8
+    return load, path.parent / "__pycache__"
+
+
+def cut(data):
+    return data[: len(data) // 2]
+
+
+def turned(data):
+    """One bit in the middle, as of machine code."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 16]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize(("spoil", "ending"), [(cut, "nbi"), (cut, "nbc"), (turned, "nbc")])
+def test_kept_code_that_cannot_be_read_is_compiled_anew(kept, spoil, ending):
+    load, folder = kept
+    files = sorted(folder.glob(f"*.{ending}"))
+    assert files
+    for path in files:
+        path.write_bytes(spoil(path.read_bytes()))
+    assert load()(3) == 8
+    again = load()
+    assert again(3) == 8
+    assert sum(again.dispatcher().stats.cache_hits.values()) == 1  # it was kept anew
+
+
+def test_kept_code_where_nothing_can_be_written_is_compiled_anew(kept):
+    load, folder = kept
+    for path in folder.glob("*.nbi"):
+        path.unlink()
+        path.mkdir()
+    assert load()(3) == 8

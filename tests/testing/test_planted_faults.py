@@ -188,6 +188,13 @@ def test_what_is_right_and_looks_odd_is_not_blamed(right, kind):
     assert [result for result in results if result.status == "failed"] == []
 
 
+def test_more_noise_than_is_needed_is_not_blamed():
+    tried = subject(odd.TwiceTheNoise, guarantee="local-dp")
+    result = run_check("own-scale", tried, how="dev")
+    tried.close()
+    assert result.status == "passed", result
+
+
 def test_what_a_mechanism_makes_of_permissions_and_dates_is_not_published():
     for made in (noise.ModeTold, hostile.DateTold):
         tried = subject(made, guarantee="local-dp")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
-from privopt.interfaces import Shift, SolveContext
+from privopt.interfaces import Certificate, Shift, SolveContext
 from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, check
 from privopt.testing.noise import recorded, rescaled
 from privopt.testing.problems import GeneratedProblem
@@ -35,8 +35,8 @@ NEIGHBOURS: Final = 60
 NEAR: Final = 6
 """Neighbours that are looked at where a problem's release is always the same."""
 
-SCALES: Final = ((Fraction(1, 2), "half the scale asked for"), (Fraction(1, 2**20), "next to no scale at all"))
-"""Noise that no certificate may take."""
+NO_SCALE: Final = Fraction(1, 2**20)
+"""Share of the scale asked for that is next to no noise at all."""
 
 
 def has_neighbours(subject: Subject) -> str | None:
@@ -157,12 +157,29 @@ def _exact(value: Any) -> Fraction:
     return Fraction(value.item() if isinstance(value, np.generic) else value)
 
 
-@check("own-scale", of={"noise"}, private=True, share=0.3, least=3)
+def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fraction:
+    """Share of what is allowed that a run used: as certified, or as neighbours show where that is less than half."""
+    share = 1.0 if stated.worst is None or not stated.allowed else min(1.0, stated.worst / stated.allowed)
+    if share > 0.5:
+        return Fraction(1)
+    subject, loaded, found = trial.subject, trial.load(problem), Fraction(share)
+    budget = subject.notion.allowed(subject.claimed(loaded))
+    if budget and subject.profile.neighbours is not None:
+        before = queries_of(subject, loaded)
+        for neighbour in neighbours_of(trial, problem, NEAR):
+            found = max(found, _spent(subject, before, queries_of(subject, trial.load(neighbour)))[0] / budget)
+    return min(Fraction(1), found) or Fraction(1)  # what costs nothing at all is believed nowhere
+
+
+@check("own-scale", version=2, of={"noise"}, private=True, share=0.3, least=3)
 def own_scale(trial: Trial) -> None:
-    """A certificate fails where the noise was drawn at half its scale, or next to none."""
+    """A certificate fails where the noise was drawn at half the scale that is needed, or next to none."""
     problem = trial.problem()
-    trial.run(problem)
-    for factor, words in SCALES:
+    made = trial.run(problem).result
+    assert made is not None  # runs that ended well have one
+    part = _used(trial, problem, made.certificate) / 2
+    much = "half the scale asked for" if part == Fraction(1, 2) else f"{float(part):.3g} of the scale asked for"
+    for factor, words in ((part, much), (min(part, NO_SCALE), "next to no scale at all")):
         with rescaled(factor) as scales:
             run = trial.attempt(problem, fresh=("scale", factor))
         if not scales:

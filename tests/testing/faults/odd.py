@@ -74,6 +74,14 @@ class AddedAfter(RightCounts):
         return problem.loaded + drawn, (record.scale,)
 
 
+class TwiceTheNoise(RightCounts):
+    """Draws at twice the scale that its epsilon needs."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        noisy, record = discrete_laplace(problem.loaded, problem.declared.privacy.epsilon / 2, seed=context.seed)
+        return noisy, (record.scale,)
+
+
 class Stamped(RightCounts):
     """Says which run it was, on what day, how long it took, and throws a coin."""
 
