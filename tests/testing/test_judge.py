@@ -1,6 +1,7 @@
 """The judge: what it says holds, with the confidence that it states; what it would have seen, it sees."""
 
 import math
+import sys
 import time
 
 import numpy as np
@@ -187,6 +188,13 @@ def test_delta_is_allowed_for():
         lambda x, rng: 1 // x,
         lambda x, rng: round(rng.normal(), 2) if x else rng.normal(),
         lambda x, rng: (rng.normal(), "a" if x else "b"),
+        lambda x, rng: int("no") if x else int("not"),
+        lambda x, rng: sys.exit(x),
+        lambda x, rng: [2**60 + x, int(rng.integers(10**9)) + 2**55],
+        lambda x, rng: np.complex128(complex(rng.normal(), x)),
+        lambda x, rng: rng.bytes(8) + bytes([x]),
+        lambda x, rng: str(float(3 * x + rng.laplace())),
+        lambda x, rng: -0.0 if x else 0.0,
     ],
 )
 def test_outputs_of_any_kind_are_looked_at(output):
@@ -214,6 +222,21 @@ def test_a_limit_ends_it_with_what_is_known():
     assert "stopped: the time limit came first" in str(found)
 
 
+def test_a_limit_is_kept_by_slow_ones():
+    start = time.monotonic()
+    found = judge(lambda x: time.sleep(0.1), [0, 1], notion="local-dp", epsilon=1.0, time_limit=0.5)
+    assert time.monotonic() - start < 5
+    assert found.draws <= 6
+    assert "would have seen" not in str(found)
+
+
+def test_outputs_that_never_come_again_are_not_called_compared():
+    found = judge(lambda x, rng: f"a{rng.integers(10**15)}:{x}", [0, 1], notion="local-dp", epsilon=1.0, draws=4000)
+    assert found.uncompared == 1
+    assert "outputs are nearly all different and were not compared" in str(found)
+    assert "would have seen" not in str(found)
+
+
 def test_progress_is_told():
     lines = []
     judge(None, [0, 1], many=answers, epsilon=1.0, draws=10_000, progress=lines.append)
@@ -233,6 +256,9 @@ def test_progress_is_told():
         ({"epsilon": 1.0, "notion": "none"}, "bounds no odds"),
         ({"epsilon": 1.0, "inputs": [1]}, "found no two of them"),
         ({"epsilon": 1.0, "inputs": 3}, "wanted a list"),
+        ({"epsilon": "1/2"}, "epsilon: found '1/2', wanted a number"),
+        ({"epsilon": 1.0, "draws": 4000.5}, "draws: found 4000.5, wanted a whole number"),
+        ({"epsilon": 1.0, "notion": "metric-dp"}, "distance: found None"),
         ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "wanted a finite number"),
     ],
 )

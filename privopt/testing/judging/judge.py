@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from privopt.errors import UsageError
 from privopt.registry import registry
 from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
 from privopt.testing.judging.inputs import Inputs, Pairs
-from privopt.testing.judging.outputs import Raised, Table
+from privopt.testing.judging.outputs import Raised, Table, never_again
 from privopt.testing.judging.testers import Test, propose, rarest_seen
 from privopt.testing.judging.verdict import Verdict
 
@@ -28,7 +29,7 @@ FIRST_PAIRS: Final = 24
 TESTED: Final = 3
 """Tests a round, of different views or pairs."""
 CHUNK: Final = 200
-"""Draws between two looks at the clock."""
+"""Draws that are asked of ``many`` at once, at least."""
 SHOWN: Final = 120
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
 
@@ -70,7 +71,7 @@ class _Drawer:
             start = time.perf_counter()
             if time.monotonic() > self.deadline:
                 raise _OutOfTimeError
-            size = min(CHUNK if self.many is None else max(CHUNK, count // 8), count - len(found))
+            size = min(1 if self.many is None else max(CHUNK, count // 8), count - len(found))
             found += self._some(given, size)
             self.calls += size
             self.seconds += time.perf_counter() - start
@@ -80,19 +81,16 @@ class _Drawer:
         if self.many is not None:
             try:
                 made = list(self.many(given, count, **self._options))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise UsageError(f"many: raised {type(error).__name__}: {error}; wanted {count} outputs") from error
             if len(made) != count:
                 raise UsageError(f"many: found {len(made)} outputs, wanted {count}")
             return made
-        found = []
         assert self.mechanism is not None  # as above
-        for _ in range(count):
-            try:
-                found.append(self.mechanism(given, **self._options))
-            except Exception as error:  # what a mechanism raises depends on its input, and is seen
-                found.append(Raised(type(error).__name__))
-        return found
+        try:
+            return [self.mechanism(given, **self._options)]
+        except (Exception, SystemExit) as error:  # what a mechanism raises depends on its input, and is seen
+            return [Raised.of(error)]
 
 
 @frozen(kw_only=True, eq=False)
@@ -177,6 +175,17 @@ def judge(
     Raises:
         UsageError: arguments that cannot be meant so, no two inputs to compare.
     """
+    numbers: dict[str, object] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "order": order,
+        "confidence": confidence,
+        "time_limit": time_limit,
+    }
+    for name, found in {**numbers, "draws": draws}.items():
+        kind, wanted = (Integral, "a whole number") if name == "draws" else (Real, "a number")
+        if found is not None and not isinstance(found, kind):
+            raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
     claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, order=order, distance=distance)
     _check(claim, confidence, draws, time_limit)
     if mechanism is None and many is None:
@@ -210,6 +219,8 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
     held = registry().kind("notion", claim.notion).load()
     if not (held.odds or held.tails):
         raise UsageError(f"notion: {claim.notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
+    if held.keys() is not None and claim.distance is None:
+        raise UsageError(f"distance: found None, wanted a function of two inputs: {claim.notion!r} goes by it")
 
 
 @frozen
@@ -265,6 +276,7 @@ class _Trial:
     best: tuple[float, _Candidate, Test, tuple[int, int], int] | None = None
     tested: tuple[float, float, int, float] | None = None
     pairs: int = 0
+    uncompared: float = 0.0
     stopped: str = ""
 
     def run(self, pairs: Pairs, draws: int) -> None:
@@ -300,6 +312,7 @@ class _Trial:
 
     def _search(self, candidate: _Candidate, size: int) -> _Candidate:
         one, two = self._draw(candidate, size)
+        self.uncompared = max(self.uncompared, never_again(one, two))
         odds = max(candidate.odds, 1e-12)
         tests = propose(one, two, odds, self.claim.delta, self.claim.order)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTED]))
@@ -360,6 +373,7 @@ class _Trial:
             power=seen_from(limit, likely, size, error, claim.delta) if by_odds else None,
             by_event={f"{p:g}": seen_from(limit, p, size, error, claim.delta) for p in LIKELY} if by_odds else {},
             rarest=rarest_seen(size, limit, error) if by_odds else 1.0,
+            uncompared=self.uncompared,
             draws=self.drawer.calls,
             pairs=self.pairs,
             seconds=seconds,

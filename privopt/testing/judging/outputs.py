@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 
-__all__ = ["ODD", "Raised", "Table", "View", "views_of"]
+__all__ = ["ODD", "Raised", "Table", "View", "never_again", "views_of"]
 
 CELLS: Final = 64
 """Cells of a view, about."""
@@ -20,15 +23,49 @@ KINDS: Final = 256
 """Outputs that are told from one another where they are no numbers, the most frequent ones."""
 ODD: Final = 3
 """Cells of outputs that are no numbers, infinite, or not a number, at the end of a view of numbers."""
+ENDS: Final = 64
+"""Bytes of an output that are looked at one by one: the first and the last."""
+LARGEST: Final = int(sys.float_info.max)
 COLUMNS: Final = 24
 """Columns of an output that are looked at one by one: those whose means differ most."""
 
 
 @frozen
 class Raised:
-    """An output of a mechanism that raised an error in place of giving one."""
+    """An output of a mechanism that raised an error in place of giving one: its type, and what it says."""
 
     name: str
+    text: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Raised:
+        """An error, the addresses of objects left out of what it says."""
+        return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
+
+
+def _numbers(output: Any) -> Floats | None:
+    """The numbers of an output, flat; of integers beyond doubles the last 32 bits, too; None where it is none."""
+    if isinstance(output, bytes):
+        ends = output if len(output) <= ENDS else output[: ENDS // 2] + output[-ENDS // 2 :]
+        return np.frombuffer(ends, dtype=np.uint8).astype(np.float64)
+    try:
+        if isinstance(output, str):
+            output = int(output) if re.fullmatch(r"[+-]?\d{1,4000}", output) else float(output)
+        raw = np.asarray(output)
+        if raw.dtype.kind == "c":
+            return np.stack([raw.real.ravel(), raw.imag.ravel()], axis=1).ravel().astype(np.float64)
+        if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(each) is int for each in raw.flat)):
+            whole = [int(each) for each in raw.flat] if raw.size and _beyond(raw) else []
+            if whole:
+                sizes = [float(min(max(each, -LARGEST), LARGEST)) for each in whole]
+                return np.array([*sizes, *(each % 2**32 for each in whole)], dtype=np.float64)
+        return np.asarray(output, dtype=np.float64).ravel()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _beyond(raw: NDArray[Any]) -> bool:
+    return bool(max(int(raw.max()), -int(raw.min())) > 2**53)
 
 
 def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
@@ -38,24 +75,28 @@ def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
             others.append(_name(name))
             _apart(output[name], numbers, others)
         return
-    found = None
-    if not isinstance(output, str | bytes | Raised) and output is not None:
-        try:
-            found = np.asarray(output, dtype=np.float64).ravel()
-        except (TypeError, ValueError, OverflowError):
-            found = None
+    found = None if isinstance(output, Raised) or output is None else _numbers(output)
     if found is not None:
         numbers.append(found)
+        if isinstance(output, str | bytes):  # how it is written tells, too
+            others.append(f"{type(output).__name__} of {len(output)}")
+        elif (np.signbit(found) & (found == 0)).any():
+            others.append("-0.0")
     elif isinstance(output, tuple | list):
         for part in output:
             _apart(part, numbers, others)
     else:
-        others.append(_name(output))
+        others.append(output.name if isinstance(output, Raised) else _name(output))
 
 
 def _name(output: Any) -> Hashable:
+    """An output as something that can be compared; doubles bit by bit."""
     if isinstance(output, np.ndarray):
         return output.shape, output.tobytes()
+    if isinstance(output, float | complex):
+        return type(output).__name__, repr(output)
+    if isinstance(output, tuple):
+        return type(output).__name__, tuple(_name(part) for part in output)
     try:
         hash(output)
     except TypeError:
@@ -63,15 +104,13 @@ def _name(output: Any) -> Hashable:
     return type(output).__name__, output
 
 
-def _read(output: Any) -> tuple[Floats, Hashable]:
-    """The numbers of an output, flat, and the rest of it; where it is numbers alone, itself."""
+def _read(output: Any) -> tuple[Floats, Hashable, Hashable]:
+    """The numbers of an output, flat; what of it is no number; and itself."""
     numbers: list[Floats] = []
     others: list[Hashable] = []
     _apart(output, numbers, others)
     flat = np.concatenate(numbers) if numbers else np.zeros(0)
-    if not others or not flat.size:
-        return flat, _name(output)
-    return flat, others[0] if len(others) == 1 else tuple(others)
+    return flat, (others[0] if len(others) == 1 else tuple(others)), _name(output)
 
 
 @frozen(eq=False)
@@ -79,12 +118,14 @@ class Table:
     """Outputs, read once.
 
     Attributes:
-        names: what of each is no number; each itself, as something that can be compared, where it is numbers alone.
+        names: each itself, as something that can be compared.
+        labels: what of each is no number.
         numbers: (n, d) the numbers of each, d as most have.
         odd: (n,) which have not d of them, or not finite ones.
     """
 
     names: list[Hashable]
+    labels: list[Hashable]
     numbers: Floats
     odd: Ints
 
@@ -97,22 +138,27 @@ class Table:
             width: how many numbers each is, as other outputs have told; found out where None.
         """
         outputs = list(outputs)  # all are there at once, so that no two have one identity
-        known: dict[int, tuple[Floats, Hashable]] = {}  # what is one object is read once
+        known: dict[int, tuple[Floats, Hashable, Hashable]] = {}  # what is one object is read once
         for output in outputs:
             if id(output) not in known:
                 known[id(output)] = _read(output)
         read = [known[id(output)] for output in outputs]
-        sizes = [numbers.size for numbers, _ in read]
+        sizes = [numbers.size for numbers, _, _ in read]
         width = max(set(sizes), key=sizes.count) if width is None else width
         table, odd = np.zeros((len(read), width)), np.zeros(len(read), dtype=np.int64)
-        for place, (row, _) in enumerate(read):
+        for place, (row, _, _) in enumerate(read):
             if row.size != width:
                 odd[place] = 1
             elif not np.isfinite(row).all():
                 odd[place] = 2 + int(np.isnan(row).any())
             else:
                 table[place] = row
-        return cls(names=[name for _, name in read], numbers=table, odd=odd)
+        names, labels = [name for _, _, name in read], [label for _, label, _ in read]
+        return cls(names=names, labels=labels, numbers=table, odd=odd)
+
+    def part(self, some: slice) -> Table:
+        """Some of the outputs."""
+        return Table(names=self.names[some], labels=self.labels[some], numbers=self.numbers[some], odd=self.odd[some])
 
 
 @frozen(kw_only=True, eq=False)
@@ -140,7 +186,8 @@ def views_of(one: Table, two: Table) -> list[View]:
     Args:
         one, two: draws from each of two inputs; what is made of them is tried on others.
     """
-    made = [_kinds(one, two)]
+    made = [_kinds(one, two, "the output", lambda table: table.names)]
+    made.append(_kinds(one, two, "what is no number of the output", lambda table: table.labels))
     if not one.numbers.shape[1]:
         return made
     means = [table.numbers.mean(axis=0) for table in (one, two)]
@@ -178,27 +225,37 @@ def _zeros(values: Floats) -> Floats:
     return np.asarray(np.log2(np.maximum(whole & -whole, 1).astype(np.float64)))
 
 
-def _kinds(one: Table, two: Table) -> View:
+def never_again(one: Table, two: Table) -> float:
+    """Share of outputs that came once and have no numbers to go by: they are not compared."""
+    counts = Counter([*one.names, *two.names])
+    lone = sum(
+        counts[name] == 1 and (not width or odd == 1)
+        for table, width in ((one, one.numbers.shape[1]), (two, two.numbers.shape[1]))
+        for name, odd in zip(table.names, table.odd.tolist(), strict=True)
+    )
+    return float(lone / (len(one.names) + len(two.names)))
+
+
+def _kinds(one: Table, two: Table, words: str, named: Callable[[Table], list[Hashable]]) -> View:
     """A cell each of the most frequent outputs, and one for all others."""
-    counts: dict[Hashable, int] = {}
-    for table in (one, two):
-        for name in table.names:
-            counts[name] = counts.get(name, 0) + 1
+    counts = Counter([*named(one), *named(two)])
     often = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:KINDS]
     place = {name: number for number, name in enumerate(often)}
     other = len(often)
 
     def cells(table: Table) -> Ints:
-        return np.array([place.get(name, other) for name in table.names], dtype=np.int64)
+        return np.array([place.get(name, other) for name in named(table)], dtype=np.int64)
 
     def said(some: list[int]) -> list[str]:
         return ["any other" if cell == other else _shown(often[cell]) for cell in some]
 
-    return View(words="the output", cells=cells, count=other + 1, said=said, ordered=False)
+    return View(words=words, cells=cells, count=other + 1, said=said, ordered=False)
 
 
 def _shown(name: Hashable) -> str:
     inner = name[1] if isinstance(name, tuple) and len(name) == 2 else name
+    if isinstance(name, tuple) and len(name) == 2 and name[0] in ("float", "complex"):
+        return str(inner)
     text = f"bytes {inner[:8].hex()}" if isinstance(inner, bytes) else repr(inner)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

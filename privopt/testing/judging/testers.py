@@ -104,10 +104,7 @@ def propose(one: Table, two: Table, odds: float, delta: float, order: float | No
 
 def _halves(table: Table) -> tuple[Table, Table]:
     middle = len(table.names) // 2
-    return (
-        Table(names=table.names[:middle], numbers=table.numbers[:middle], odd=table.odd[:middle]),
-        Table(names=table.names[middle:], numbers=table.numbers[middle:], odd=table.odd[middle:]),
-    )
+    return table.part(slice(middle)), table.part(slice(middle, None))
 
 
 def _event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[Ints, float]:

@@ -30,6 +30,7 @@ class Verdict:
             where even a hundredfold breach would not have been (few draws, a rare event, a Renyi claim).
         by_event: the same for events by how likely they are.
         rarest: an output at least so likely under one input, and impossible under the other, would have been seen.
+        uncompared: greatest share of outputs of a pair that came once and have no numbers to go by.
         draws: calls of the mechanism.
         pairs: of inputs that were tried.
         seconds: that it took.
@@ -50,6 +51,7 @@ class Verdict:
     power: float | None
     by_event: Mapping[str, float | None] = field(factory=dict)
     rarest: float
+    uncompared: float = 0.0
     draws: int
     pairs: int
     seconds: float
@@ -75,11 +77,15 @@ class Verdict:
             lines.append(f"shown by {self.pair[0]} against {self.pair[1]}: {self.event}{self._shares()}")
         else:
             lines = [f"nothing found against {self.claim}; epsilon is at least {self.epsilon_lower:.4g} ({sure})"]
-            if self.power is not None:
+            if self.uncompared >= 0.9:
+                lines.append("outputs are nearly all different and were not compared")
+            elif self.uncompared >= 0.1:
+                lines.append(f"{100 * self.uncompared:.0f} % of the outputs came but once and were not compared")
+            if self.uncompared < 0.9 and self.power is not None:
                 lines.append(
                     f"would have seen {math.ceil(100 * self.power) / 100:g} epsilon or more at the event tested"
                 )
-            if self.order is None:
+            if self.uncompared < 0.9 and self.order is None and self.rarest < 1:
                 lines.append(
                     f"would have seen an output of probability {self.rarest:.2g} that another input never gives"
                 )
