@@ -44,7 +44,7 @@ class KeptCode(FunctionCache):  # type: ignore[misc, unused-ignore]
             source_stamp=self._impl.locator.get_source_stamp(),
         )
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: object, target_context: object) -> object:
         """The code for a signature; None, and an empty index, where the files will not do."""
         try:
             return super().load_overload(sig, target_context)
@@ -55,7 +55,7 @@ class KeptCode(FunctionCache):  # type: ignore[misc, unused-ignore]
                 self.disable()
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: object, data: object) -> None:
         """Keep it, where there is room and leave to."""
         try:
             super().save_overload(sig, data)
