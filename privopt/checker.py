@@ -72,14 +72,14 @@ class Array:  # an array of an .npy file: its values row by row, and the rows of
         self.rows = list(zip(*[iter(self.flat)] * self.shape[1])) if len(self.shape) == 2 else []
 
 
-def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:
-    """The arrays of an archive, those wanted (name:type:sides) and no others; deflated ones eight times as large."""
+def read_npz(path: Path, wanted: str, more: int = 0) -> list[Array]:  # name:type:sides, no others; deflated: eightfold
     found, left = dict[str, Array](), (8 if more else 1) * path.stat().st_size + more
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             name, left = info.filename.removesuffix(".npy"), left - info.file_size
             need(name not in found and info.compress_type in (0, 8) and left >= 0, f"{name!r}: twice, or too large", 2)
-            found[name] = Array(archive.read(info), f"{path.name}: {name}")
+            info.file_size += 1  # were there more than is stated, this much would be read, and have another sum
+            found[name] = Array(archive.open(info).read(info.file_size), f"{path.name}: {name}")
     holds = " ".join(sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items()))
     need(re.fullmatch(" ".join(sorted(wanted.split())), holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
     return [found[part.split(":")[0]] for part in wanted.split()]
@@ -94,6 +94,7 @@ def rational(value: object) -> Fraction:  # what a decimal means
 class Problem:  # the problem file in ``problem/``, and the files that it names
     def __init__(self, folder: Path, stated: dict[str, Any], names: list[str]) -> None:
         self.folder, self.names, file = folder / "problem", names, str(stated["file"])
+        self.most = sum(path.stat().st_size // 8 for path in folder.glob("mechanism.npz"))  # weights at most
         need(f"problem/{file}" in names and "/" not in file, f"problem.file: {file!r} is not in problem/", 2)
         raw, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
         need(hashlib.sha256(raw).hexdigest() == stated["sha256"], "problem.sha256: not that of the problem file")
@@ -137,7 +138,8 @@ class Problem:  # the problem file in ``problem/``, and the files that it names
         return {one: int(share * shared) for one, share in found.items()}, int(whole * shared)
 
 
-def cosine(x: int) -> int:  # of |x| < 10, to 2**-230
+def cosine(x: int) -> int:  # of |x| < 12, to 2**-228
+    need(abs(x) < 12 * ONE, "problem: a place farther than once around", 2)
     following: Callable[[int, int], int] = lambda term, n: -(term * x * x >> 2 * BITS) // (n * (n - 1))
     return sum(itertools.accumulate(range(2, 160, 2), following, initial=ONE))
 
@@ -154,7 +156,8 @@ class Places:  # ids with coordinates: rationals (planar, vector), radians of la
     def __init__(self, problem: Problem, name: str) -> None:
         table = problem.table(name, "grid points vectors ids count columns")
         grid, given = table.get("grid", {"rows": 0, "cols": 0}), {"grid", "points", "vectors", "count"} & set(table)
-        few = max(table.get("count", 0), (grid["rows"] + 1) * (grid["cols"] + 1)) <= 10**7
+        sides = [grid["rows"], grid["cols"]] if "grid" in table else [1, table.get("count", 1)]
+        few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= problem.most
         need(len(given) == 1 and few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
         self.kind, self.at, self.ids = "plain", list[Any](), [str(i) for i in range(table.get("count", 0))]
         if "grid" in table:
@@ -165,12 +168,15 @@ class Places:  # ids with coordinates: rationals (planar, vector), radians of la
                 south, west = (low(number(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
                 up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
                 self.kind, self.at = "geographic", [(south + r * up, west + c * right) for r, c in cells]
+                sound = max(abs(south), self.at[-1][0]) <= PI // 2 and (grid["cols"] - 1) * right < 2 * PI
+                need(sound, f"problem: [{name}]: a grid beyond a pole, or once around", 2)
         elif "points" in table:
             names = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
             found, parts = problem.columns(table["points"]), names["id"]
             self.ids = ["/".join(n) for n in zip(*(found[c] for c in ([parts] if isinstance(parts, str) else parts)))]
             lat, lon, x, y = (list(map(rational, found.get(names[key], []))) for key in ("lat", "lon", "x", "y"))
-            need(not all((lat, lon, x, y)) and all(abs(a) <= 360 for a in lat + lon), f"[{name}]: lat, lon, x, y", 2)
+            sound = all(abs(a) <= 90 for a in lat) and all(abs(a) <= 360 for a in lon)
+            need(sound and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
@@ -233,8 +239,7 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
             self.ready = lambda at: [flat(at, 0), flat(at, PI // 2), cosine(at[0] - PI // 2)]
             arc: Any = lambda a, b: 2 * RADIUS * arcsine_of_root(sums(a, b) >> BITS + 2)
             self.way = lambda a, b: max(0, arc(a, b) - (ONE >> 96)) if a != b else 0
-        if kind in taken:
-            self.here, self.there = (list(map(self.ready, places)) for places in (self.here, there))
+        self.here, self.there = ([*map(self.ready, at)] if kind in taken else at for at in (self.here, there))
         self.own: Callable[[int], list[Any]] = lambda i: [self.way(self.here[i], at) for at in self.here]
         self.ends: Callable[[int], list[Any]] = lambda k: [self.way(self.there[k], at) for at in self.here]
         if kind == "graph":
@@ -261,6 +266,7 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
             km, chain, step = Fraction(down(written)), [tail], 0
             parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
             while len(chain) < parts:
+                need(len(self.pieces) + len(chain) < len(stored[0].rows), "mechanism.npz: fewer pieces of streets")
                 chain += [name] if (name := f"{tail}~{head}~{(step := step + 1)}") not in points else []
                 points |= {name: None}
             km = Fraction(down(km / parts))
@@ -272,10 +278,10 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
         self.pieces = [(place[a], place[b], km, factor) for a, b, km, factor in self.pieces]
         return [[piece[:2] for piece in self.pieces], [8], [float(piece[2]) for piece in self.pieces]]
 
-    def losses(self, problem: Problem, everywhere: Fraction | None) -> None:
-        """Losses c_ik by output, ``column(k)``: at most the true ones, and less than 2**-80 below them; the prior."""
+    def losses(self, problem: Problem, everywhere: Fraction | None) -> None:  # column(k): 2**-80 too low at most
         table, records, outputs = problem.tables["utility"], self.records.ids, self.outputs.ids
-        kind = problem.table("utility", "kind prior cost edges directed targets remap").get("kind")
+        keys = "kind prior cost edges directed targets" + " remap" * (table.get("remap") is False)  # true: of verify
+        kind = problem.table("utility", keys).get("kind")
         given, self.whole = problem.shares(table.get("prior"), "p", records)
         need(given.keys() == {*records} and kind in ("distance", "matrix", "travel-cost"), f"[utility] {table}", 2)
         self.prior, self.column = [given.get(name, 0) for name in self.points], self.ends
@@ -326,7 +332,7 @@ def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, 
     gap = None if bound is None else max(0.0, bound - at if unit == "locations" else (at - bound) / max(abs(at), 1e-12))
     objective = {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}
     promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
-    promise |= {"statement": str(stated["statement"])}
+    promise["statement"] = str(stated["statement"])
     measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
     loose = ["certificate"] if "value_unit" in result["details"] else ["certificate", "objective"]
     for where, wanted in (("objective", objective), ("guarantee", promise), ("certificate", measured)):
@@ -370,6 +376,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         same = list(records.flat) == metric.points and list(outputs.flat) == metric.outputs.ids
         need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
         fits = weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
+        fits &= all(0 <= i < self.size > j >= 0 and i != j for i, j in pairs.rows)
         need(fits, "mechanism.npz: arrays that do not fit", 2)
         held: Any = lambda d: exponential(min(low(self.epsilon * Fraction(d)), FLAT))
         self.stored = [(*pair, d, held(d)) for pair, d in zip(pairs.rows, distances.flat)]
@@ -406,24 +413,25 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
             if j not in reached:
                 after = after or [[(b, d + room) for b, d in self.required(a).items()] for a in range(self.size)]
                 reached = {b: d - room for b, d in shortest(i, after.__getitem__).items()} | reached
-            close = j in reached and (x := math.ceil(self.epsilon * (reached[j] + room))) <= FLAT + (ONE >> 40)
-            need(close, f"proof.npz: {i}, {j}: neither required nor implied, or farther than any ratio of weights")
+            x = math.ceil(self.epsilon * (reached[j] + room)) if 0 <= i != j in reached else 2 * FLAT
+            why = f"proof.npz: {i}, {j}: neither required nor implied, or farther than any ratio of weights"
+            need(x <= FLAT + (ONE >> 40), why)
             growth[i, j] = exponential(x, TINY)
         return growth
 
-    def proof(self) -> Callable[[int, list[int]], Iterable[tuple[int, int, int]]]:
-        """Rows (i, j) of an output and their multipliers: stored, or as its trees make them of costs."""
+    def proof(self) -> Callable[[int, list[int]], Iterable[tuple[int, int, int]]]:  # rows (i, j), f
         n, old = self.size, b"trees.npy" not in (path := self.folder / "proof.npz").read_bytes()
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1" if old else "prices:f8:1 trees:u[24]:2"
         version, unit, one, two, *rest = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", 2**20 + 8 * n * self.width)
-        self.unit, fits = Fraction(*unit.flat), old or (one.shape, two.shape) == ((n,), (self.width, n))
+        self.unit, fits = Fraction(*unit.flat), two.shape == (self.width + 1,) and min(two.flat) >= 0
+        fits = fits if old else (one.shape, two.shape) == ((n,), (self.width, n)) and max(two.flat) < 2 * n
         need([*version.flat] == [3 - old] and self.unit > 0 and fits, "proof.npz: not of its form", 2)
         if old:
             (which, values), rows, starts = (part.flat for part in rest), one.rows, two.flat
             self.growth, at = self.factors(rows), cast(Any, lambda k: range(starts[k], starts[k + 1]))
             return lambda k, costs: ((*rows[which[m]], max(0, int(math.ldexp(values[m], BITS)))) for m in at(k))
         trees = [[((i + code // 2) % n, code % 2) for i, code in enumerate(row)] for row in two.rows]
-        ends = {(i, p) if above else (p, i) for tree in trees for i, (p, above) in enumerate(tree)}
+        ends = {(i, p) if above else (p, i) for tree in trees for i, (p, above) in enumerate(tree) if p != i}
         self.growth, prices = self.factors(sorted(ends)), [low(Fraction(price)) for price in one.flat]
         return lambda k, costs: self.climb(trees[k], prices, costs)
 
@@ -453,6 +461,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         self.value, details = total / (TOTAL * ONE), self.result["details"]
         step: Any = lambda x, unit: ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2  # down, to odd multiples of unit / 2
         if "value_unit" in details:
+            need(type(details["value_unit"]) is float and details["value_unit"] > 0, "details.value_unit: no unit", 2)
             self.value = -down(step(Fraction(-total, TOTAL * ONE), Fraction(unit := details["value_unit"])))
             need(abs(self.value) <= unit * 2**48 and unit * 2**30 <= max(1, abs(self.value)), f"value_unit: {unit!r}")
         if not proved:
@@ -526,7 +535,8 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         if claimed is not None:
             fewest = len(self.all) - claimed + 1 if self.k else max(self.least, len(self.all) - self.budget)
             sides = (claimed, self.value) if self.k else (self.value, claimed)
-            need(claimed == int(claimed) and le(*sides), f"objective.lower_bound: {claimed} beside {self.value}")
+            sound = type(claimed) in (int, float) and claimed == int(claimed) and le(*sides)
+            need(sound, f"objective.lower_bound: {claimed} beside {self.value}")
             self.prove(self.k or int(claimed) + 1, int(fewest))
         return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
 
@@ -577,7 +587,8 @@ def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matri
     try:
         names = check_sums(folder)
         once = lambda pairs: dict(pairs) if len(dict(pairs)) == len(pairs) else need(False, "a name twice", 2)
-        result = json.loads((folder / "result.json").read_text("utf8"), object_pairs_hook=once, parse_constant=rational)
+        text, real = (folder / "result.json").read_text("utf8"), cast(Any, lambda x: float(rational(x)))  # finite
+        result = json.loads(text, object_pairs_hook=once, parse_constant=rational, parse_float=real)
         kind: Any = {"metric-dp": matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         problem = Problem(folder, result["problem"], names)

@@ -104,18 +104,19 @@ class Places(checker.Places):
         else:
             self.projection = Projection([(y, x) for rings in found for ring in rings for x, y in ring], side + 4)
             flattened = lambda x, y: tuple(map(float, self.projection.millimetres(y, x)))
-        corners, self.mesh = lattice([[[flattened(*at) for at in ring] for ring in rings] for rings in found], side)
+        found = [[[flattened(*at) for at in ring] for ring in rings] for rings in found]
+        corners, self.mesh = lattice(found, side, problem.most)
         self.kind, self.ids = "planar", [str(i) for i in range(len(corners))]
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in corners]
 
 
-def lattice(found: list[Any], side: float) -> tuple[list[Point], list[Corners]]:
+def lattice(found: list[Any], side: float, most: int) -> tuple[list[Point], list[Corners]]:
     """Corners and triangles of the lattice whose inside polygons meet: rims pass there, or its middle is in one."""
     pieces = [piece for rings in found for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([at[axis] for piece in pieces for at in piece] for axis in (0, 1))
     height, west, south = side * 0.75**0.5, min(xs) - side, min(ys)
     cols, rows = math.ceil((max(xs) - min(xs)) / side + 3), math.ceil((max(ys) - south) / height + 1)
-    checker.need(cols * rows <= 10**7, "problem: mesh: too many triangles", 2)
+    checker.need(cols * rows <= min(10**7, most + 1000), "problem: mesh: too many triangles", 2)
     at = [(west + (c + r % 2 / 2) * side, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
     triangles = list[Corners]()
     for a in [r * (cols + 1) + c for r in range(rows) for c in range(cols)]:
@@ -182,9 +183,10 @@ def triangulates(at: list[Point], triangles: list[Corners]) -> bool:
     edge = [at[v] for v in rim]
     notches: Any = lambda: [i for i in range(len(edge)) if turn(edge[i - 2], edge[i - 1], edge[i]) < 0]
     sound &= all(flat(edge[i - 2], edge[i - 1], edge[i]) for i in notches())
-    while left := notches():
-        del edge[left[0] - 1]
-    return sound and sum(edge[i - 2] > edge[i - 1] < edge[i] for i in range(len(edge))) == 1
+    hull = [*edge]
+    while left := [i for i in range(len(hull)) if turn(hull[i - 2], hull[i - 1], hull[i]) < 0]:
+        del hull[left[0] - 1]
+    return sound and pockets(edge, hull) and sum(hull[i - 2] > hull[i - 1] < hull[i] for i in range(len(hull))) == 1
 
 
 def ratios(corners: list[Point], rate: float) -> list[float]:
@@ -231,6 +233,7 @@ class Plane(checker.Metric):
             longest = max(dot(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * 1e6) ** 2:
                 break
+            checker.need(4 * len(triangles) <= len(stored[0].rows), "mechanism.npz: fewer triangles than its problem has")
             middle = {frozenset(side): len(self.at) + n for n, side in enumerate(sides)}
             for a, b in sides:
                 self.at.append((self.at[a][0] + self.at[b][0] >> 1, self.at[a][1] + self.at[b][1] >> 1))
