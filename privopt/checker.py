@@ -128,8 +128,7 @@ class Problem:  # the problem file in ``problem/``, and the files that it names
         need(min(km for _, _, km in found) >= 0, f"problem/{file}: a length below 0", 2)
         return found
 
-    def shares(self, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-        """Whole numbers in proportion to the shares of ids, and the sum of these; all alike without a file."""
+    def shares(self, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:  # in whole numbers
         cells = self.columns(file) if file is not None else {"id": ids, name: ["1"] * len(ids)}
         found = dict(zip(cells["id"], map(rational, cells[name])))
         whole, sound = sum(found.values()), len(found) == len(cells["id"]) and min(found.values()) >= 0
@@ -168,7 +167,7 @@ class Places:  # ids with coordinates: rationals (planar, vector), radians of la
                 south, west = (low(number(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
                 up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
                 self.kind, self.at = "geographic", [(south + r * up, west + c * right) for r, c in cells]
-                sound = max(abs(south), self.at[-1][0]) <= PI // 2 and (grid["cols"] - 1) * right < 2 * PI
+                sound = max(abs(south), self.at[-1][0]) <= PI // 2 and self.at[-1][1] - west < 2 * PI
                 need(sound, f"problem: [{name}]: a grid beyond a pole, or once around", 2)
         elif "points" in table:
             names = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
@@ -180,31 +179,28 @@ class Places:  # ids with coordinates: rationals (planar, vector), radians of la
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
-            rows = problem.array(table["vectors"]).rows
-            self.kind, self.at = "vector", [tuple(map(Fraction, row)) for row in rows]
-            self.ids = [str(i) for i in range(len(rows))]
+            self.kind, self.at = "vector", [tuple(map(Fraction, row)) for row in problem.array(table["vectors"]).rows]
+            self.ids = [str(i) for i in range(len(self.at))]
         if "ids" in table:
             self.ids = [line.strip() for line in problem.read(table["ids"]).decode("utf-8-sig").splitlines()]
         once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
 
 
-def shortest(start: object, after: Callable[[Any], list[Any]], most: int | None = None) -> dict[Any, int]:
-    """The lengths of the shortest ways to all that is reached, within ``most`` (Dijkstra)."""
+def shortest(start: object, after: Any, most: float = math.inf) -> dict[Any, int]:  # the shortest ways (Dijkstra)
     found, queue = dict[Any, int](), list[Any]([(0, start)])
     while queue:
         length, here = heapq.heappop(queue)
         if here not in found:
             found[here] = length
             for there, step in after(here):
-                if there not in found and (most is None or length + step <= most):
+                if there not in found and length + step <= most:
                     heapq.heappush(queue, (length + step, there))
     return found
 
 
 def ways(given: list[tuple[str, str, Fraction]], one_way: bool = False) -> Callable[[str, list[str]], list[Any]]:
-    """The lengths of the shortest ways to one end from each start, over roads, in exact sums."""
-    shared = math.lcm(*{length.denominator for _, _, length in given})
+    shared = math.lcm(*{length.denominator for _, _, length in given})  # the shortest to an end from each start
     before: dict[str, list[tuple[str, int]]] = {name: [] for road in given for name in road[:2]}
     for tail, head, length in given:
         before[head].append((tail, int(length * shared)))
@@ -290,8 +286,8 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
             cost, self.loss_unit = problem.array(table["cost"], len(records), len(outputs)).rows, "units of cost"
             self.column = lambda k: [low(Fraction(row[k])) for row in cost]
         elif kind == "travel-cost":  # sum over targets t of q_t |way from record to t - way from output to t|
-            targets, total = problem.shares(table.get("targets"), "weight", records)
-            travel, place = self.roads, {name: i for i, name in enumerate(records)}
+            (targets, total), travel = problem.shares(table.get("targets"), "weight", records), self.roads
+            place = {name: i for i, name in enumerate(records)}
             if "edges" in table:
                 travel, self.loss_unit = ways(problem.roads(table["edges"]), table.get("directed") is True), "km"
             rows: Any = lambda way, ends: ([d[place[t]] for t in targets] for d in map(way, range(len(ends))))
@@ -369,11 +365,11 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
         if self.anywhere:
             region = metric.region(self.epsilon, float(self.problem.tables["privacy"].get("split_km", 0)), ground)
-            same = [part.rows or list(part.flat) for part in ground] == region and not pairs.flat
-            need(same, "mechanism.npz: another region than the problem's, or pairs beside it")
+            same = region == [part.rows or [*part.flat] for part in ground]
+            need(same and not pairs.flat, "mechanism.npz: another region than the problem's, or pairs beside it")
         metric.losses(self.problem, self.epsilon if self.anywhere else None)
         self.size, self.width, self.rows = len(metric.points), len(metric.outputs.ids), weights.rows
-        same = list(records.flat) == metric.points and list(outputs.flat) == metric.outputs.ids
+        same = [*records.flat] == metric.points and [*outputs.flat] == metric.outputs.ids
         need(same, "mechanism.npz: not the records and outputs of the problem, in its order")
         fits = weights.shape == (self.size, self.width) and pairs.shape == (*distances.shape, 2)
         fits &= all(0 <= i < self.size > j >= 0 and i != j for i, j in pairs.rows)
@@ -414,8 +410,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
                 after = after or [[(b, d + room) for b, d in self.required(a).items()] for a in range(self.size)]
                 reached = {b: d - room for b, d in shortest(i, after.__getitem__).items()} | reached
             x = math.ceil(self.epsilon * (reached[j] + room)) if 0 <= i != j in reached else 2 * FLAT
-            why = f"proof.npz: {i}, {j}: neither required nor implied, or farther than any ratio of weights"
-            need(x <= FLAT + (ONE >> 40), why)
+            need(x <= FLAT + (ONE >> 40), f"proof.npz: {i}, {j}: neither required nor implied, or beyond any ratio")
             growth[i, j] = exponential(x, TINY)
         return growth
 
@@ -449,8 +444,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
     def objective(self) -> str:  # the loss, and the bound that no such matrix has one below, output by output
         total, least, floor, claimed = 0, list[int](), 0, self.result["objective"]["lower_bound"]
         need(not 0 < self.result["objective"]["value"] < 2.0**-128, "objective.value: too little to be checked here", 2)
-        proved = (self.folder / "proof.npz").exists()
-        need(proved == (claimed is not None), "objective.lower_bound and proof.npz: one of them without the other")
+        need((proved := (self.folder / "proof.npz").exists()) == (claimed is not None), "bound or proof.npz: one alone")
         multipliers = self.proof() if proved else lambda k, costs: ()
         for k, weights in enumerate(zip(*self.rows)):
             costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
@@ -461,8 +455,8 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         self.value, details = total / (TOTAL * ONE), self.result["details"]
         step: Any = lambda x, unit: ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2  # down, to odd multiples of unit / 2
         if "value_unit" in details:
-            need(type(details["value_unit"]) is float and details["value_unit"] > 0, "details.value_unit: no unit", 2)
-            self.value = -down(step(Fraction(-total, TOTAL * ONE), Fraction(unit := details["value_unit"])))
+            need(type(unit := details["value_unit"]) is float and unit > 0, "details.value_unit: no unit", 2)
+            self.value = -down(step(Fraction(-total, TOTAL * ONE), Fraction(unit)))
             need(abs(self.value) <= unit * 2**48 and unit * 2**30 <= max(1, abs(self.value)), f"value_unit: {unit!r}")
         if not proved:
             return f"{self.value:.12g} {self.metric.loss_unit}; no bound is claimed"
@@ -476,8 +470,8 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         text, epsilon = self.result["guarantee"]["epsilon_text"], float(self.epsilon)
         need(rational(text) == self.epsilon, f"guarantee.epsilon_text: {text} is claimed, {epsilon} found")
         promise = {"kind": "metric-dp", "epsilon": epsilon, "epsilon_text": text, "unit": f"per {self.metric.unit}"}
-        near = {"scope": "neighbours", "neighbours_within": float(self.within or 0)}
-        promise |= near if self.within else {"scope": "everywhere" if self.anywhere else "all-pairs"}
+        promise["scope"] = "everywhere" if self.anywhere else "neighbours" if self.within else "all-pairs"
+        promise |= {"neighbours_within": float(self.within)} if self.within else {}
         measured = {"worst": self.worst, "allowed": epsilon, "checked": len(self.stored) * self.width}
         return compare(self.result, self.value, self.metric.loss_unit, promise, measured)
 
@@ -535,8 +529,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         if claimed is not None:
             fewest = len(self.all) - claimed + 1 if self.k else max(self.least, len(self.all) - self.budget)
             sides = (claimed, self.value) if self.k else (self.value, claimed)
-            sound = type(claimed) in (int, float) and claimed == int(claimed) and le(*sides)
-            need(sound, f"objective.lower_bound: {claimed} beside {self.value}")
+            need(type(claimed) in (int, float) and claimed == int(claimed) and le(*sides), f"lower_bound: {claimed}")
             self.prove(self.k or int(claimed) + 1, int(fewest))
         return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
 
@@ -558,8 +551,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
                 force = [(int(math.ldexp(values[a], BITS)), self.gain[places[a]]) for a in at if places[a] in inside]
                 out = gone | {i for i in self.all for j in inside if self.gain[j][i] is None}
                 sums = {i: (1 << 1330) + sum(max(0, f) * gain[i] for f, gain in force) for i in self.all - out}
-                # Lagrange: photos that stay number at most sum_i max(0, 1 + sum_j f_j (S_ij - S_it - theta)), f >= 0
-                most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1330
+                most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1330  # that stay (Lagrange)
                 need(most < fewest or len(inside) + len(left) < k or kept & out, f"proof.npz: case {leaf} is open")
                 leaf += 1
         need(not cases and form[0] == 1, "proof.npz: cases that are left open")

@@ -48,6 +48,7 @@
   const radians = ([n, d]) => div(n * PI, 180n * d);
   function cosine(x) {
     const square = (x * x) >> ROOM;
+    readable(square < 144n * ONE, "a place farther than once around");
     let term = ONE, total = ONE;
     for (let n = 2n; term; n += 2n) { term = ((term * square) >> ROOM) / (n * (n - 1n)); total += n % 4n ? -term : term; }
     return total;
@@ -86,6 +87,8 @@
       found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
     } else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
     readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
+    const beyond = found.kind === "geographic" && found.at.some(([lat]) => 2n * (lat < 0n ? -lat : lat) > PI);
+    readable(!beyond, `[${name}]: a place beyond a pole`);
     readable(!found.at.length || found.at.length === found.ids.length, `[${name}]: ids of other places`);
     return found;
   }
@@ -173,6 +176,7 @@
   }
   function losses(of) { // by output: each at most the true one
     const given = table("utility", "kind prior cost edges directed targets remap");
+    readable(!given.remap || given.remap === "false", "utility.remap: outputs as best guesses, which verify looks at");
     const records = of.records.ids, outputs = of.outputs.ids;
     of.lossUnit = of.unit.replace("unit of", "units of");
     if (given.kind === "distance") return of.ends;

@@ -180,13 +180,37 @@ def triangulates(at: list[Point], triangles: list[Corners]) -> bool:
         sound &= dot(p, r, q) * turn(q, p, s) + dot(p, s, q) * turn(p, q, r) >= 0  # their angles: 180 degrees or less
     for (a, b), c in apex.items():  # none with one side at the rim is flat there
         sound &= (a, b) in inner or not {(b, c), (c, a)} <= inner.keys() or not flat(at[a], at[c], at[b])
-    edge = [at[v] for v in rim]
-    notches: Any = lambda: [i for i in range(len(edge)) if turn(edge[i - 2], edge[i - 1], edge[i]) < 0]
-    sound &= all(flat(edge[i - 2], edge[i - 1], edge[i]) for i in notches())
-    hull = [*edge]
-    while left := [i for i in range(len(hull)) if turn(hull[i - 2], hull[i - 1], hull[i]) < 0]:
+    return sound and fills(at, rim, apex)
+
+
+def fills(at: list[Point], rim: list[int], apex: dict[tuple[int, int], int]) -> bool:
+    """Whether triangles with this rim fill the hull but for pockets that nearly flat triangles of Delaunay's fill.
+
+    A side of a pocket, from its outside in, has the corner beyond it whose circle holds no other: so the order is one.
+    """
+    places, hull = [at[v] for v in rim], [*range(len(rim))]
+    while left := [i for i in range(len(hull)) if turn(*(places[hull[j]] for j in (i - 2, i - 1, i))) < 0]:
         del hull[left[0] - 1]
-    return sound and pockets(edge, hull) and sum(hull[i - 2] > hull[i - 1] < hull[i] for i in range(len(hull))) == 1
+    places, rim = places * 2, rim * 2
+    waiting: list[tuple[int, int, Point | None]] = [
+        (a, b if a < b else b + len(places) // 2, None) for a, b in zip(hull, [*hull[1:], hull[0]])
+    ]
+    while waiting:
+        a, b, outer = waiting.pop()
+        p, q = places[a], places[b]
+        cotangents = [
+            (Fraction(dot(p, c, q), -area), n) for n, c in enumerate(places[a:b]) if (area := turn(p, c, q)) < 0
+        ]
+        if b == a + 1:
+            corner = at[apex[rim[a], rim[b]]]
+        elif not cotangents or not flat(p, corner := places[c := a + min(cotangents)[1]], q):
+            return False
+        else:
+            waiting += [(a, c, q), (c, b, p)]
+        if outer and dot(p, corner, q) * turn(q, p, outer) + dot(p, outer, q) * turn(p, q, corner) < 0:
+            return False
+    edge = [places[i] for i in hull]
+    return sum(edge[i - 2] > edge[i - 1] < edge[i] for i in range(len(edge))) == 1
 
 
 def ratios(corners: list[Point], rate: float) -> list[float]:
@@ -233,7 +257,11 @@ class Plane(checker.Metric):
             longest = max(dot(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * 1e6) ** 2:
                 break
-            checker.need(4 * len(triangles) <= len(stored[0].rows), "mechanism.npz: fewer triangles than its problem has")
+            checker.need(
+                4 * len(triangles) <= len(stored[0].rows), "mechanism.npz: fewer triangles than its problem has"
+            )
+            fewer = 4 * len(triangles) <= len(stored[0].rows)
+            checker.need(fewer, "mechanism.npz: fewer triangles than the region has")
             middle = {frozenset(side): len(self.at) + n for n, side in enumerate(sides)}
             for a, b in sides:
                 self.at.append((self.at[a][0] + self.at[b][0] >> 1, self.at[a][1] + self.at[b][1] >> 1))
