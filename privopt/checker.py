@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any, cast
 
 BITS, ONE, TOTAL, RADIUS = 256, 1 << 256, 1 << 63, 6371  # of reals; the sum of a row of weights; of the sphere, km
-EXACT, TINY, FLAT = decimal.Context(prec=120), Fraction(1, 10**110), 45 * ONE  # exp(45) > 2**64: no ratio of weights
+EXACT, TINY, FLAT = decimal.Context(prec=120), Fraction(1, 10**110), 45 * ONE  # exp(45) > 2**64; rounded correctly
 low: Callable[[Fraction], int] = lambda value: (value.numerator << BITS) // value.denominator
 down: Callable[[Fraction], float] = lambda x: y if (y := float(x)) <= x else math.nextafter(y, -math.inf)
 number: Callable[[object], Fraction] = lambda x: rational(x if type(x) in (int, decimal.Decimal) else repr(x))
 PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239)) for m in range(1, 280, 2)) >> 64
-# at most exp(x), or at least: decimal rounds quotient and exponential to 120 digits, correctly
 exponential: Any = lambda x, s=-TINY: low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + s)) + (s > 0) if x else ONE
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
@@ -161,21 +160,20 @@ class Places:  # ids with coordinates: rationals (planar, vector), radians of la
         self.kind, self.at, self.ids = "plain", list[Any](), [str(i) for i in range(table.get("count", 0))]
         if "grid" in table:
             side, self.kind = number(grid["cell_km"]), "planar"
-            cells = [(r, c) for r in range(grid["rows"]) for c in range(grid["cols"])]
+            cells = [*itertools.product(range(grid["rows"]), range(grid["cols"]))]
             self.ids, self.at = [f"{r}-{c}" for r, c in cells], [(c * side, r * side) for r, c in cells]
             if "south_west" in grid:
                 south, west = (low(number(degrees) / 180) * PI >> BITS for degrees in grid["south_west"])
                 up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
                 self.kind, self.at = "geographic", [(south + r * up, west + c * right) for r, c in cells]
-                sound = max(abs(south), self.at[-1][0]) <= PI // 2 and self.at[-1][1] - west < 2 * PI
-                need(sound, f"problem: [{name}]: a grid beyond a pole, or once around", 2)
+                need(max(-south, self.at[-1][0]) <= PI // 2 and self.at[-1][1] - west < 2 * PI, "beyond a pole", 2)
         elif "points" in table:
             names = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
             found, parts = problem.columns(table["points"]), names["id"]
             self.ids = ["/".join(n) for n in zip(*(found[c] for c in ([parts] if isinstance(parts, str) else parts)))]
             lat, lon, x, y = (list(map(rational, found.get(names[key], []))) for key in ("lat", "lon", "x", "y"))
-            sound = all(abs(a) <= 90 for a in lat) and all(abs(a) <= 360 for a in lon)
-            need(sound and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
+            near = all(abs(a) <= most for most, axis in ((90, lat), (360, lon)) for a in axis)
+            need(near and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
             self.kind = "geographic" if lat and lon else "planar" if x and y else "plain"
             self.at = list(zip(x, y)) or [tuple(low(v / 180) * PI >> BITS for v in pair) for pair in zip(lat, lon)]
         elif "vectors" in table:
@@ -365,8 +363,8 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         need(self.result["mechanism"] != "lr-geo", "mechanism lr-geo: rows of users, unknown here", 2)
         if self.anywhere:
             region = metric.region(self.epsilon, float(self.problem.tables["privacy"].get("split_km", 0)), ground)
-            same = region == [part.rows or [*part.flat] for part in ground]
-            need(same and not pairs.flat, "mechanism.npz: another region than the problem's, or pairs beside it")
+            same = region == [part.rows or [*part.flat] for part in ground] and not pairs.flat
+            need(same, "mechanism.npz: another region than the problem's, or pairs beside it")
         metric.losses(self.problem, self.epsilon if self.anywhere else None)
         self.size, self.width, self.rows = len(metric.points), len(metric.outputs.ids), weights.rows
         same = [*records.flat] == metric.points and [*outputs.flat] == metric.outputs.ids
@@ -460,8 +458,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
             need(abs(self.value) <= unit * 2**48 and unit * 2**30 <= max(1, abs(self.value)), f"value_unit: {unit!r}")
         if not proved:
             return f"{self.value:.12g} {self.metric.loss_unit}; no bound is claimed"
-        found = Fraction(sum(least), ONE)
-        need(abs(found) <= self.unit * 2**48, "proof.npz: unit: finer than 2**-48 of what is proved")
+        need(abs(found := Fraction(sum(least), ONE)) <= self.unit * 2**48, "proof.npz: unit: finer than 2**-48 of it")
         bound = max(down(step(found, self.unit)), 0.0 if floor == 0 else -math.inf)  # at least 0 where all costs are
         need(type(claimed) in (int, float) and claimed == bound, f"bound: {claimed!r} is claimed, {bound!r} proved")
         return f"{self.value:.12g} {self.metric.loss_unit}; none is below {bound!r}"
@@ -528,8 +525,8 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         need((self.folder / "proof.npz").exists() == (claimed is not None), "objective.lower_bound or proof.npz: alone")
         if claimed is not None:
             fewest = len(self.all) - claimed + 1 if self.k else max(self.least, len(self.all) - self.budget)
-            sides = (claimed, self.value) if self.k else (self.value, claimed)
-            need(type(claimed) in (int, float) and claimed == int(claimed) and le(*sides), f"lower_bound: {claimed}")
+            whole = type(claimed) in (int, float) and claimed == int(claimed)
+            need(whole and (claimed <= self.value if self.k else claimed >= self.value), f"lower_bound: {claimed}")
             self.prove(self.k or int(claimed) + 1, int(fewest))
         return f"{self.value:g}; " + ("no bound is claimed" if claimed is None else f"no choice passes {claimed:g}")
 

@@ -97,9 +97,10 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
         left -= info.file_size
         if left < 0:
             raise ValueError(f"more than {largest:,} bytes of arrays")
+        info.file_size += 1  # were there more than is stated, this much would be read, and have another sum
         with archive.open(info) as member:
             arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-            member.read(1)  # the end of a member is where zipfile compares its sum
+            member.read(2)  # the end of a member is where zipfile compares its sum
     return arrays
 
 

@@ -210,7 +210,7 @@ def fills(at: list[Point], rim: list[int], apex: dict[tuple[int, int], int]) -> 
         if outer and dot(p, corner, q) * turn(q, p, outer) + dot(p, outer, q) * turn(p, q, corner) < 0:
             return False
     edge = [places[i] for i in hull]
-    return sum(edge[i - 2] > edge[i - 1] < edge[i] for i in range(len(edge))) == 1
+    return [edge[i - 2] > edge[i - 1] < edge[i] for i in range(len(edge))].count(True) == 1
 
 
 def ratios(corners: list[Point], rate: float) -> list[float]:
