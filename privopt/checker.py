@@ -417,7 +417,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1" if old else "prices:f8:1 trees:u[24]:2"
         version, unit, one, two, *rest = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", 2**20 + 8 * n * self.width)
         self.unit, fits = Fraction(*unit.flat), two.shape == (self.width + 1,) and min(two.flat) >= 0
-        fits = fits if old else (one.shape, two.shape) == ((n,), (self.width, n)) and max(two.flat) < 2 * n
+        fits = fits if old else (one.shape, two.shape) == ((n,), (self.width, n))
         need([*version.flat] == [3 - old] and self.unit > 0 and fits, "proof.npz: not of its form", 2)
         if old:
             (which, values), rows, starts = (part.flat for part in rest), one.rows, two.flat
