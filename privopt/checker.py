@@ -185,7 +185,7 @@ class Places:  # ids with coordinates: rationals (planar, vector), radians of la
         need(once and len(self.at) in (0, len(self.ids)), f"problem: [{name}]: ids that are none, or stand twice", 2)
 
 
-def shortest(start: object, after: Any, most: float = math.inf) -> dict[Any, int]:  # the shortest ways (Dijkstra)
+def shortest(start: object, after: Callable[[Any], Any], most: float = math.inf) -> dict[Any, int]:  # by Dijkstra
     found, queue = dict[Any, int](), list[Any]([(0, start)])
     while queue:
         length, here = heapq.heappop(queue)

@@ -189,7 +189,7 @@ def least(folder: Path) -> Fraction:
     matrix.integers()
     metric, total = matrix.metric, 0
     for k in range(matrix.width):
-        columns = zip(metric.column(k), metric.prior, matrix.weights.column(k), strict=True)
+        columns = zip(metric.column(k), metric.prior, (row[k] for row in matrix.rows), strict=True)
         total += sum(cost * share * weight for cost, share, weight in columns)
     return Fraction(total, metric.whole * checker.TOTAL * checker.ONE) + Fraction(1, 2**70)
 

