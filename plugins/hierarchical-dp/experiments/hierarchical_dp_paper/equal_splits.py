@@ -91,9 +91,8 @@ def _write(out: Path, sheet: Sheet, columns: Sequence[str]) -> None:
 
 def _data(quick: bool) -> dict[str, Census]:
     flights = read_counts(FLIGHTS, 60)
-    small = {"groups": 40_000, "individuals": None} if quick else {}
     return {
-        "census": census(sizes=60, **small),
+        "census": census(sizes=60, groups=40_000, individuals=None) if quick else census(sizes=60),
         "flights": Census(tree=flights.tree, leaves=flights.leaves),
     }
 
@@ -111,8 +110,8 @@ def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, 
         ends = np.cumsum([len(region) for region in sizes])[:-1]
         fitted.append(np.array([_counted(region, most) for region in np.split(noisy, ends)]))
     variances = [noise_of(1 / budget).variance for budget in budgets]
-    counts = match_counts(data.tree, fitted, variances)
-    return judged(HG, data, data.levels, counts, perf_counter() - start)
+    matched = match_counts(data.tree, fitted, variances)
+    return judged(HG, data, data.levels, matched, perf_counter() - start)
 
 
 def _counted(noisy: np.ndarray, most: int) -> np.ndarray:
