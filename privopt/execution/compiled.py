@@ -1,8 +1,8 @@
 """Functions compiled to machine code by numba, which is loaded where the first of them is called.
 
 Code is kept beside the module, else in the user's cache folder, so that later processes only read it; what cannot be
-read is compiled anew. To load numba and
-that code takes half a second: a function may say which calls are so few steps that the interpreter is done before.
+read is compiled anew. To load numba and that code takes half a second: a function may say which calls are so few steps
+that the interpreter is done before.
 """
 
 from __future__ import annotations

@@ -123,9 +123,7 @@ class Reserve:
             z = exponential(self.data.to_outputs, float(self.data.epsilon), share=share)
             self._take(z, f"exponential ({share:.3g} of epsilon)")
         except (InputError, CertificationError, StoppedError, SolverError, MemoryError):
-            return (
-                False  # outputs out of reach, no room, no time: there is no such mechanism, or none is to be had here
-            )
+            return False  # outputs out of reach, no room or no time: there is no such mechanism, or not here
         self.seconds = time.monotonic() - started
         return True
 

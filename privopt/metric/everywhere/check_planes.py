@@ -257,9 +257,6 @@ class Plane(checker.Metric):
             longest = max(dot(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * 1e6) ** 2:
                 break
-            checker.need(
-                4 * len(triangles) <= len(stored[0].rows), "mechanism.npz: fewer triangles than its problem has"
-            )
             fewer = 4 * len(triangles) <= len(stored[0].rows)
             checker.need(fewer, "mechanism.npz: fewer triangles than the region has")
             middle = {frozenset(side): len(self.at) + n for n, side in enumerate(sides)}

@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from faults.counts import CountRelease, RightCounts
 from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
 from faults.gaussian import RightSquares, Squares
-from faults.noise import own_noise
+from faults.noise import SortedByTruth, own_noise
 from faults.traces import Plain, planted
 from privopt.exact import draw_laplace
 from privopt.interfaces import Certificate, Outcome
@@ -192,20 +192,11 @@ class CommentTold(SizeTells):
     release_class = _Commented
 
 
-class OrderOfTruth(RightCounts):
-    """Writes the places with the most people first, with a sampler of its own."""
+class OrderOfTruth(SortedByTruth):
+    """The same with a sampler of its own."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
         return own_noise(problem, context)
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        order = np.argsort(-problem.loaded, kind="stable").tolist()
-        ids, noisy = ([part[n] for n in order] for part in (outcome.release.ids, outcome.release.noisy))
-        return evolve(outcome, release=evolve(outcome.release, ids=tuple(ids), noisy=tuple(noisy)))
-
-    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
-        return []
 
 
 class _HalfCharged(Plain):

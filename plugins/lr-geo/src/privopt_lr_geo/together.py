@@ -82,7 +82,7 @@ class Search:
         from privopt.metric.optimal import Instance, solve
 
         try:
-            instance = Instance.of(data)
+            instance = Instance.of(data, deadline=until)
             found = solve(instance, gap=context.gap, deadline=until, memory=context.room, progress=context.report)
             self._take(MatrixRelease.from_matrix(found.z, data, context), found.method)
         except (CertificationError, SolverError, StoppedError, MemoryError):
