@@ -33,7 +33,7 @@ COARSE: Final = 0.1
 """Stretch above 1 of the spanner that comes first where there is a limit."""
 SHARES: Final = (1.0, 0.25, 0.0)
 """Stretches above 1 that are tried, in multiples of the one that the gap asked for allows; at 0 all pairs."""
-INNER: Final = 0.4
+INNER: Final = 0.5
 """A program is solved to this share of the gap that its spanner is expected to come to."""
 WORTH: Final = 0.6
 """A spanner with more than this share of the pairs is not worth its own program."""
