@@ -22,7 +22,17 @@ from privopt.arrays import Floats
 from privopt.execution.compiled import jit
 from privopt.execution.limits import in_threads
 
-__all__ = ["exp_bounds", "exp_fixed", "float_down", "float_up", "log_bounds", "two_product", "two_sum"]
+__all__ = [
+    "ball_of",
+    "exactly",
+    "exp_bounds",
+    "exp_fixed",
+    "float_down",
+    "float_up",
+    "log_bounds",
+    "two_product",
+    "two_sum",
+]
 
 
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
@@ -216,14 +226,9 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """
     import flint
 
-    context = flint.ctx
-    before = context.prec
-    context.prec = bits + 32 + int(1.5 * float(exponent))
-    try:
-        ball = flint.arb(flint.fmpq(exponent.numerator, exponent.denominator)).exp() * flint.arb(flint.fmpz(1) << bits)
+    with flint.ctx.workprec(bits + 32 + int(1.5 * float(exponent))):
+        ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
         low, high = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
-    finally:
-        context.prec = before
     if low is None or high is None:
         return exp_fixed(exponent, 2 * bits)
     return int(low), int(high)
@@ -240,13 +245,20 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
 
     if ratio == 1:
         return 0.0, 0.0
-    before = flint.ctx.prec
-    flint.ctx.prec = 192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
-    try:
-        exact = flint.arb(flint.fmpq(ratio.numerator, ratio.denominator))
-        ball = exact.log() / flint.arb(flint.fmpq(divisor.numerator, divisor.denominator))
-        low, high = (end.man_exp() for end in (ball.lower(), ball.upper()))
-    finally:
-        flint.ctx.prec = before
-    down, up = (Fraction(int(mantissa)) * Fraction(2) ** int(power) for mantissa, power in (low, high))
-    return float_down(down), float_up(up)
+    with flint.ctx.workprec(192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())):
+        ball = ball_of(ratio).log() / ball_of(divisor)
+        low, high = ball.lower(), ball.upper()
+    return float_down(exactly(low)), float_up(exactly(high))
+
+
+def ball_of(value: Fraction) -> Any:
+    """A rational as a ball (``flint.arb``), at the precision in force."""
+    import flint
+
+    return flint.arb(flint.fmpq(value.numerator, value.denominator))
+
+
+def exactly(end: Any) -> Fraction:
+    """An end of a ball as the rational that it is."""
+    mantissa, power = end.man_exp()
+    return Fraction(int(mantissa)) * Fraction(2) ** int(power)

@@ -20,7 +20,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
-from privopt.exact.bounds import exp_bounds, exp_fixed, float_up
+from privopt.exact.bounds import exp_bounds, exp_fixed, float_up, log_bounds
 from privopt.execution import Executor, spans
 from privopt.execution.limits import in_threads
 
@@ -207,8 +207,6 @@ def _decide_pair(left: Unsigned, right: Unsigned, exponent: Fraction, lower: flo
 
 def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
     """The greatest |log w_ik / w_jk| / d of one pair, rounded up; weights are 0 together or not at all."""
-    import flint
-
     a, b = np.maximum(left, right).astype(np.float64), np.maximum(np.minimum(left, right), 1).astype(np.float64)
     ratios = a / b
     greatest = Fraction(1)
@@ -216,16 +214,7 @@ def _log_ratio_up(left: Unsigned, right: Unsigned, distance: float) -> float:
         small, large = sorted((int(left[k]), int(right[k])))
         if small:
             greatest = max(greatest, Fraction(large, small))
-    if greatest == 1:
-        return 0.0
-    before = flint.ctx.prec
-    flint.ctx.prec = 192
-    try:
-        ratio = flint.arb(flint.fmpq(greatest.numerator, greatest.denominator))
-        mantissa, power = (ratio.log() / flint.arb(distance)).upper().man_exp()
-    finally:
-        flint.ctx.prec = before
-    return float_up(Fraction(int(mantissa)) * Fraction(2) ** int(power))
+    return log_bounds(greatest, Fraction(distance))[1]
 
 
 def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import UsageError
+from privopt.exact.bounds import ball_of, exactly
 from privopt.exact.laplace import falls, in_bulk, one_laplace
 from privopt.exact.sample import Source
 from privopt.execution.compiled import jit
@@ -114,16 +115,12 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     if rho <= 0 or epsilon <= 0:
         raise UsageError(f"rho is {rho} and epsilon {epsilon}; wanted both above 0")
     more, _ = _best_order(float(rho), float(epsilon))
-    before = flint.ctx.prec
-    flint.ctx.prec = _BITS
-    try:
-        b, r, e = (flint.arb(flint.fmpq(x.numerator, x.denominator)) for x in (Fraction(more), rho, epsilon))
-        bound = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp()
-        mantissa, power = bound.upper().man_exp()
-    finally:
-        flint.ctx.prec = before
+    with flint.ctx.workprec(_BITS):
+        b, r, e = map(ball_of, (Fraction(more), rho, epsilon))
+        top = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp().upper()
+    mantissa, power = top.man_exp()
     digits = int(mantissa).bit_length() + int(power)
-    return _LEAST if digits < -_TINY else min(Fraction(1), Fraction(int(mantissa)) * Fraction(2) ** int(power))
+    return _LEAST if digits < -_TINY else min(Fraction(1), exactly(top))
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
-from privopt.exact.bounds import float_up
+from privopt.exact.bounds import ball_of, log_bounds
 from privopt.exact.certify import WORTH_SENDING, check_pairs
 from privopt.execution.limits import in_threads
 
@@ -187,7 +187,7 @@ def _worst(
     value, at = 0.0, -1
     for p in near[:_EXACT].tolist():
         ratio = _ratio(values, sums, *pairs[p].tolist())[0]
-        rate = _rate_up(ratio, float(distances[p])) if ratio > 1 else 0.0
+        rate = log_bounds(ratio, Fraction(float(distances[p])))[1]
         if rate > value:
             value, at = rate, p
     if len(near) > _EXACT:
@@ -207,36 +207,16 @@ def _worst(
     return _at(values, sums, pairs[at], value, holds=holds)
 
 
-def _rate_up(ratio: Fraction, distance: float) -> float:
-    """log(ratio) / distance of a ratio above 1, rounded up."""
-    import flint
-
-    before = flint.ctx.prec
-    flint.ctx.prec = 192
-    try:
-        log = flint.arb(flint.fmpq(ratio.numerator, ratio.denominator)).log()
-        mantissa, power = (log / flint.arb(distance)).upper().man_exp()
-    finally:
-        flint.ctx.prec = before
-    return float_up(Fraction(int(mantissa)) * Fraction(2) ** int(power))
-
-
 def _keeps(ratio: Fraction, exponent: Fraction) -> bool:
     """Whether ratio <= exp(exponent), decided exactly; exponent > 0, whose exponential is irrational."""
     if ratio <= 1:
         return True
     import flint
 
-    before, bits = flint.ctx.prec, 192
-    try:
-        while True:
-            flint.ctx.prec = bits
-            log = flint.arb(flint.fmpq(ratio.numerator, ratio.denominator)).log()
-            left = log - flint.arb(flint.fmpq(exponent.numerator, exponent.denominator))
-            if left < 0:
-                return True
-            if left > 0:
-                return False
-            bits *= 2
-    finally:
-        flint.ctx.prec = before
+    bits = 192
+    while True:
+        with flint.ctx.workprec(bits):
+            left = ball_of(ratio).log() - ball_of(exponent)
+        if left < 0 or left > 0:
+            return bool(left < 0)
+        bits *= 2

@@ -18,7 +18,7 @@ import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints, Unsigned
 from privopt.errors import UsageError
-from privopt.exact.bounds import float_down, float_up
+from privopt.exact.bounds import ball_of, exactly, float_down, float_up
 from privopt.exact.certify import ROOM, Failure, Measured, greatest_ratios, wrong_rows
 from privopt.execution.compiled import jit
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets, street_growth
@@ -196,15 +196,10 @@ def _rate_up(ratio: Fraction, km: float, steps: int) -> float:
         return float_up((ratio - 1) / Fraction(km))
     import flint
 
-    before = flint.ctx.prec
-    flint.ctx.prec = 320
-    try:
-        half = (ratio + 1) / 2
-        root = (flint.arb(flint.fmpq(half.numerator, half.denominator)).log() / steps).exp()
-        mantissa, power = (2 * steps * (root - 1) / flint.arb(km)).upper().man_exp()
-    finally:
-        flint.ctx.prec = before
-    return float_up(Fraction(int(mantissa)) * Fraction(2) ** int(power))
+    with flint.ctx.workprec(320):
+        root = (ball_of((ratio + 1) / 2).log() / steps).exp()
+        high = (2 * steps * (root - 1) / flint.arb(km)).upper()
+    return float_up(exactly(high))
 
 
 def _on_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
