@@ -10,15 +10,9 @@ import numpy.typing as npt
 from privopt.arrays import Floats, read_only
 from privopt.errors import Fault, InputError
 from privopt.execution.compiled import jit
-from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import limited
 
-__all__ = ["distance_loss", "normalised", "travel_cost"]
-
-
-def distance_loss(metric: Metric) -> Floats:
-    """c_ik = d(record i, output k), (N, K), in the metric's unit."""
-    return read_only(metric.to_outputs())
+__all__ = ["normalised", "travel_cost"]
 
 
 def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:

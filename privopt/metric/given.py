@@ -108,20 +108,6 @@ class GivenMatrix:
         """(N, K) doubles near the probabilities."""
         return self.values / TOTAL if self.exact else self.values
 
-    def release(self, data: MetricData) -> MatrixRelease:
-        """Its weights over a problem's records and outputs, certified by nobody."""
-        pairs, distances = data.standing
-        if data.region is not None:
-            pairs, distances = pairs[:0], distances[:0]
-        return MatrixRelease(
-            weights=self.weights,
-            records=np.asarray(data.records.ids, dtype=np.str_),
-            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
-            pairs=pairs,
-            distances=distances,
-            region=data.region,
-        )
-
     def measured(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> Least:
@@ -135,7 +121,7 @@ class GivenMatrix:
             report: called with what is being done, in words.
         """
         if privacy is not None and not isinstance(privacy, MetricDP):
-            certificate = privacy.measure(self.release(data))
+            certificate = privacy.measure(MatrixRelease.over(data, self.weights))
             worst = math.inf if certificate.worst is None else certificate.worst
             return Least(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
@@ -206,7 +192,7 @@ class Given(MetricMechanism[GivenProblem]):
             "output": None if least.output is None else data.outputs.ids[least.output],
             "loss": given.loss(data),
         }
-        release = given.release(data) if given.exact else None
+        release = MatrixRelease.over(data, given.weights) if given.exact else None
         made = Matrix(z=given.rows, release=release, solver={"name": "as given"}, details={"given": kept})
         if context.method == "repair":
             return made

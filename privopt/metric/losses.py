@@ -18,7 +18,7 @@ from privopt.errors import Fault, InputError
 from privopt.exact.sample import TOTAL
 from privopt.execution.limits import check_end
 from privopt.interfaces import UtilityLoss
-from privopt.metric.cost import distance_loss, travel_cost
+from privopt.metric.cost import travel_cost
 from privopt.metric.kinds import LossKind, Spaces
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.space.geometry import Metric
@@ -112,7 +112,7 @@ class DistanceLoss(LossKind):
         Raises:
             InputError: an output that some record cannot reach.
         """
-        return _reached(distance_loss(spaces.metric), spaces, "distance.edges")
+        return _reached(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """(N,) nothing: distances are rounded down."""

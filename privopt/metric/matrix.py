@@ -91,16 +91,21 @@ class MatrixRelease(Release):
                 executor=context.executor,
                 deadline=context.end,
             )
-        if data.region is not None:  # its edges are held to more than the simplices ask for, which is certified next
+        return evolve(cls.over(data, repaired.weights), repaired=repaired)
+
+    @classmethod
+    def over(cls, data: MetricData, weights: NDArray[np.uint64]) -> MatrixRelease:
+        """Weights (N, K) over a problem's records and outputs, certified by nobody."""
+        pairs, distances = data.standing
+        if data.region is not None:  # its edges are held to more than the simplices ask for
             pairs, distances = pairs[:0], distances[:0]
         return cls(
-            weights=repaired.weights,
+            weights=weights,
             records=np.asarray(data.records.ids, dtype=np.str_),
             outputs=np.asarray(data.outputs.ids, dtype=np.str_),
             pairs=pairs,
             distances=distances,
             region=data.region,
-            repaired=repaired,
         )
 
     @property

@@ -76,12 +76,6 @@ class Ranked:
         return [float(self.distances[place]) for place in np.minimum(places, len(cumulated) - 1).tolist()]
 
 
-def _rows_of(release: MatrixRelease, problem: MetricInstance[Any]) -> Ints:
-    """The record of each row: all, or the senders alone."""
-    place = {name: row for row, name in enumerate(problem.data.records.ids)}
-    return np.array([place[name] for name in release.records.tolist()], dtype=np.int64)
-
-
 def point_of(
     name: str,
     epsilon: Fraction,
@@ -92,7 +86,7 @@ def point_of(
 ) -> Point:
     """A certified release as a point, its bound and status to come."""
     rows, prior = release.probabilities, problem.data.prior
-    chosen = _rows_of(release, problem)
+    chosen = problem.data.records.numbers(release.records.tolist())  # all, or the senders alone
     prior = prior[chosen] / prior[chosen].sum()
     middle, most = None, None
     if ranked is not None:
@@ -158,7 +152,13 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
         given = GivenMatrix.read(File.read(path), data.shape)
     name = path.stem if path.stem not in taken else str(path)
     worst = given.measured(data).epsilon
-    return Own(name=name, release=given.release(data), loss=given.loss(data), worst=worst, unit=f"per {data.unit}")
+    return Own(
+        name=name,
+        release=MatrixRelease.over(data, given.weights),
+        loss=given.loss(data),
+        worst=worst,
+        unit=f"per {data.unit}",
+    )
 
 
 def own_points(

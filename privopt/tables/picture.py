@@ -60,8 +60,7 @@ def small_map(opened: Opened) -> str:
 
 def _often(release: MatrixRelease, problem: MetricInstance[Any]) -> Floats:
     """(K,) how often each output is released, under the prior of those who have a row."""
-    place = {name: row for row, name in enumerate(problem.data.records.ids)}
-    prior = problem.data.prior[[place[name] for name in release.records.tolist()]]
+    prior = problem.data.prior[problem.data.records.numbers(release.records.tolist())]
     often: Floats = (prior / prior.sum()) @ release.probabilities
     return often
 

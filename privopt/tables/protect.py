@@ -262,6 +262,4 @@ def _places(ids: list[str], space: Space) -> Space | None:
         return None
     if list(space.ids) == ids:
         return space
-    place = {name: row for row, name in enumerate(space.ids)}
-    rows = [place[name] for name in ids]
-    return evolve(space, ids=ids, coordinates=space.coordinates[rows], triangles=None)
+    return evolve(space, ids=ids, coordinates=space.coordinates[space.numbers(ids)], triangles=None)

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.metric.cost import distance_loss, normalised, travel_cost
-from privopt.metric.space.geometry import EuclideanMetric
-from privopt.metric.space.places import grid_points
+from privopt.metric.cost import normalised, travel_cost
 
 
 def definition(a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -61,8 +59,3 @@ def test_weights_however_large_or_small_add_up() -> None:
 def test_shapes_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="one column a target"):
         travel_cost(np.zeros((3, 2)), None, [1.0])
-
-
-def test_distance_loss_is_the_distance() -> None:
-    metric = EuclideanMetric(grid_points(3, 3, 1.0), grid_points(2, 2, 1.0))
-    assert (distance_loss(metric) == metric.to_outputs()).all()

@@ -89,6 +89,15 @@ class Space:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def numbers(self, ids: Iterable[str]) -> Ints:
+        """(M,) the place in ``ids`` of each of some of them, in the order given.
+
+        Raises:
+            KeyError: a text that is none of them.
+        """
+        place = {name: number for number, name in enumerate(self.ids)}
+        return np.array([place[name] for name in ids], dtype=np.int64)
+
     @property
     def left(self) -> float:
         """How far at most the places meant lie from the doubles and their rests together, differences included."""

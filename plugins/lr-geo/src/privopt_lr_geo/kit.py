@@ -37,15 +37,14 @@ def _oracle(loaded: Any, release: Any, result: Result) -> Iterator[str]:
     if release.matrices is None:
         return
     data = loaded.data
-    place = {name: row for row, name in enumerate(data.records.ids)}
     for user, matrix in release.matrices.items():
-        records = np.array([place[str(name)] for name in matrix.records])
+        records = data.records.numbers(matrix.records.tolist())
         inside = np.isin(data.pairs, records).all(axis=1)
         pairs = np.searchsorted(records, data.pairs[inside])
         if not certify(matrix.weights, pairs, data.distances[inside], data.epsilon).holds:
             yield f"the matrix of {user} does not keep epsilon {float(data.epsilon)} inside its LR set"
         own = np.flatnonzero(release.records == user)[0]
-        if not np.array_equal(release.weights[own], matrix.weights[records.tolist().index(place[user])]):
+        if not np.array_equal(release.weights[own], matrix.weights[matrix.records.tolist().index(user)]):
             yield f"the row of {user} is not that of its matrix"
 
 

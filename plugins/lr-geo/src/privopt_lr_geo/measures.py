@@ -57,13 +57,12 @@ def across_users(data: MetricData, own: MatrixRelease, matrices: Mapping[str, Ma
     Rows of all users' matrices are compared with each other where they are at hand and not too many, else the rows
     that users really report from.
     """
-    place = {name: row for row, name in enumerate(data.records.ids)}
     every = {"": own} if matrices is None else matrices
-    record = np.array([place[str(name)] for part in every.values() for name in part.records], dtype=np.int64)
+    record = data.records.numbers(name for part in every.values() for name in part.records.tolist())
     over = "own rows" if matrices is None else "all rows of all users' matrices"
     if comparisons(data, record) > MOST_COMPARISONS:
         every, over = {"": own}, "own rows"
-        record = np.array([place[str(name)] for name in own.records], dtype=np.int64)
+        record = data.records.numbers(own.records.tolist())
     pairs, lengths = _pairs_of_rows(data, record)
     z = np.concatenate([part.probabilities for part in every.values()])
     step = 1 << 16

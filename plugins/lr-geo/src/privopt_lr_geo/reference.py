@@ -254,8 +254,7 @@ def _to_targets(places: Places, targets: Any, executor: Executor | None) -> Floa
     """(P, T) km of travel from every place to every target."""
     ids = places.ids
     if places.roads is None:
-        own = {name: number for number, name in enumerate(places.data.records.ids)}
-        return places.travel(np.arange(len(ids)), np.array([own[name] for name in targets.tolist()]))
+        return places.travel(np.arange(len(ids)), places.data.records.numbers(targets.tolist()))
     if executor is None or executor.jobs == 1:
         return np.asarray(places.roads.travel(ids, targets))
     roads, parts = executor.hold(places.roads), spans(len(targets), len(targets), 4 * executor.jobs)
