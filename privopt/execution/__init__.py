@@ -11,8 +11,8 @@ on where it ran. A worker that dies is rebuilt and its task tried once more; if 
 7
 """
 
-from privopt.execution.base import Executor, Held, map_ordered, spans, worker_state
+from privopt.execution.base import Executor, Held, spans, worker_state
 from privopt.execution.local import processes, serial, threads
 from privopt.execution.url import from_url
 
-__all__ = ["Executor", "Held", "from_url", "map_ordered", "processes", "serial", "spans", "threads", "worker_state"]
+__all__ = ["Executor", "Held", "from_url", "processes", "serial", "spans", "threads", "worker_state"]

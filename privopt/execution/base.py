@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from attrs import field, frozen
 
-__all__ = ["Executor", "Held", "map_ordered", "spans", "worker_state"]
+__all__ = ["Executor", "Held", "spans", "worker_state"]
 
 T = TypeVar("T")
 
@@ -88,8 +89,26 @@ class Executor(ABC):
         self.close(wait=kind is None)
 
 
-def map_ordered(executor: Executor | None, function: Callable[..., T], *columns: Iterable[Any]) -> list[T]:
-    """``executor.map`` as a list, or the plain loop where there is no executor."""
-    if executor is None:
-        return [function(*row) for row in zip(*columns, strict=True)]
-    return list(executor.map(function, *columns))
+class Feeding(Executor):
+    """Workers elsewhere, each fed by a thread of its own, which keeps its tasks in order."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__()
+        self.jobs = jobs
+        self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
+        self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
+
+    def hold(self, value: object) -> object:
+        """Known while somebody holds it."""
+        held = Held(value, next(self._numbers))
+        self._live[held.number] = held
+        return held
+
+    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
+        """See :class:`Executor`."""
+        place = self._place(key)
+        return self._pools[place].submit(self._call, place, function, arguments)
+
+    @abstractmethod
+    def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        """Have the worker of a place do it, and wait."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from privopt.errors import SolverError, UsageError
-from privopt.execution.base import Executor, Held
+from privopt.execution.base import Executor, Feeding, Held
 
 __all__ = ["connect"]
 
@@ -19,31 +17,19 @@ T = TypeVar("T")
 _LOST_AFTER, _PATIENCE = 2.0, 10.0
 
 
-class _Dask(Executor):
-    """One thread a worker keeps that worker's tasks in order; held values are scattered to it once."""
+class _Dask(Feeding):
+    """Held values are scattered to a worker once."""
 
     def __init__(self, client: Any) -> None:
-        super().__init__()
         self._client = client
         self._names = self._alive()
         if not self._names:
             raise UsageError("the Dask cluster has no workers")
-        self.jobs = len(self._names)
+        super().__init__(len(self._names))
         self._scattered: dict[tuple[int, str], Any] = {}
-        self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
-        self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-dask-{n}") for n in range(self.jobs)]
 
     def _alive(self) -> list[str]:
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
-
-    def hold(self, value: object) -> object:
-        held = Held(value, next(self._numbers))
-        self._live[held.number] = held
-        return held
-
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        place = self._place(key)
-        return self._pools[place].submit(self._call, place, function, arguments)
 
     def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
         for _ in range(2):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from privopt.errors import SolverError, UsageError
-from privopt.execution.base import Executor, Held
+from privopt.execution.base import Executor, Feeding
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 __all__ = ["processes", "serial", "threads"]
@@ -39,24 +38,11 @@ class _Threads(Executor):
             pool.shutdown(wait=wait, cancel_futures=not wait)
 
 
-class _Processes(Executor):
+class _Processes(Feeding):
     def __init__(self, jobs: int) -> None:
-        super().__init__()
-        self.jobs = jobs
-        # the thread feeds its worker and waits for it
-        self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
+        super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs
         self._closed = False
-        self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
-
-    def hold(self, value: object) -> object:
-        held = Held(value, next(self._numbers))
-        self._live[held.number] = held
-        return held
-
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        place = self._place(key)
-        return self._pools[place].submit(self._call, place, function, arguments)
 
     def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
         for attempt in (1, 2):

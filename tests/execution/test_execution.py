@@ -13,7 +13,7 @@ import pytest
 
 from privopt import errors
 from privopt.errors import SolverError, UsageError
-from privopt.execution import from_url, map_ordered, processes, serial, spans, threads, worker_state
+from privopt.execution import from_url, processes, serial, spans, threads, worker_state
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,6 @@ def test_results_in_order_wherever_they_come_from(make):
         assert [future.result() for future in futures] == [1, 2, 3, 4, 5]
         with pytest.raises(ZeroDivisionError):
             executor.submit("k", operator.truediv, 1, 0).result()
-        assert map_ordered(executor, abs, [-1, 2]) == map_ordered(None, abs, [-1, 2]) == [1, 2]
 
 
 def test_a_key_stays_with_its_worker(workers):

@@ -6,7 +6,7 @@ all reports of the trace, before and after. Probabilities are scaled at each tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -183,9 +183,6 @@ def _guesses(chances: Floats, data: MetricData) -> Ints:
         guess = np.where(value < best, some[here], guess)
         best = np.minimum(best, value)
     return guess
-
-
-Seeing = Callable[["MatrixRelease", Ints, int], tuple[Floats, list[Step]]]
 
 
 def _columns(z: Floats, outputs: Ints) -> Floats:

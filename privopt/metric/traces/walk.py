@@ -31,7 +31,6 @@ UNLIKELY: Final = 1e-9
 _WORDS = 1 << 19
 _FEW = 1 << 10  # far more than a row takes
 _NOBODY = -1
-_NONE = np.uint64(0)
 
 
 @define
