@@ -46,12 +46,14 @@ class Proof(ABC):
         VERSION: of the file.
         KINDS: its arrays beside ``version`` and ``unit``, attributes all, and the types that they may have.
         STORED: the arrays that are not deflated.
+        EFFORT: of deflating the others, 1 to 9.
         unit: to odd multiples of half of it a bound is rounded down before it is stated.
     """
 
     VERSION: ClassVar[int]
     KINDS: ClassVar[Mapping[str, tuple[str, ...]]]
     STORED: ClassVar[Collection[str]] = ()
+    EFFORT: ClassVar[int] = 6
 
     unit: float = 2.0**-60
 
@@ -116,10 +118,10 @@ class Proof(ABC):
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
         own = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
-        with zipfile.ZipFile(folder / PROOF, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        with zipfile.ZipFile(folder / PROOF, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in (own | {name: getattr(self, name) for name in self.KINDS}).items():
-                member = zipfile.ZipInfo(f"{name}.npy")  # its date is the first that zip knows: same bytes every time
-                member.compress_type = zipfile.ZIP_STORED if name in self.STORED else zipfile.ZIP_DEFLATED
+                file = f"{name}.npy"  # its date is the first that zip knows: same bytes every time
+                member = zipfile.ZipInfo(file) if name in self.STORED else file  # an info is stored as it is
                 with archive.open(member, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, array, allow_pickle=False)
 

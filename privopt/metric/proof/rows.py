@@ -39,6 +39,7 @@ class Rows(Proof):
     VERSION: ClassVar = 2
     KINDS: ClassVar = {"pairs": ("i8",), "starts": ("i8",), "rows": ("u4",), "values": ("f4", "f8")}
     STORED: ClassVar = ("values",)
+    EFFORT: ClassVar = 1  # as small as with 6 (200 scattered points: 3.47 for 3.49 MB), in a seventh of the time
 
     pairs: Ints
     starts: Ints
