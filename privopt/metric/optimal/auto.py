@@ -32,7 +32,7 @@ from privopt.metric.optimal.spanner import solve_spanner
 from privopt.metric.optimal.star import Star, make_star, solution_of, solve_star
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 
-__all__ = ["METHODS", "column_generation_bytes", "solve"]
+__all__ = ["METHODS", "column_generation_bytes", "solve", "star_bytes"]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 SCATTERED = 100

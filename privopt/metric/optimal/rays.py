@@ -52,6 +52,11 @@ class Mixture:
         self._session: Session | None = None
         self._fresh(rays)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the LP is there."""
+        return self._session is not None
+
     def _begun(self) -> Session:
         """The LP, made when it is first asked for: what needs no mixture does not pay for one."""
         if self._session is None:

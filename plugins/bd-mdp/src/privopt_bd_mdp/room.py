@@ -8,14 +8,16 @@ from privopt.decompose import Partition
 from privopt.errors import StoppedError
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext
-from privopt.metric.optimal.auto import column_generation_bytes
+from privopt.metric.optimal.auto import star_bytes
 from privopt.metric.optimal.instance import Instance
 
-__all__ = ["NoRoomError", "rounds_bytes", "steps_bytes", "too_much"]
+__all__ = ["NoRoomError", "mixing_bytes", "rounds_bytes", "steps_bytes", "too_much"]
 
 A_NUMBER: Final = 1500.0
 """Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
 measured (tests/test_bd_memory.py)."""
+A_RAY: Final = 120.0
+"""Bytes of an entry of a ray in the program that mixes them, and in its solver."""
 A_SLOPE: Final = 120.0
 """Bytes of an entry of a cut: with the driver, and in the master's solver."""
 CUTS: Final = 40
@@ -27,8 +29,13 @@ class NoRoomError(StoppedError):
 
 
 def steps_bytes(instance: Instance) -> float:
-    """About how many bytes the Lagrangian steps take: the star, its trees, and the rays that are mixed."""
-    return column_generation_bytes(instance)
+    """About how many bytes the Lagrangian half takes to begin: the star, its trees, the first rays and their costs."""
+    return star_bytes(instance) + 8.0 * 16 * instance.records**2
+
+
+def mixing_bytes(rays: int, records: int) -> float:
+    """About how many bytes the program that mixes so many rays takes beside them."""
+    return A_RAY * rays * records
 
 
 def rounds_bytes(instance: Instance, partition: Partition) -> float:

@@ -22,7 +22,7 @@ from privopt_bd_mdp.lagrangian import PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
-from privopt_bd_mdp.room import NoRoomError, rounds_bytes, steps_bytes, too_much
+from privopt_bd_mdp.room import NoRoomError, mixing_bytes, rounds_bytes, steps_bytes, too_much
 
 __all__ = ["OWN", "decompose", "partition_of"]
 
@@ -96,7 +96,7 @@ class _Part:
     lagrangian: Lagrangian | None = None
     inner: Solution | None = None
     failed: dict[str, str] = field(factory=dict)
-    left_out: list[str] = field(factory=list)
+    left_out: dict[str, str] = field(factory=dict)
     pmo: PMO | None = None
 
     def solve(self) -> Solution:
@@ -122,9 +122,13 @@ class _Part:
             return self.by_lagrangian(self.lagrangian, partition, "stopped")
         needed = rounds_bytes(self.instance, partition)
         if not self.context.fits(needed):
-            self.left_out.append(too_much("rounds", needed, self.context))
+            self.leave_out("rounds", needed)
             return self.by_lagrangian(self.lagrangian, partition, "feasible")
         return self.by_benders(self.lagrangian, partition)
+
+    def leave_out(self, name: str, needed: float) -> None:
+        """Tell of a part for which there is no memory."""
+        self.left_out.setdefault(name, too_much(name, needed, self.context))
 
     def note(self, rounds: int) -> None:
         """Tell of the Lagrangian half."""
@@ -142,7 +146,7 @@ class _Part:
         wanted = self.options.lagrangian_steps
         inner = wanted > 0 and self.options.interior_point
         if inner and not self.context.fits(interior_point_bytes(self.instance)):
-            self.left_out.append(too_much("interior-point", interior_point_bytes(self.instance), self.context))
+            self.leave_out("interior-point", interior_point_bytes(self.instance))
             inner = False
         if not inner:
             found.pivots = PIVOTS
@@ -178,6 +182,10 @@ class _Part:
 
     def steps(self, found: Lagrangian, most: int | None = None) -> bool:
         """Steps, at most so many, or as many as asked for, and until the deadline. Whether more might help."""
+        needed = 0.0 if found.mixture.begun else mixing_bytes(len(found.mixture.rays), self.instance.records)
+        if not self.context.fits(needed):
+            self.leave_out("steps", needed)
+            return False
         gaps = [found.gap]
         for _ in range(self.options.lagrangian_steps if most is None else most):
             if found.gap <= self.context.gap:
@@ -298,6 +306,6 @@ class _Part:
             "lagrangian_steps": steps,
             "interior_point_iterations": 0 if self.inner is None else self.inner.iterations,
             **self.failed,
-            **({"left_out": self.left_out} if self.left_out else {}),
+            **({"left_out": list(self.left_out.values())} if self.left_out else {}),
             **more,
         }
