@@ -193,13 +193,23 @@ PROBLEMS: Final = [
         mechanism="hierarchical-dp",
         method="hierarchical-dp",
         tables={
-            "hierarchy": {"counts": "c.csv", "sizes": 4, "impossible": "zeros.csv", "bounds": "b.csv", "first_size": 1},
+            "hierarchy": {
+                "counts": "c.csv",
+                "regions": "r.csv",
+                "sizes": 4,
+                "impossible": "zeros.csv",
+                "bounds": "b.csv",
+                "first_size": 1,
+            },
             "privacy": {"epsilon": 0.5, "relation": "individuals"},
         },
         files={
             "c.csv": COUNTS,
             "zeros.csv": csv_bytes(["region", "size"], [["US", 4]]),
-            "b.csv": csv_bytes(["region", "at_least", "at_most"], [["GA", 70, 90], ["NY", "", 100]]),
+            "r.csv": csv_bytes(["level_1", "level_2"], [["US", "GA"], ["US", "NY"], ["US", "OR"]]),
+            "b.csv": csv_bytes(
+                ["region", "size", "at_least", "at_most"], [["GA", "", 70, 90], ["NY", "", "", 100], ["OR", 1, "", 5]]
+            ),
         },
     ),
     Given(

@@ -502,7 +502,7 @@ def test_noise_is_charged_before_it_is_drawn(census, tmp_path):
     assert codes == [0, 0, 2]
     assert not (tmp_path / "o2").exists()
     assert [(name, cost.unit, cost.epsilon) for name, cost in charged(ledger)] == [
-        ("counts.csv", "per individual", Fraction(2, 5))
+        ("counts.csv", "per individual in fixed groups", Fraction(2, 5))
     ] * 2
     assert charged(ledger)[0][1].mechanism == sha256(tmp_path / "o0" / "problem" / "c.toml")
     with Ledger(ledger) as book:

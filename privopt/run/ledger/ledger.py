@@ -200,7 +200,8 @@ class Ledger:
         with self._booking() as book:
             known = cost.unit if book.first is None else book.first.unit
             if cost.unit != known:
-                raise InputError([Fault(str(self.path), "unit", cost.unit or "none", f"{known or 'none'}, as charged")])
+                wanted = f"{known or 'none'}, as charged: a ledger has one unit, another is for another file"
+                raise InputError([Fault(str(self.path), "unit", cost.unit or "none", wanted)])
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
             self._check_names(book)

@@ -1,9 +1,8 @@
-"""Public bounds on regions' numbers of groups (never more households than dwellings), and the nearest totals within."""
+"""Public bounds on regions' numbers of groups, of all sizes together and of each: no more households than dwellings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -12,14 +11,14 @@ from attrs import field, frozen
 from privopt.arrays import Ints, read_only
 from privopt.errors import Fault, InfeasibleError, InputError
 from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.zeros import zeros_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from privopt_hierarchical_dp.counts import Groups
     from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.public_tables import Bound
 
-__all__ = ["Limits", "check_limits", "limits_of", "nearest_within"]
+__all__ = ["UNBOUNDED", "Limits", "Range", "check_limits", "limits_of"]
 
 UNBOUNDED: Final = 1 << 50
 """More groups than a file of counts may have."""
@@ -30,23 +29,98 @@ def _levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
 
 
 @frozen(kw_only=True, eq=False)
-class Limits:
-    """Least and most numbers of groups of every region: its own, and what those of its children add up to.
+class Range:
+    """Least and most of numbers of every region: its own, and what those of its children add up to.
 
     Attributes:
-        least: for each level (R_l,).
+        least: for each level (R_l,) numbers of groups, or (R_l, N) of each size.
         most: likewise.
     """
 
     least: tuple[Ints, ...] = field(converter=_levels)
     most: tuple[Ints, ...] = field(converter=_levels)
 
-    def broken(self, tree: Tree, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Regions outside their bounds: name, number of groups, what is wanted."""
+    @classmethod
+    def over(cls, tree: Tree, least: list[Ints], most: list[Ints], source: _Source) -> Range:
+        """From each region's own, drawn together over the tree.
+
+        Raises:
+            InfeasibleError: those of a region clash with those of the regions in it.
+        """
+        for level, start in reversed(list(enumerate(tree.start))):
+            below = [_sums(side[level + 1], start) for side in (least, most)]
+            clashing = np.argwhere((least[level] > below[1]) | (below[0] > most[level]))
+            if len(clashing):
+                at = tuple(clashing[0].tolist())
+                source.clash(level, at, (least[level][at], most[level][at]), (below[0][at], below[1][at]))
+            least[level], most[level] = np.maximum(least[level], below[0]), np.minimum(most[level], below[1])
+        return cls(least=least, most=most)
+
+    def outside(self, values: Sequence[Ints]) -> list[tuple[int, tuple[int, ...]]]:
+        """Level and place of each number that is not within."""
         return [
-            (tree.names[level][place], int(own[place]), f"from {least[place]} to {most[place]}")
-            for level, (own, least, most) in enumerate(zip(totals, self.least, self.most, strict=True))
-            for place in np.flatnonzero((own < least) | (own > most)).tolist()
+            (level, tuple(at))
+            for level, (own, least, most) in enumerate(zip(values, self.least, self.most, strict=True))
+            for at in np.argwhere((own < least) | (own > most)).tolist()
+        ]
+
+
+@frozen(kw_only=True)
+class _Source:
+    """How clashes are told: the file, the names, the least size."""
+
+    file: str
+    tree: Tree
+    first: int
+
+    def clash(self, level: int, at: tuple[int, ...], own: Sequence[int], inner: Sequence[int]) -> None:
+        of = f" of size {at[1] + self.first}" if len(at) > 1 else ""
+        region = self.tree.names[level][at[0]]
+        raise InfeasibleError(
+            f"{self.file}: region {region!r} has {_words(*own)}{of}, the regions in it {_words(*inner)} together"
+        )
+
+
+@frozen(kw_only=True, eq=False)
+class Limits:
+    """What a table of bounds comes to.
+
+    Attributes:
+        tree: the hierarchy.
+        totals: of all sizes together, within what those of each size add up to.
+        on_totals: whether rows bound all sizes together.
+        sizes: of each size; None where no row bounds one.
+        first: the least size.
+    """
+
+    tree: Tree
+    totals: Range
+    on_totals: bool
+    sizes: Range | None = None
+    first: int = 1
+
+    @property
+    def root(self) -> tuple[int, int]:
+        """Least and most groups of the whole hierarchy."""
+        return int(self.totals.least[0][0]), int(self.totals.most[0][0])
+
+    def broken(self, counts: Sequence[Ints]) -> list[tuple[str, int, str]]:
+        """What is out of bounds, of counts (R_l, N): where, how many groups, what is wanted."""
+        own = [] if self.sizes is None else self._told(self.sizes, counts)
+        return [*self.broken_totals([level.sum(axis=1) for level in counts]), *own]
+
+    def broken_totals(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
+        """The same of numbers of groups (R_l,) of all sizes."""
+        return self._told(self.totals, totals)
+
+    def _told(self, ends: Range, values: Sequence[Ints]) -> list[tuple[str, int, str]]:
+        return [
+            (
+                f"region {self.tree.names[level][at[0]]!r}" + "".join(f", size {s + self.first}" for s in at[1:]),
+                int(values[level][at]),
+                f"from {ends.least[level][at]} to {ends.most[level][at]}",
+            )
+            for level, at in ends.outside(values)
         ]
 
 
@@ -55,31 +129,69 @@ def limits_of(problem: HierarchyProblem, tree: Tree) -> Limits | None:
 
     Raises:
         InputError: a region that is none of the tree's or stands twice, a number that is none.
-        InfeasibleError: bounds that clash: of a region, or with those of the regions in it.
+        InfeasibleError: bounds that clash: of a region, with those of its sizes or of the regions in it.
     """
-    from privopt_hierarchical_dp.counts import read_bounds
+    from privopt_hierarchical_dp.public_tables import read_bounds
 
-    file = problem.hierarchy.bounds
-    if file is None:
+    table = problem.hierarchy
+    if table.bounds is None:
         return None
-    least, most = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
-    for level, place, low, high in read_bounds(file, tree):
-        least[level][place], most[level][place] = low or 0, UNBOUNDED if high is None else high
-    for level, start in reversed(list(enumerate(tree.start))):
-        below = [_sums(side[level + 1], start) for side in (least, most)]
-        clashing = np.flatnonzero((least[level] > below[1]) | (below[0] > most[level])).tolist()
-        if clashing:
-            place = clashing[0]
-            own, inner = _words(least[level][place], most[level][place]), _words(below[0][place], below[1][place])
-            region = tree.names[level][place]
-            raise InfeasibleError(f"{file.name}: region {region!r} has {own}, the regions in it {inner} together")
-        least[level], most[level] = np.maximum(least[level], below[0]), np.minimum(most[level], below[1])
-    return Limits(least=least, most=most)
+    rows = read_bounds(table.bounds, tree, first=table.first_size, last=table.sizes)
+    source = _Source(file=table.bounds.name, tree=tree, first=table.first_size)
+    least, most = _own(tree.widths, [row for row in rows if row.size is None])
+    sizes = None
+    if any(row.size is not None for row in rows):
+        sizes = _by_size(problem, tree, rows, source)
+        for level, names in enumerate(tree.names):
+            low, high = sizes.least[level].sum(axis=1), _capped(sizes.most[level], axis=1)
+            clashing = np.flatnonzero((low > most[level]) | (high < least[level])).tolist()
+            if clashing:
+                at = clashing[0]
+                own, inner = _words(least[level][at], most[level][at]), _words(low[at], high[at])
+                raise InfeasibleError(f"{source.file}: region {names[at]!r} has {own}, its sizes {inner} together")
+            least[level], most[level] = np.maximum(least[level], low), np.minimum(most[level], high)
+    return Limits(
+        tree=tree,
+        totals=Range.over(tree, least, most, source),
+        on_totals=any(row.size is None for row in rows),
+        sizes=sizes,
+        first=table.first_size,
+    )
+
+
+def _by_size(problem: HierarchyProblem, tree: Tree, rows: Sequence[Bound], source: _Source) -> Range:
+    """Bounds on each size, those that cannot be among them."""
+    shapes = [(width, problem.hierarchy.classes) for width in tree.widths]
+    least, most = _own(shapes, [row for row in rows if row.size is not None])
+    zeros = zeros_of(problem, tree)
+    if zeros is not None:
+        most = [np.where(zero, 0, level) for zero, level in zip(zeros.levels, most, strict=True)]
+        for level, (low, high) in enumerate(zip(least, most, strict=True)):
+            for region, size in np.argwhere(low > high)[:1].tolist():
+                name, found = tree.names[level][region], f"at least {low[region, size]} of size {size + source.first}"
+                raise InfeasibleError(
+                    f"{source.file}: region {name!r} has {found}, which hierarchy.impossible rules out there"
+                )
+    return Range.over(tree, least, most, source)
+
+
+def _own(shapes: Sequence[int | tuple[int, int]], rows: Sequence[Bound]) -> tuple[list[Ints], list[Ints]]:
+    """For each level the least and most that rows give."""
+    least, most = ([np.full(shape, value) for shape in shapes] for value in (0, UNBOUNDED))
+    for row in rows:
+        at = (row.place,) if row.size is None else (row.place, row.size)
+        least[row.level][at], most[row.level][at] = row.least or 0, UNBOUNDED if row.most is None else row.most
+    return least, most
+
+
+def _capped(side: Ints, *, axis: int) -> Ints:
+    """Sums, or just above `UNBOUNDED`; in doubles, for 2^13 times 2^50 is no int64."""
+    return np.asarray(np.minimum(side.astype(np.float64).sum(axis=axis), UNBOUNDED + 1), dtype=np.int64)
 
 
 def _sums(side: Ints, start: Ints) -> Ints:
-    """Sums over each region's children, or just above `UNBOUNDED`; in doubles, for 2^13 times 2^50 is no int64."""
-    return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1]), UNBOUNDED + 1).astype(np.int64)
+    """Sums over each region's children, or just above `UNBOUNDED`."""
+    return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _words(least: int, most: int) -> str:
@@ -89,48 +201,13 @@ def _words(least: int, most: int) -> str:
 def check_limits(limits: Limits, groups: Groups, name: str) -> None:
     """Refuse counts that contradict the bounds, where all that are alike have the same numbers of groups.
 
-    Elsewhere a refusal would tell of an individual: the release is moved into the bounds whatever the counts are.
+    Elsewhere, and of single sizes, a refusal would tell of an individual: the release is moved into the bounds whatever
+    the counts are.
 
     Raises:
         InputError: with the first such regions.
     """
-    broken = limits.broken(groups.tree, add_up(groups.tree, groups.leaves.sum(axis=1)))
+    broken = limits.broken_totals(add_up(groups.tree, groups.leaves.sum(axis=1)))
     if broken:
-        wanted = "{}, as hierarchy.bounds has it"
-        raise InputError(
-            [
-                Fault(name, f"region {region!r}", f"{own} groups", wanted.format(want))
-                for region, own, want in broken[:20]
-            ]
-        )
-
-
-def nearest_within(tree: Tree, totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Consistent totals within bounds, near consistent ones: from the root down, each region's children the nearest.
-
-    The root's is moved into its bounds; those of children (integers within their bounds that add up to the parent's)
-    have the least sum of squared distances, by one shift for all that is cut off at the bounds; what is left over goes
-    to the first.
-    """
-    found = [np.clip(totals[0], limits.least[0], limits.most[0])]
-    for level, start in enumerate(tree.start):
-        below = np.empty(tree.widths[level + 1], np.int64)
-        for place, (low, high) in enumerate(pairwise(start.tolist())):
-            own = slice(low, high)
-            sides = limits.least[level + 1][own], limits.most[level + 1][own]
-            below[own] = _shifted(totals[level + 1][own], *sides, int(found[level][place]))
-        found.append(below)
-    return found
-
-
-def _shifted(near: Ints, least: Ints, most: Ints, total: int) -> Ints:
-    """Integers (K,) within bounds with a sum, the nearest to those given."""
-    low, high = int((least - near).min()) - 1, int((most - near).max()) + 1
-    while high - low > 1:  # the sum reaches the total at high, not at low
-        middle = (low + high) // 2
-        reached = float(np.clip(near + middle, least, most).sum(dtype=np.float64))  # exact below 2^53, which is enough
-        low, high = (low, middle) if reached >= total else (middle, high)
-    found, less = np.clip(near + high, least, most), np.clip(near + low, least, most)
-    over = np.flatnonzero(found > less)[::-1][: int(found.sum()) - total]
-    found[over] -= 1
-    return np.asarray(found)
+        faults = [Fault(name, at, f"{own} groups", f"{want}, as hierarchy.bounds has it") for at, own, want in broken]
+        raise InputError(faults[:20])

@@ -14,12 +14,14 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
+from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.fitting import fit
 from privopt_hierarchical_dp.half_prices import project_counts
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.least_squares import pool_upwards
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets
+from privopt_hierarchical_dp.nearest import moved_within
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.rounding import deal
@@ -70,15 +72,18 @@ def errors_on(leaves: Sequence[Ints], tree: Tree, problem: HierarchyProblem, met
     law = law_of(problem.privacy)
     budgets = level_budgets(budget_of(problem.privacy), method, tree.depth, settings.budget)
     totals, relation, zeros = with_totals(problem, method), relation_of(problem), zeros_of(problem, tree)
+    limits = limits_of(problem, tree)
     errors, root = [], []
     for trial, known in enumerate(leaves, start=seed):
         levels = add_up(tree, known if zeros is None else within(zeros, known))
         tops = [level.sum(axis=1) for level in levels]
+        exact = tops[: len(tops) if totals else int(relation.exact)]
+        if limits is not None and limits.sizes is not None:
+            levels = moved_within(tree, levels, limits, exact)
         most = settings.max_quantity
         noisy, _ = draw(
             method, levels, budgets, totals=totals, most=most, seed=trial, law=law, relation=relation, zeros=zeros
         )
-        exact = tops[: len(tops) if totals else int(relation.exact)]
         task = task_of(problem, method, tree, noisy, exact, zeros=zeros)
         found, _ = fit(task)
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts, levels, strict=True)])

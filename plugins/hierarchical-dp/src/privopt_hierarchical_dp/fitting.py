@@ -17,11 +17,13 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError, UsageError
 from privopt_hierarchical_dp import half_prices, qip
 from privopt_hierarchical_dp.as_published import chain_counts, fit_chain
+from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.chain import Fit, fit_with_totals
 from privopt_hierarchical_dp.isotonic import isotonic_integers
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.matching import match_down
 from privopt_hierarchical_dp.methods import METHODS
+from privopt_hierarchical_dp.nearest import moved_within
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.smoothing import smooth_down
 from privopt_hierarchical_dp.top_down import top_down
@@ -54,6 +56,8 @@ class Task:
         keep: columns that some region can have, where others were left out.
         sizes: how many columns a release has.
         estimated: whether totals are estimates.
+        limits: public bounds, those on sizes kept by moving what was fitted.
+        exact: as many levels' totals as are exact.
     """
 
     method: str
@@ -72,6 +76,8 @@ class Task:
     keep: Ints | None = None
     sizes: int = 0
     estimated: bool = False
+    limits: Limits | None = None
+    exact: Sequence[Ints] = ()
 
     @property
     def scaled(self) -> list[float]:
@@ -106,7 +112,13 @@ def refuse_size(method: str, tree: Tree, sizes: int) -> None:
 def fit(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     """Integers of every level from the noisy values, and the method's own details."""
     found, own = _FITS[task.method](task)
-    return (found if task.keep is None else evolve(found, counts=spread(found.counts, task.keep, task.sizes))), own
+    if task.keep is not None:
+        found = evolve(found, counts=spread(found.counts, task.keep, task.sizes))
+    if task.limits is not None and task.limits.sizes is not None:
+        counts = moved_within(task.tree, found.counts, task.limits, task.exact)
+        same = all(np.array_equal(a, b) for a, b in zip(counts, found.counts, strict=True))
+        found = evolve(found, counts=counts, proved=found.proved and same)
+    return found, own
 
 
 def fit_at_once(task: Task) -> tuple[Fit, Mapping[str, Any]]:

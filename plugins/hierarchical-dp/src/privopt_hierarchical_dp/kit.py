@@ -35,6 +35,7 @@ __all__ = ["PROFILE", "PROFILES", "least_objective", "neighbours", "problems", "
 
 COUNTS = "counts.csv"
 ZEROS = "zeros.csv"
+REGIONS = "regions.csv"
 PLANTED = 10**6
 _SMALL = 40
 
@@ -53,9 +54,17 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
 
 @st.composite
 def problems(
-    draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "sizes", first: int = 1, zeros: str = ""
+    draw_from: st.DrawFn,
+    kind: str = "pure-dp",
+    relation: str = "sizes",
+    first: int = 1,
+    zeros: str = "",
+    listed: bool = False,
 ) -> GeneratedProblem:
-    """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long."""
+    """Trees of one to three levels with up to four leaves, up to four sizes; counts small, or seven digits long.
+
+    ``listed``: a public table has the regions, and the counts those rows alone that are not 0.
+    """
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
     for level in range(1, depth):
@@ -90,6 +99,10 @@ def problems(
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     files = {COUNTS: csv_bytes(header, rows)}
+    if listed:
+        tables["hierarchy"]["regions"] = REGIONS
+        files[REGIONS] = csv_bytes(header[:depth], paths)
+        files[COUNTS] = csv_bytes(header, [row for row in rows if row[-1]])
     if zeros:
         free = [(path, int(row[-2])) for row in rows for path in [_leaf(row)] if not int(row[-1])]
         chosen = draw_from(st.lists(st.sampled_from(free), unique=True, max_size=3)) if free else []
@@ -110,12 +123,21 @@ def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
+def _listed(problem: GeneratedProblem) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(problem.files[REGIONS].decode())))[1:]
+
+
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """All problems that the relation named makes alike with a given one: written from its words, by other code."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     most = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
     header, rows = _rows(problem)
+    if REGIONS in problem.files:  # regions without rows have groups all the same
+        held = {tuple(row[:-1]) for row in rows}
+        first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
+        cells = [[*path, str(size)] for path in _listed(problem) for size in range(first, last + 1)]
+        rows += [[*cell, "0"] for cell in cells if tuple(cell) not in held]
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
     def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
@@ -174,11 +196,15 @@ def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: Law, count
 def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     header, rows = _rows(problem)
     depth = len(header) - 2
-    names = sorted({name for row in rows for name in row[:depth] if name})
+    listed = _listed(problem) if REGIONS in problem.files else []
+    names = sorted({name for row in [*rows, *listed] for name in row[:depth] if name})
     fresh = [f"place {index}" for index in range(len(names))]
     chance.shuffle(fresh)
     table = {"": "", **dict(zip(names, fresh, strict=True))}
     renamed = [[*(table[name] for name in row[:depth]), *row[depth:]] for row in rows]
+    if listed:
+        paths = [[table[name] for name in path] for path in listed]
+        problem = problem.with_file(REGIONS, csv_bytes(header[:depth], paths))
     return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, renamed)), change="regions were renamed")
 
 
@@ -242,11 +268,11 @@ PROFILES: Final[dict[str, Profile]] = {
 """Of each notion the same, for problems that name it."""
 
 
-def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "") -> Profile:
+def related(relation: str, *, kind: str = "pure-dp", first: int = 1, zeros: str = "", listed: bool = False) -> Profile:
     """The same for problems of a relation of neighbours, a notion and a least size.
 
-    ``zeros``: sizes are impossible ``"everywhere"``, or in some ``"regions"``.
+    ``zeros``: sizes are impossible ``"everywhere"``, or in some ``"regions"``; ``listed``: a table has the regions.
     """
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
-    asked = problems(kind, relation, first, zeros)
+    asked = problems(kind, relation, first, zeros, listed)
     return evolve(PROFILE, problems=asked, notion="" if kind == "pure-dp" else kind, claims=claims)

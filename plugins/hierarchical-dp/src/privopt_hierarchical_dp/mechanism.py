@@ -20,9 +20,10 @@ from privopt_hierarchical_dp.fitting import fit, fit_at_once, objective_weights,
 from privopt_hierarchical_dp.laws import GEOMETRIC, budget_of, law_of
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.nearest import check_room
 from privopt_hierarchical_dp.privacy import LevelNoise, PublishedChain, with_totals
 from privopt_hierarchical_dp.problem import HierarchyInstance, HierarchyProblem, PublishedHierarchy
-from privopt_hierarchical_dp.rechecks import ends_of, impossible, misestimated, narrowed, out_of_bounds
+from privopt_hierarchical_dp.rechecks import elsewhere, ends_of, impossible, misestimated, narrowed, out_of_bounds
 from privopt_hierarchical_dp.refusals import check_asked, check_noise
 from privopt_hierarchical_dp.relations import SIZES, relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violations
@@ -90,8 +91,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             raise InputError([Fault("problem", "hierarchy", "no counts, as in a published copy", "counts or units")])
         method = context.method
         tree, relation = problem.groups.tree, relation_of(problem.declared)
-        zeros = zeros_of(problem.declared, tree)
-        check_asked(problem.declared, method, zeros)
+        zeros, limits = zeros_of(problem.declared, tree), limits_of(problem.declared, tree)
+        check_asked(problem.declared, method, zeros, limits)
         refuse_size(method, tree, relation.classes)
         law = law_of(problem.declared.privacy)
         budgets = level_budgets(
@@ -102,6 +103,9 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         with context.timed("build"):
             counts = add_up(tree, problem.groups.leaves)
             totals = with_totals(problem.declared, method)
+            public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
+            if limits is not None:
+                check_room(tree, limits, public)
             noisy, records = draw(
                 method,
                 counts,
@@ -113,7 +117,6 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
                 relation=relation,
                 zeros=zeros,
             )
-        public = [level.sum(axis=1) for level in counts[: tree.depth if totals else int(relation.exact)]]
         task = evolve(
             task_of(
                 problem.declared,
@@ -199,7 +202,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             complaints = []
         if release.bounds is not None and not release.shape_faults(method, with_totals(problem.declared, method)):
             complaints += narrowed(release, ends_of(problem.declared, method, release))
-        complaints += [*impossible(problem.declared, release), *out_of_bounds(problem.declared, release)]
+        for check in (elsewhere, impossible, out_of_bounds):
+            complaints += check(problem.declared, release)
         return complaints + (misestimated(problem.declared, method, release) if METHODS[method].valid else [])
 
     def proved(
@@ -311,6 +315,7 @@ def _truth(
         "largest_error_of_a_region_total_by_level": totals,
         "groups_of_size_0_left_out": problem.groups.empty,
         "groups_of_impossible_sizes": 0 if zeros is None else outside(zeros, true[-1]),
-        "regions_out_of_bounds": 0 if limits is None else len(limits.broken(tree, [own.sum(axis=1) for own in true])),
+        "regions_out_of_bounds": 0 if limits is None else len(limits.broken_totals([n.sum(axis=1) for n in true])),
+        "counts_out_of_bounds": 0 if limits is None or limits.sizes is None else len(limits.sizes.outside(true)),
         "regions_by_level": list(tree.widths),
     }

@@ -12,13 +12,16 @@ from attrs import evolve
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Plan
-from privopt_hierarchical_dp.counts import read_counts, read_regions
+from privopt_hierarchical_dp.bounds import limits_of
+from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.expected import errors_on
 from privopt_hierarchical_dp.fitting import refuse_size
 from privopt_hierarchical_dp.laws import KINDS, budget_of, law_of
 from privopt_hierarchical_dp.least_squares import exactly, increments, least_squares
 from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.public_tables import read_regions
+from privopt_hierarchical_dp.reading import limited
 from privopt_hierarchical_dp.refusals import check_asked, check_noise
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
@@ -66,24 +69,20 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)
-    like, method = declared.hierarchy.like, context.method
-    if like is None:
-        wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
-        raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
-    tree, counted = read_regions(like)
+    method = context.method
+    tree, leaves, source = _public(declared, file)
     shares = declared.settings.budget or default_shares(method, tree.depth)
     if len(shares) != tree.depth:
         wanted = f"{tree.depth}, one for each level"
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
     shares = tuple(share / sum(shares) for share in shares)
-    check_asked(declared, method, zeros_of(declared, tree))
+    check_asked(declared, method, zeros_of(declared, tree), limits_of(declared, tree))
     check_noise(declared, method, tree)
     small = tree.regions * declared.hierarchy.classes <= SMALL
-    if counted:
+    if leaves is not None:
         refuse_size(method, tree, declared.hierarchy.classes)
-        leaves = read_counts(like, declared.hierarchy.sizes, first=declared.hierarchy.first_size).leaves
         drawn = f"{TRIALS} trials" + (f" ({JUDGES} at the problem's own budget)" if small else "")
-        basis, errors = f"mean of {drawn} on the public counts of {like.name}", _trials(tree, leaves, method)
+        basis, errors = f"mean of {drawn} on the public counts of {source}", _trials(tree, leaves, method)
     else:
         basis, errors = "least squares from the noisy values alone", _analytic(tree, method)
 
@@ -126,8 +125,30 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         errors=found,
         shares=shares,
         best=(best, _mean(fresh[best])),
-        notes=() if counted else (NOISE_ALONE,),
+        notes=() if leaves is not None else (NOISE_ALONE,),
     )
+
+
+def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, str]:
+    """The regions, public counts (R_L, N) where there are any, and the name of their file.
+
+    Raises:
+        InputError: neither table is there, one is not of its form, or ``like`` has regions that ``regions`` lacks.
+    """
+    table = declared.hierarchy
+    listed = None if table.regions is None else read_regions(table.regions)[0]
+    if table.like is None:
+        if listed is not None:
+            return listed.tree, None, ""
+        wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
+        raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
+    regions, counted = read_regions(table.like)
+    if counted:
+        groups = read_counts(table.like, table.sizes, first=table.first_size, listed=listed)
+        return groups.tree, groups.leaves, table.like.name
+    if listed is not None:
+        limited(listed.unlisted(regions.leaves, table.like.name), table.like.name)
+    return (listed or regions).tree, None, ""
 
 
 def _asked(declared: HierarchyProblem, budget: Fraction, split: Sequence[Fraction]) -> HierarchyProblem:

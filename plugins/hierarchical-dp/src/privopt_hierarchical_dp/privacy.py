@@ -28,7 +28,8 @@ IMPOSSIBLE = (
     "are promised no less, and nothing tells of them."
 )
 BOUNDS = {
-    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
+    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike; "
+    "releases are moved into those on single sizes, whether or not the input is within.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
 """What they say, by whether numbers of groups are the same in all inputs that are alike."""
@@ -54,7 +55,7 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
     @property
     def guarantee(self) -> Guarantee:
         """The notion asked for, under the neighbour relation that the statement spells out."""
-        privacy, relation = self.problem.privacy, relation_of(self.problem)
+        privacy, relation, table = self.problem.privacy, relation_of(self.problem), self.problem.hierarchy
         extra: dict[str, Any] = {"relation": relation.name, "region_totals_exact": self.totals}
         for name, value in (("rho", privacy.rho), ("delta", privacy.delta)):
             if value is not None:
@@ -64,9 +65,14 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
             epsilon=privacy.epsilon,
             unit=relation.unit,
             scope=RELATIONS[relation.name],
-            statement=relation.statement(totals=self.totals, most=self.problem.settings.max_quantity, kind=privacy.kind)
-            + IMPOSSIBLE * (self.problem.hierarchy.impossible is not None)
-            + BOUNDS[relation.exact] * (self.problem.hierarchy.bounds is not None),
+            statement=relation.statement(
+                totals=self.totals,
+                most=self.problem.settings.max_quantity,
+                kind=privacy.kind,
+                listed=table.regions is not None,
+            )
+            + IMPOSSIBLE * (table.impossible is not None)
+            + BOUNDS[relation.exact] * (table.bounds is not None),
             extra=extra,
         )
 

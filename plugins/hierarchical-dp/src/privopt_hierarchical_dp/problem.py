@@ -52,7 +52,7 @@ class HierarchyTable:
         default=None,
         secret=True,
         help="level_1,...,level_L,size,groups: one row a leaf region and size (CSV or Parquet); absent pairs are 0; "
-        "which regions are listed is published: list all that could have groups, empty ones too; "
+        "unless regions has them, which ones are listed is published: list all that could have groups, empty ones too; "
         "the last levels of a leaf are empty where its branch is short",
     )
     units: File | None = key(
@@ -60,6 +60,11 @@ class HierarchyTable:
         secret=True,
         help="instead of counts: level_1,...,level_L,unit,quantity, one row an individual, added up by unit and leaf; "
         "a region without any is listed by a row of quantity 0",
+    )
+    regions: File | None = key(
+        default=None,
+        help="public: level_1,...,level_L, all leaf regions; the secret file has no others; of those that it lacks "
+        "all counts are 0",
     )
     totals: File | None = key(
         default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
@@ -76,7 +81,8 @@ class HierarchyTable:
     )
     bounds: File | None = key(
         default=None,
-        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps",
+        help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps; with a "
+        "column size of groups of that size",
     )
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
     first_size: int = key(
@@ -212,6 +218,7 @@ class HierarchyInstance(PublishedHierarchy):
         """
         from privopt_hierarchical_dp.bounds import check_limits, limits_of
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
+        from privopt_hierarchical_dp.public_tables import read_regions
         from privopt_hierarchical_dp.zeros import zeros_of
 
         declared.checked(file)
@@ -220,11 +227,13 @@ class HierarchyInstance(PublishedHierarchy):
         if len(given) != 1:
             found = "both counts and units" if given else "neither counts nor units"
             raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
+        listed = None if table.regions is None else read_regions(table.regions)[0]
         if table.counts is not None:
-            groups = read_counts(table.counts, table.sizes, first=table.first_size)
+            groups = read_counts(table.counts, table.sizes, first=table.first_size, listed=listed)
         else:
             assert table.units is not None
-            groups = read_units(table.units, table.sizes, most=settings.max_quantity, first=table.first_size)
+            most = settings.max_quantity
+            groups = read_units(table.units, table.sizes, most=most, first=table.first_size, listed=listed)
         zeros_of(declared, groups.tree)
         limits = limits_of(declared, groups.tree)
         if limits is not None and relation_of(declared).exact:

@@ -11,6 +11,7 @@ from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, intervals
 from privopt_hierarchical_dp.methods import METHODS, order_of
 from privopt_hierarchical_dp.privacy import with_totals
+from privopt_hierarchical_dp.public_tables import read_regions
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import ARTEFACT, INTERVALS
 from privopt_hierarchical_dp.totals import estimated_totals, total_complaint
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
     from privopt_hierarchical_dp.release import HierarchyRelease
 
-__all__ = ["ends_of", "impossible", "misestimated", "narrowed", "out_of_bounds"]
+__all__ = ["elsewhere", "ends_of", "impossible", "misestimated", "narrowed", "out_of_bounds"]
 
 
 def ends_of(problem: HierarchyProblem, method: str, release: HierarchyRelease) -> list[Ends] | None:
@@ -58,13 +59,26 @@ def impossible(problem: HierarchyProblem, release: HierarchyRelease) -> list[str
     ]
 
 
+def elsewhere(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
+    """Regions of the release that are not those of the public table, where there is one."""
+    if problem.hierarchy.regions is None:
+        return []
+    own, table = release.tree, read_regions(problem.hierarchy.regions)[0].tree
+    found, wanted = ({name for level in tree.names for name in level} for tree in (own, table))
+    if found != wanted:
+        name = min(found ^ wanted)
+        return [f"{ARTEFACT}: region {name!r} is {'not ' * (name not in found)}there; hierarchy.regions says otherwise"]
+    if own.names != table.names:
+        return [f"{ARTEFACT}: regions have other parents than in hierarchy.regions"]
+    return []
+
+
 def out_of_bounds(problem: HierarchyProblem, release: HierarchyRelease) -> list[str]:
-    """Numbers of groups that public bounds do not allow."""
+    """Numbers of groups, of all sizes and of each, that public bounds do not allow."""
     limits = limits_of(problem, release.tree)
-    broken = [] if limits is None else limits.broken(release.tree, [level.sum(axis=1) for level in release.counts])
     return [
-        f"{ARTEFACT}: region {name!r} has {own} groups; hierarchy.bounds allows {wanted}"
-        for name, own, wanted in broken
+        f"{ARTEFACT}: {where} has {own} groups; hierarchy.bounds allows {wanted}"
+        for where, own, wanted in ([] if limits is None else limits.broken(release.counts))
     ]
 
 
@@ -72,7 +86,8 @@ def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelea
     """Totals that are not those that the noisy values give where nobody knows them."""
     tree, totals = release.tree, [level.sum(axis=1) for level in release.counts]
     limits, relation, exact = limits_of(problem, tree), relation_of(problem), with_totals(problem, method)
-    if exact or release.shape_faults(method, totals=exact) or (relation.exact and limits is None):
+    bounded = limits is not None and limits.on_totals
+    if exact or release.shape_faults(method, totals=exact) or (relation.exact and not bounded):
         return []
     lines: list[str] = []
     known: dict[str, Any] = {
@@ -82,9 +97,10 @@ def misestimated(problem: HierarchyProblem, method: str, release: HierarchyRelea
         "limits": limits,
     }
     root = int(totals[0][0])
-    if not relation.exact:
+    moved = limits is not None and limits.sizes is not None  # whatever was estimated, and not to be worked out again
+    if not relation.exact and not (moved and bounded):
         lines += total_complaint(tree, release.noisy, released=root, **known)
-    keeps = limits is not None or METHODS[method].totals == "always"
+    keeps = not moved and (bounded or METHODS[method].totals == "always")
     again = estimated_totals(tree, release.noisy, root=root, **known) if keeps else []
     lines += [
         f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"

@@ -13,6 +13,7 @@ from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
 
 if TYPE_CHECKING:
+    from privopt_hierarchical_dp.bounds import Limits
     from privopt_hierarchical_dp.problem import HierarchyProblem
     from privopt_hierarchical_dp.tree import Tree
     from privopt_hierarchical_dp.zeros import Zeros
@@ -24,7 +25,7 @@ PROGRAM_SCALE: Final = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
-def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None) -> None:
+def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None, limits: Limits | None) -> None:
     """Refuse what a method cannot do: totals that it must or cannot publish, noise that it was not published with."""
     if METHODS[method].query == "chain" and law_of(problem.privacy) is not GEOMETRIC:
         wanted = f"pure-dp: {method} is as it was printed, with double geometric noise"
@@ -33,11 +34,14 @@ def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None) -> 
     if METHODS[method].query == "chain" and not relation.exact:
         wanted = f'"sizes": {method} is as it was printed, with the exact number of groups'
         raise InputError([Fault("problem", "privacy.relation", f'"{relation.name}"', wanted)])
-    if problem.hierarchy.bounds is not None and METHODS[method].totals == "never":
+    if limits is not None and METHODS[method].totals == "never":
         wanted = f"nothing: {method} does not use region totals, which bounds are kept by"
         raise InputError([Fault("problem", "hierarchy.bounds", "a file", wanted)])
+    if limits is not None and limits.sizes is not None and not METHODS[method].valid:
+        wanted = f"rows without a size: {method} rounds each region by itself, and its children need not add up"
+        raise InputError([Fault("problem", "hierarchy.bounds", "bounds on single sizes", wanted)])
     if zeros is not None:
-        _check_zeros(problem, method, zeros)
+        _check_zeros(problem, method, zeros, bounded=limits is not None and limits.on_totals)
     asked, rule = problem.settings.region_totals, METHODS[method].totals
     if asked and not relation.exact:
         found, wanted = "true", f'false, or nothing: no number of groups is exact under relation "{relation.name}"'
@@ -50,14 +54,14 @@ def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None) -> 
     raise InputError([Fault("problem", "hierarchical-dp.region_totals", found, wanted)])
 
 
-def _check_zeros(problem: HierarchyProblem, method: str, zeros: Zeros) -> None:
+def _check_zeros(problem: HierarchyProblem, method: str, zeros: Zeros, *, bounded: bool) -> None:
     """Refuse sizes that are impossible in some regions alone where a method would put groups there."""
     if METHODS[method].query == "chain":
         raise InputError(
             [Fault("problem", "hierarchy.impossible", "a file", f"nothing: {method} is as it was printed")]
         )
     able = ", ".join(name for name, rule in METHODS.items() if rule.zeros)
-    if zeros.regional and (not METHODS[method].zeros or with_totals(problem, method) or problem.hierarchy.bounds):
+    if zeros.regional and (not METHODS[method].zeros or with_totals(problem, method) or bounded):
         wanted = f"the same for all regions ({method}, exact region totals, bounds); without these {able} take others"
         raise InputError([Fault("problem", "hierarchy.impossible", "sizes that differ from region to region", wanted)])
 

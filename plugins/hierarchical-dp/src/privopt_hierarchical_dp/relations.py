@@ -59,13 +59,16 @@ class Relation:
     def unit(self) -> str:
         """Whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
 
-        What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public.
+        What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public. None is
+        the plain "per individual" that ledgers have from before relations were told apart: which it was they cannot say.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
-        return {"sizes": "per individual", "individuals": "per individual who joins or leaves", "groups": "per group"}[
-            self.name
-        ]
+        return {
+            "sizes": "per individual in fixed groups",
+            "individuals": "per individual who joins or leaves",
+            "groups": "per group",
+        }[self.name]
 
     def sensitivity(self, query: Literal["counts", "cumulative"], most: int) -> int:
         """Greatest sum of absolute changes on one level, and of their squares.
@@ -78,15 +81,16 @@ class Relation:
             return 1 if query == "counts" else self.classes
         return 2 if query == "counts" else most
 
-    def statement(self, *, totals: bool, most: int, kind: str) -> str:
+    def statement(self, *, totals: bool, most: int, kind: str, listed: bool = False) -> str:
         """The relation in words: what is alike, what costs more, what is not covered, what is exact.
 
         Args:
             totals: whether every region's number of groups is published exactly.
             most: Q.
             kind: the notion.
+            listed: whether a public table has the regions.
         """
-        return " ".join(_WORDS[self.name](self, totals, most, kind))
+        return " ".join([*_WORDS[self.name](self, totals, most, kind), LISTED if listed else REGIONS])
 
 
 SIZES: Final = Relation()
@@ -110,8 +114,9 @@ def check_relation(problem: HierarchyProblem, file: str) -> None:
 
 
 REGIONS: Final = (
-    "regions' names are public, and which of them the input lists: list all that could have groups, those without too."
+    "Regions' names are public, and which of them the input lists: list all that could have groups, those without too."
 )
+LISTED: Final = "Regions are those of a public table, whether or not the input lists them; it has no others."
 
 
 def _cost(kind: str, steps: int) -> str:
@@ -139,7 +144,7 @@ def _of_sizes(relation: Relation, totals: bool, most: int, kind: str) -> tuple[s
         f"Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more are "
         f"one class). A person who moves from one {name} to another costs {_cost(kind, 2)}.",
         missing,
-        f"{told} published exactly; {REGIONS}",
+        f"{told} published exactly.",
     )
 
 
@@ -152,7 +157,7 @@ def _of_individuals(relation: Relation, totals: bool, most: int, kind: str) -> t
         f"{by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives alone "
         f"and leaves is covered. A person who moves from one group to another costs {_cost(kind, 2)}; a whole group of "
         f"k individuals that appears or vanishes {whole.get(kind, 'k epsilon')}.",
-        f"No number of groups is published exactly; {REGIONS}",
+        "No number of groups is published exactly.",
     )
 
 
@@ -162,7 +167,7 @@ def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[
         f"Inputs are alike that differ in one {name} of any size, with all its individuals, that appears or vanishes. "
         f"A group that changes its size, as where one individual joins or leaves it, costs {_cost(kind, 2)}; a person "
         f"who moves from one group to another {_cost(kind, 4)}.",
-        f"No number of groups is published exactly; {REGIONS}",
+        "No number of groups is published exactly.",
     )
 
 

@@ -56,10 +56,11 @@ def task_of(
     weights = objective_weights(settings.level_weights, tree.depth)
     known, offset = with_totals(problem, method), Fraction(0)
     order, limits = order_of(method, totals=known, relation=relation), limits_of(problem, tree)
-    if not relation.exact or (limits is not None and not known):
+    exact, bounded = totals, limits is not None and limits.on_totals
+    if not relation.exact or (bounded and not known):
         root = int(totals[0][0]) if relation.exact else root
         totals = estimated_totals(tree, noisy, law=law, scales=scales, order=order, root=root, limits=limits)
-        known = order != "counts" or limits is not None
+        known = order != "counts" or bounded
         if order != "counts":
             pairs = zip(totals, noisy_totals(noisy, order), strict=True)
             away = [sum(int(value) ** 2 for value in total - seen[:, 0]) for total, seen in pairs]
@@ -76,7 +77,9 @@ def task_of(
         zeros=zeros,
         keep=keep,
         sizes=relation.classes,
-        estimated=not relation.exact and limits is None,
+        estimated=not relation.exact and not bounded,
+        limits=limits,
+        exact=exact,
         total=int(totals[0][0]),
         totals=list(totals) if known else None,
         weights=weights,

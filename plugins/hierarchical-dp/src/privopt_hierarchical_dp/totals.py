@@ -14,10 +14,11 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Ints
-from privopt_hierarchical_dp.bounds import Limits, nearest_within
+from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.half_prices import integer_weights, largest_weight, project_counts
 from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import SLACK, pool_upwards
+from privopt_hierarchical_dp.nearest import nearest_within
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import Order
 
@@ -59,13 +60,13 @@ def estimated_totals(
     sums = noisy_totals(noisy, order)
     total = round(_root(tree, sums, law, scales)) if root is None else root
     if limits is not None:
-        total = min(max(total, int(limits.least[0][0])), int(limits.most[0][0]))
-    if order == "counts" and limits is None:
+        total = min(max(total, limits.root[0]), limits.root[1])
+    if order == "counts" and (limits is None or not limits.on_totals):
         return [np.array([total])]
     limit = largest_weight(tree, sums, total)
     weights = integer_weights([law.precision(scale) for scale in scales], limit=limit)
     found = [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
-    return found if limits is None else nearest_within(tree, found, limits)
+    return found if limits is None else nearest_within(tree, found, limits.totals)
 
 
 def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
@@ -86,7 +87,7 @@ def total_complaint(
     """Whether the total released is the estimate from the noisy values; machines may round a half either way."""
     found = _root(tree, noisy_totals(noisy, order), law, scales)
     if limits is not None:
-        found = min(max(found, int(limits.least[0][0])), int(limits.most[0][0]))
+        found = min(max(found, limits.root[0]), limits.root[1])
     if abs(released - found) <= 0.5 + SLACK * max(1.0, found * 1e-7):
         return []
     return [f"the root has {released} groups; the noisy values give {found:.6g}"]

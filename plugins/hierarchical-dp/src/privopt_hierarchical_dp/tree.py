@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from attrs import field, frozen
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Tree", "add_up", "named"]
+__all__ = ["Regions", "Tree", "add_up", "named"]
 
 
 UNIQUE: Final = "names that are unique over the tree"
@@ -144,6 +144,46 @@ class Tree:
             names.append(tuple(seen[index] for index in grouped))
             starts.append(np.searchsorted(parents[grouped], np.arange(len(place) + 1)))
         return cls(names=tuple(names), start=tuple(starts))
+
+
+@frozen(kw_only=True, eq=False)
+class Regions:
+    """A hierarchy, and which of its leaves each path of a table is.
+
+    Attributes:
+        tree: the hierarchy.
+        leaves: place of each leaf region by its path, root first, without the empty names at its end.
+    """
+
+    tree: Tree
+    leaves: Mapping[tuple[str, ...], int]
+
+    @classmethod
+    def of(cls, paths: Sequence[tuple[str, ...]], *, file: str) -> Regions:
+        """Those that a table lists.
+
+        Raises:
+            InputError: paths that make no tree.
+        """
+        tree = Tree.from_paths(paths, file=file)
+        places = {name: place for place, name in enumerate(tree.names[-1])}
+        return cls(
+            tree=tree,
+            leaves={_cut(path): places[own[-1]] for path, own in zip(paths, named(paths), strict=True)},
+        )
+
+    def place(self, path: tuple[str, ...]) -> int | None:
+        """That of the leaf with a path; None for what is none."""
+        return self.leaves.get(_cut(path))
+
+    def unlisted(self, paths: Iterable[tuple[str, ...]], name: str) -> list[Fault]:
+        """A fault for each path of another table, ``name``, that is none of these leaf regions."""
+        wanted = "a leaf region of hierarchy.regions"
+        return [
+            Fault(name, f"region {' / '.join(_cut(path)) or 'without a name'}", "a region that is not listed", wanted)
+            for path in paths
+            if self.place(path) is None
+        ]
 
 
 def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -99,7 +99,7 @@ def zeros_of(problem: HierarchyProblem, tree: Tree) -> Zeros | None:
     table = problem.hierarchy
     if table.impossible is None:
         return None
-    from privopt_hierarchical_dp.counts import read_cells
+    from privopt_hierarchical_dp.public_tables import read_cells
 
     name = table.impossible.name
     cells = read_cells(table.impossible, tree, first=table.first_size, last=table.sizes)

@@ -1,0 +1,154 @@
+"""Public tables of a hierarchy: its regions, cells that cannot be, bounds."""
+
+from __future__ import annotations
+
+import polars as pl
+from attrs import frozen
+
+from privopt.declare import File
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.reading import (
+    GROUPS_LIMIT,
+    as_text,
+    bad_rows,
+    collect,
+    levels_of,
+    limited,
+    scan,
+    stripped,
+    survey,
+    whole,
+)
+from privopt_hierarchical_dp.tree import Regions, Tree
+
+__all__ = ["Bound", "read_bounds", "read_cells", "read_regions"]
+
+
+def read_regions(source: File) -> tuple[Regions, bool]:
+    """The hierarchy of the regions in ``level_1, ..., level_L``, and whether the table has size and groups too.
+
+    Raises:
+        InputError: a column is missing, or the regions form no tree.
+    """
+    name = source.name
+    frame, levels = levels_of(scan(source, name), name, ())
+    counted = {"size", "groups"} <= set(frame.collect_schema().names())
+    return Regions.of(survey(frame, levels, {}, name)[0], file=name), counted
+
+
+def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Read ``region, size``, or ``size`` alone for all regions: cells of a public table.
+
+    Args:
+        source: CSV or Parquet; a region of any level stands for the leaves below it, an empty one for all.
+        tree: the hierarchy.
+        first: the least size.
+        last: N.
+
+    Returns:
+        For each row the leaf regions, from the first to before the second, and the column of the size.
+
+    Raises:
+        InputError: a column is missing, a region is none of the hierarchy, a size lies outside ``first`` to N.
+    """
+    name = source.name
+    frame = stripped(scan(source, name))
+    if "size" not in frame.collect_schema().names():
+        raise InputError([Fault(name, "header", "no column 'size'", "columns region, size; or size alone")])
+    if "region" not in frame.collect_schema().names():
+        frame = frame.with_columns(region=pl.lit(""))
+    size = whole(frame, "size")
+    bad = (size.is_null() | (size < first) | (size > last)).fill_null(value=True)
+    limited(bad_rows(frame, name, "size", bad, f"a whole number from {first} to {last}", ["region"]), name)
+    table = collect(frame.select(as_text(["region"])[0], (size - first).alias("size")), name)
+    places = {"": (0, 0)} | _places(tree)
+    limited(
+        [
+            Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy, or nothing for all")
+            for row, region in enumerate(table["region"].to_list(), start=2)
+            if region not in places
+        ],
+        name,
+    )
+    return [(*tree.leaf_range(*places[region]), column) for region, column in table.iter_rows()]
+
+
+@frozen
+class Bound:
+    """A row of a table of bounds.
+
+    Attributes:
+        level, place: of its region.
+        size: column of its size; None for groups of all sizes.
+        least, most: numbers of groups; None bounds nothing.
+    """
+
+    level: int
+    place: int
+    size: int | None
+    least: int | None
+    most: int | None
+
+
+def read_bounds(source: File, tree: Tree, *, first: int, last: int) -> list[Bound]:
+    """Read ``region, at_least, at_most``, public bounds on numbers of groups; an empty cell bounds nothing.
+
+    A column ``size`` makes them bounds on groups of that size; of all sizes together where it is empty.
+
+    Args:
+        source: CSV or Parquet.
+        tree: the hierarchy.
+        first: the least size.
+        last: N.
+
+    Raises:
+        InputError: a column is missing, a region is none of the hierarchy, a pair of region and size stands twice, a
+            number is none, or the least is above the most.
+    """
+    name = source.name
+    frame = stripped(scan(source, name))
+    sides = ("at_least", "at_most")
+    held = frame.collect_schema().names()
+    if "region" not in held or not set(sides) & set(held) or set(held) - {"region", "size", *sides}:
+        wanted = "columns region, and at_least or at_most or both; size too for bounds on groups of one size"
+        raise InputError([Fault(name, "header", ", ".join(held), wanted)])
+    given = [column for column in ("size", *sides) if column in held]
+    for column in given:
+        said = pl.col(column).cast(pl.String).str.strip_chars().fill_null("") != ""
+        number, low, high = whole(frame, column), 0, GROUPS_LIMIT - 1
+        wanted = "a whole number of groups, 0 or more, or nothing"
+        if column == "size":
+            low, high, wanted = first, last, f"a whole number from {first} to {last}, or nothing for all together"
+        bad = said & (number.is_null() | (number < low) | (number > high)).fill_null(value=True)
+        limited(bad_rows(frame, name, column, bad, wanted, ["region"]), name)
+    numbers = [
+        (whole(frame, column) if column in given else pl.lit(None, pl.Int64)).alias(column)
+        for column in ("size", *sides)
+    ]
+    table = collect(frame.select(as_text(["region"])[0], *numbers), name)
+    places = _places(tree)
+    faults, seen = [], set()
+    for row, (region, size, low, high) in enumerate(table.iter_rows(), start=2):
+        if region not in places:
+            faults.append(Fault(name, f"row {row}, column region", repr(region), "a region of the hierarchy"))
+        elif (region, size) in seen:
+            found = f"{region!r} again" if size is None else f"{region!r}, size {size}, again"
+            wanted = f"one row for each region{' and size' * ('size' in given)}"
+            faults.append(Fault(name, f"row {row}, column region", found, wanted))
+        elif low is not None and high is not None and low > high:
+            faults.append(Fault(name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more"))
+        seen.add((region, size))
+    limited(faults, name)
+    return [
+        Bound(*places[region], None if size is None else size - first, low, high)
+        for region, size, low, high in table.iter_rows()
+    ]
+
+
+def _places(tree: Tree) -> dict[str, tuple[int, int]]:
+    """Level and place of each region: the first level where one stands on several."""
+    return {
+        region: (level, place)
+        for level, names in reversed(list(enumerate(tree.names)))
+        for place, region in enumerate(names)
+    }

@@ -1,0 +1,162 @@
+"""Reading tables: CSV or Parquet, streamed by polars, never held as Python objects; faults name file and row."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from privopt.declare import File
+from privopt.errors import Fault, InputError
+
+__all__ = [
+    "GROUPS_LIMIT",
+    "MOST_FAULTS",
+    "as_text",
+    "bad_rows",
+    "collect",
+    "levels_of",
+    "limited",
+    "scan",
+    "stripped",
+    "survey",
+    "whole",
+]
+
+MOST_FAULTS: Final = 20
+GROUPS_LIMIT: Final = 2**50
+"""Fewer groups than this are in a file."""
+_EXACT_DOUBLES: Final = 2.0**53
+
+
+def scan(source: Path | File, name: str) -> pl.LazyFrame:
+    """A table by its name's ending, not read yet.
+
+    Raises:
+        InputError: neither CSV nor Parquet.
+    """
+    file = File.read(source, name) if isinstance(source, Path) else source
+    contents = io.BytesIO(file.contents)
+    try:
+        if file.name.lower().endswith((".parquet", ".pq")):
+            frame = pl.scan_parquet(contents)
+        else:
+            frame = pl.scan_csv(contents, infer_schema=False)
+        frame.collect_schema()
+    except (pl.exceptions.PolarsError, OSError):  # whose words may quote a cell
+        raise InputError([Fault(name, "", "a file that cannot be read", "CSV or Parquet")]) from None
+    return frame
+
+
+def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
+    """What a frame says.
+
+    Raises:
+        InputError: rows that cannot be read.
+    """
+    try:
+        return frame.collect(engine="streaming")
+    except (pl.exceptions.PolarsError, OSError):
+        raise InputError([Fault(name, "", "rows that cannot be read", "a table, UTF-8")]) from None
+
+
+def levels_of(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
+    """The frame with stripped column names, and its level columns in order.
+
+    Raises:
+        InputError: a level, or one of the columns ``values``, is missing.
+    """
+    given = {column: column.strip() for column in frame.collect_schema().names()}
+    if len(set(given.values())) == len(given):
+        frame = frame.rename(given)
+    found = list(given.values())
+    levels = [column for column in found if column.startswith("level_")]
+    wanted = [f"level_{index + 1}" for index in range(max(1, len(levels)))]
+    faults = [
+        Fault(name, "header", f"no column {column!r}", f"columns level_1, ..., level_L, {', '.join(values)}")
+        for column in (*wanted, *values)
+        if column not in found
+    ]
+    if faults:
+        raise InputError(faults)
+    return frame, wanted
+
+
+def whole(frame: pl.LazyFrame, column: str) -> pl.Expr:
+    """The column as integers, null where it is none; 3.0 is 3, as programs export it."""
+    kind = frame.collect_schema()[column]
+    value = pl.col(column)
+    if kind == pl.String:
+        text = value.str.strip_chars()
+        return pl.coalesce(text.cast(pl.Int64, strict=False), _rounded(text.cast(pl.Float64, strict=False)))
+    if kind.is_float():
+        return _rounded(value)
+    if kind.is_integer():
+        return value.cast(pl.Int64, strict=False)
+    return pl.lit(None, dtype=pl.Int64)
+
+
+def _rounded(value: pl.Expr) -> pl.Expr:
+    """Whole numbers among doubles, as integers."""
+    exact = value.is_finite() & (value == value.round()) & (value.abs() < _EXACT_DOUBLES)
+    return pl.when(exact).then(value).cast(pl.Int64, strict=False)
+
+
+def as_text(levels: Sequence[str]) -> list[pl.Expr]:
+    """Columns as text without spaces around it, empty where there is nothing."""
+    return [pl.col(level).cast(pl.String).str.strip_chars().fill_null("").alias(level) for level in levels]
+
+
+def bad_rows(
+    frame: pl.LazyFrame, name: str, column: str, bad: pl.Expr, wanted: str, levels: Sequence[str]
+) -> list[Fault]:
+    """The first rows whose ``column`` will not do."""
+    header = 1 if not name.lower().endswith((".parquet", ".pq")) else 0
+    rows = collect(
+        frame.with_row_index("_row").filter(bad).select("_row", pl.col(column).cast(pl.String), levels[-1]), name
+    ).head(MOST_FAULTS)
+    return [
+        Fault(name, f"row {row + header + 1}, column {column}", f"{value or 'nothing'} in {region!r}", wanted)
+        for row, value, region in rows.iter_rows()
+    ]
+
+
+def survey(
+    frame: pl.LazyFrame, levels: Sequence[str], bad: Mapping[str, pl.Expr], name: str, *, empty: bool = False
+) -> tuple[list[tuple[str, ...]], dict[str, int]]:
+    """One pass: the distinct paths, sorted, and how many rows will not do.
+
+    Raises:
+        InputError: no rows, unless ``empty`` tables will do.
+    """
+    table = collect(
+        frame.select(*as_text(levels), *(flag.alias(f"_{column}") for column, flag in bad.items()))
+        .group_by(levels)
+        .agg(pl.col(f"_{column}").sum() for column in bad)
+        .sort(levels),
+        name,
+    )
+    if table.height == 0 and not empty:
+        raise InputError([Fault(name, "", "a header alone", "at least one row")])
+    return list(table.select(levels).iter_rows()), {column: int(table[f"_{column}"].sum()) for column in bad}
+
+
+def limited(faults: Sequence[Fault], name: str) -> None:
+    """Raise the first faults, where there are any.
+
+    Raises:
+        InputError: there are.
+    """
+    if faults:
+        shown = list(faults[:MOST_FAULTS])
+        if len(faults) > MOST_FAULTS:
+            shown.append(Fault(name, "", "more faults of these kinds", "none"))
+        raise InputError(shown)
+
+
+def stripped(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The frame with column names without spaces around them."""
+    return frame.rename({name: name.strip() for name in frame.collect_schema().names()})

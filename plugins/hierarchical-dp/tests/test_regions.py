@@ -1,0 +1,129 @@
+"""A public table of regions: regions without rows are there with counts of 0, and nothing tells which those are."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from privopt.declare import File, load_problem
+from privopt.errors import InputError
+from privopt.interfaces import SolveContext
+from privopt.run.folder import sums_text
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt.testing import conformance
+from privopt_hierarchical_dp.counts import read_counts, read_units
+from privopt_hierarchical_dp.kit import related
+from privopt_hierarchical_dp.planning import plan
+from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.public_tables import read_regions
+
+test_regions_that_the_input_does_not_list = conformance(
+    "hierarchical-dp",
+    profile=related("groups", listed=True),
+    methods=["hierarchical-dp"],
+    checks=["solves", "sensitivity", "non-interference", "epsilon-attack", "round-trip"],
+    how="dev",
+)
+REGIONS = "level_1,level_2,level_3\nall,N,a\nall,N,b\nall,Guam,\nall,S,a\n"
+ROWS = "level_1,level_2,level_3,size,groups\nall,N,a,1,40\nall,N,a,2,9\nall,S,a,1,30\n"
+EMPTY = "all,N,b,1,0\nall,Guam,,2,0\n"
+
+
+def _problem(folder, rows=ROWS, *, regions=REGIONS, more="", table=""):
+    folder.mkdir(exist_ok=True)
+    (folder / "counts.csv").write_text(rows, "utf-8")
+    (folder / "regions.csv").write_text(regions, "utf-8")
+    path = folder / "problem.toml"
+    path.write_text(
+        f'[hierarchy]\ncounts = "counts.csv"\nregions = "regions.csv"\nsizes = 3\n{table}'
+        f'[privacy]\nepsilon = 0.5\nrelation = "individuals"\n{more}',
+        "utf-8",
+    )
+    return path
+
+
+def _public(out):
+    """What is published, but for times and what names the folder."""
+    told = json.loads((out / "result.json").read_text())
+    told.pop("time")
+    files = {p.relative_to(out): p.read_bytes() for p in out.rglob("*") if p.is_file() and "private" not in p.parts}
+    return {str(p): b for p, b in files.items() if p.name not in ("result.json", "SHA256SUMS")} | {"result": told}
+
+
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "hierarchical-dp"])
+def test_files_that_differ_by_an_empty_region_publish_the_same(tmp_path, method):
+    found = []
+    for name, rows in (("listed", ROWS + EMPTY), ("left out", ROWS)):
+        out = tmp_path / name / "out"
+        done = solve("hierarchical-dp", _problem(tmp_path / name, rows), out, Options(method=method, seed=3))
+        assert "whether or not the input lists them" in done.result.guarantee.statement
+        assert verify(out).complaints == ()
+        found.append(_public(out))
+    assert found[0] == found[1]
+    assert set(pl.read_csv(out / "release.csv")["region"]) == {"all", "N", "S", "Guam", "N/a", "b", "S/a"}
+
+
+def test_no_group_at_all_is_an_input_too(tmp_path):
+    out = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path, ROWS.splitlines()[0] + "\n"), out, Options())
+    assert verify(out).complaints == ()
+
+
+def test_regions_and_units(tmp_path):
+    listed, counted = read_regions(_file(tmp_path, "regions.csv", REGIONS))
+    assert not counted
+    whole = read_counts(_file(tmp_path, "counts.csv", ROWS + EMPTY), 3)
+    part = read_counts(_file(tmp_path, "counts.csv", ROWS), 3, listed=listed)
+    assert part.tree.names == whole.tree.names
+    assert (part.leaves == whole.leaves).all()
+    units = "level_1,level_2,level_3,unit,quantity\nall,S,a,u,1\nall,S,a,u,1\n"
+    found = read_units(_file(tmp_path, "units.csv", units), 3, listed=listed)
+    assert dict(zip(found.tree.names[-1], found.leaves.tolist(), strict=True))["S/a"] == [0, 1, 0]
+    assert found.leaves.sum() == 1
+
+
+def _file(folder, name, text):
+    (folder / name).write_text(text, "utf-8")
+    return File.read(folder / name, name)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("all,S,b,1,77\n", "counts.csv: region all / S / b: found a region that is not listed, wanted a leaf region"),
+        ("all,S,,1,77\n", "region all / S: found a region that is not listed"),
+    ],
+)
+def test_a_region_that_is_not_listed_is_named_without_its_count(tmp_path, row, words):
+    with pytest.raises(InputError) as raised:
+        solve("hierarchical-dp", _problem(tmp_path, ROWS + row), tmp_path / "out", Options())
+    assert words in str(raised.value)
+    assert "77" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_release_without_one_of_the_regions_is_found(tmp_path):
+    out = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path), out, Options(method="hierarchical-dp"))
+    table = out / "problem" / "regions.csv"
+    table.write_text(table.read_text() + "all,S,c\n")
+    (out / "SHA256SUMS").write_text(sums_text(out))
+    assert any("region 'c' is not there; hierarchy.regions says otherwise" in line for line in verify(out).complaints)
+
+
+def test_plan_takes_them(tmp_path):
+    def planned(**more):
+        declared = load_problem(HierarchyProblem, _problem(tmp_path, "nonsense", **more))
+        return plan(declared, "p.toml", SolveContext(method="hierarchical-dp"))
+
+    told = planned()
+    assert told.basis == "least squares from the noisy values alone"
+    assert told.parts == ("level 1 (1)", "level 2 (3)", "level 3 (4)")
+    (tmp_path / "like.csv").write_text(ROWS)
+    assert planned(table='like = "like.csv"\n').parts == told.parts
+    (tmp_path / "like.csv").write_text(ROWS + "all,S,b,1,4\n")
+    with pytest.raises(InputError, match="region all / S / b: found a region that is not listed"):
+        planned(table='like = "like.csv"\n')
