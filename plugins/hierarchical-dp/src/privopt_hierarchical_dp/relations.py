@@ -60,7 +60,7 @@ class Relation:
         """Whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
 
         What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public. None is
-        the plain "per individual" that ledgers have from before relations were told apart: which it was they cannot say.
+        the plain "per individual" of ledgers from before relations were told apart, which cannot say whose theirs is.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
