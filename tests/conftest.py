@@ -15,6 +15,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in a shell's ba
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+os.fsync = lambda handle: None
+"""What a test's own process writes need not outlive a power cut; test_publish.py holds what waits for the disk."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Checks of one method go to one worker, which keeps what it solved for the checks that come later."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        if getattr(getattr(item, "function", None), "__module__", "") == "privopt.testing.kit":
+            group = f"{item.path.stem} {item.originalname} {item.callspec.params['method']}"
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
     """What holds is remembered in a folder of the tests' own, also by the processes that they start."""

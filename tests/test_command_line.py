@@ -50,6 +50,7 @@ def test_verify_and_sample(privopt, solved_toy, tmp_path):
         (["solve", "optimal-lp", "{toy}", "--out", "{toy}/deep/out"], "is no folder"),
         (["verify", "{nowhere}"], "no such folder"),
         (["sample", "{nowhere}", "--input", "p1"], "no such folder"),
+        (["audit", "{solved}/problem"], "no SHA256SUMS in it, wanted a folder that privopt solve has written"),
         (["sample", "{solved}", "--input", "p9"], "p9"),
         (["sample", "{solved}", "--input", "p1", "-n", "0"], "1"),
         (["describe", "nothing-like-it"], "no mechanism"),

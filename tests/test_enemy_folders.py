@@ -12,7 +12,7 @@ import pytest
 
 from privopt.errors import InputError, PrivoptError
 from privopt.run.folder import check_sums, files_in, read_document, sums_text
-from privopt.run.verify import load_release, verify
+from privopt.run.verify import load_release, open_verified, verify
 
 
 def mend(folder):
@@ -61,6 +61,13 @@ def test_links_and_pipes_are_refused_by_name_and_never_opened(copy, tmp_path, na
     assert found.complaints == (f"{name}: found {word}, wanted a regular file",)
     with pytest.raises(InputError, match=f"{name}: found {word}"):
         load_release(copy)
+
+
+def test_a_folder_that_is_no_release_is_refused_before_it_is_walked(tmp_path, monkeypatch):
+    monkeypatch.delattr("privopt.run.folder.files_in")
+    for use in (verify, open_verified, check_sums):
+        with pytest.raises(InputError, match="found no SHA256SUMS in it, wanted a folder that privopt solve has"):
+            use(tmp_path)
 
 
 def test_a_link_to_a_device_beside_the_listed_files_is_refused(copy):

@@ -50,6 +50,23 @@ def test_nobody_else_can_enter_a_folder_while_it_is_written(tmp_path):
 
 
 @pytest.mark.usefixtures("no_umask")
+def test_all_is_on_the_disk_before_a_folder_has_its_name(tmp_path, monkeypatch):
+    flushed = set()
+
+    def flush(handle):
+        assert not (tmp_path / "out").exists()
+        flushed.add(os.fstat(handle).st_ino)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    with new_folder(tmp_path / "out") as work:
+        (work / "private").mkdir()
+        for name in ("a.txt", "private/b.txt"):
+            (work / name).write_text(name)
+    written = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    assert len(written) == 6  # a SHA256SUMS in each folder
+    assert {path.stat().st_ino for path in written} <= flushed
+
+
 def test_secrets_stay_private_in_what_solve_writes(example, tmp_path):
     owned = shutil.copytree(example("fl-linear", secretive=True), tmp_path / "out") / "private"
     assert mode(owned) == 0o700

@@ -29,6 +29,7 @@ __all__ = [
     "SUMS",
     "check_sums",
     "dump_json",
+    "expect_release",
     "files_in",
     "jsonable",
     "read_document",
@@ -145,6 +146,21 @@ def _sum_line(name: str, digest: str) -> str:
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
+def expect_release(folder: Path, name: str = RESULT) -> None:
+    """Refuse what is no DIR at once, before anything else in it is looked at.
+
+    Args:
+        folder: DIR.
+        name: of a file that every DIR has.
+
+    Raises:
+        InputError: there is no such folder, or nothing called so in it.
+    """
+    found = f"no {name} in it" if folder.is_dir() else "no such folder"
+    if not os.path.lexists(folder / name):
+        raise InputError([Fault(str(folder), "", found, "a folder that privopt solve has written")])
+
+
 def check_sums(folder: Path) -> list[str]:
     """Compare a DIR with its SHA256SUMS, and ``private/`` with its own where it is there.
 
@@ -155,6 +171,7 @@ def check_sums(folder: Path) -> list[str]:
     Raises:
         InputError: there is no SHA256SUMS to compare with, or DIR cannot be read.
     """
+    expect_release(folder, SUMS)
     _, faults = files_in(folder)
     if faults:
         return [str(fault) for fault in faults]

@@ -21,7 +21,17 @@ from privopt.execution import Executor, from_url
 from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
 from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
-from privopt.run.folder import PROBLEM, PROOF, RESULT, check_sums, files_in, jsonable, read_document, sha256
+from privopt.run.folder import (
+    PROBLEM,
+    PROOF,
+    RESULT,
+    check_sums,
+    expect_release,
+    files_in,
+    jsonable,
+    read_document,
+    sha256,
+)
 from privopt.run.inputs import stray_files
 from privopt.run.remembered import Word, recall, remember
 from privopt.run.result import NEAR, differences, result_of
@@ -123,8 +133,7 @@ def read_problem(
 
 def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
     """What made a DIR, and its result.json as it stands and as it is read."""
-    if not folder.is_dir():
-        raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
+    expect_release(folder)
     _, strange = files_in(folder)  # nothing is opened in a folder that holds links, pipes or devices
     if strange:
         raise InputError(strange)
@@ -173,8 +182,6 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     Raises:
         InputError: DIR cannot be read.
     """
-    if not folder.is_dir():
-        raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     complaints = check_sums(folder)
     if not complaints:
         document = read_document(folder)
@@ -235,8 +242,6 @@ def open_to_sample(folder: Path) -> tuple[str, Release]:
 
 
 def _checked(folder: Path, jobs: int) -> Word:
-    if not folder.is_dir():
-        raise InputError([Fault(str(folder), "", "no such folder", "a folder that privopt solve has written")])
     word = recall(folder) if not check_sums(folder) else None
     if word is None:
         found = verify(folder, jobs=jobs)
