@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -81,8 +82,9 @@ def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
         if declared.kinds:
             rows.extend(_kind_rows(declared, f"{name}."))
         else:
-            for table in _tables_in(type_):
-                rows.extend(describe_keys(table, f"{name}."))
+            named = get_origin(type_) is Mapping
+            for table in _tables_in(get_args(type_)[1] if named else type_):
+                rows.extend(describe_keys(table, f"{name}.NAME." if named else f"{name}."))
     return rows
 
 

@@ -12,7 +12,8 @@ whose type is another such class::
         privacy: Privacy = key(help="how much may leak")
 
 Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (the rational of the decimal text),
-``File``, ``Folder``, ``Literal[...]``, ``tuple[T, ...]``, attrs classes, and any of them ``| None``.
+``File``, ``Folder``, ``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names),
+attrs classes, and any of them ``| None``.
 """
 
 from __future__ import annotations
@@ -245,6 +246,7 @@ def files_of(problem: AttrsInstance) -> list[File]:
             found.append(value)
         elif isinstance(value, tuple):
             found.extend(item for item in value if isinstance(item, File))
-        elif attrs.has(type(value)) and KEY in attribute.metadata:
-            found.extend(files_of(value))
+        elif KEY in attribute.metadata:
+            own = value.values() if isinstance(value, Mapping) else (value,)
+            found.extend(file for table in own if attrs.has(type(table)) for file in files_of(table))
     return found

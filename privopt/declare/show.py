@@ -38,6 +38,9 @@ def _rows(table: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield name, f"{value.name} (secret)" if value.secret else value.name
         elif isinstance(value, Folder):
             yield name, value.name
+        elif isinstance(value, Mapping) and any(attrs.has(type(inner)) for inner in value.values()):
+            for own, inner in value.items():
+                yield from _rows(inner, f"{name}.{own}.")
         elif attrs.has(type(value)):
             if declared.kinds:
                 yield f"{name}.kind", value.kind

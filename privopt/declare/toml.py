@@ -232,10 +232,23 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
     return hook
 
 
-def _object(value: object, _: type) -> Mapping[str, object]:
+def _object(value: object, type_: Any) -> Mapping[str, Any]:
+    """A table whose keys the user names; values that have a type have it, and their faults the key."""
     if not isinstance(value, Mapping):
         raise Wanted(value, "a table")
-    return value
+    member = get_args(type_)[1]
+    if member in (Any, object):
+        return value
+    found: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for name, inner in value.items():
+        try:
+            found[name] = _converter().structure(inner, member)
+        except (Wanted, InputError, ClassValidationError, IterableValidationError) as error:
+            faults += _faults(error, member, name, "problem")
+    if faults:
+        raise InputError(faults)
+    return found
 
 
 def _of_a_kind(declared: Key, value: Any) -> Any:

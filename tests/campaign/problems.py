@@ -85,6 +85,20 @@ UNITS = csv_bytes(
     ["level_1", "level_2", "unit", "quantity"],
     [["US", state, f"{state}-{unit}", 1] for state in ("GA", "NY") for unit in range(3) for _ in range(unit + 1)],
 )
+REGIONS = csv_bytes(["level_1", "level_2"], [["US", "GA"], ["US", "NY"]])
+PEOPLE = csv_bytes(
+    ["level_1", "level_2", "age", "tenure"],
+    [
+        ["US", state, age, tenure]
+        for state in ("GA", "NY")
+        for age in ("child", "adult")
+        for tenure in ("owned", "rented")
+    ],
+)
+AGES = csv_bytes(
+    ["level_1", "level_2", "age", "count"],
+    [["US", state, age, 30] for state in ("GA", "NY") for age in ("child", "adult")],
+)
 SCORES = np.log(np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]))
 
 
@@ -211,6 +225,34 @@ PROBLEMS: Final = [
                 ["region", "size", "at_least", "at_most"], [["GA", "", 70, 90], ["NY", "", "", 100], ["OR", 1, "", 5]]
             ),
         },
+    ),
+    Given(
+        mechanism="hierarchical-tables",
+        method="margins",
+        tables={
+            "hierarchy": {
+                "regions": "regions.csv",
+                "records": "people.csv",
+                "attributes": {"age": ["child", "adult"], "tenure": ["owned", "rented"]},
+                "tables": {"age": {"by": ["age"], "share": 2}, "both": {"by": ["age", "tenure"]}},
+                "budget": [0.4, 0.6],
+            },
+            "privacy": {"epsilon": 0.5, "relation": "moves"},
+        },
+        files={"regions.csv": REGIONS, "people.csv": PEOPLE},
+    ),
+    Given(
+        mechanism="hierarchical-tables",
+        method="margins",
+        tables={
+            "hierarchy": {
+                "regions": "regions.csv",
+                "attributes": {"age": ["child", "adult"]},
+                "tables": {"age": {"by": ["age"], "counts": "ages.csv"}},
+            },
+            "privacy": {"kind": "zcdp", "rho": 0.1, "relation": "attributes"},
+        },
+        files={"regions.csv": REGIONS, "ages.csv": AGES},
     ),
     Given(
         mechanism="photo-censor",

@@ -49,5 +49,18 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
                     guarantee="none",
                 ),
             ],
-        )
+        ),
+        MechanismSpec(
+            name="hierarchical-tables",
+            target="privopt_hierarchical_dp.several:HierarchicalTables",
+            guarantee="pure-dp",
+            summary="Several tables of the same individuals (age by tenure, ...) by region, under one budget",
+            source="after J. Abowd et al., The 2020 Census Disclosure Avoidance System TopDown Algorithm, Harvard Data "
+            "Science Review, 2022; least squares over margins in closed form",
+            methods=[
+                MethodSpec(
+                    name="margins", summary="least squares over margins, then whole numbers, one margin after another"
+                )
+            ],
+        ),
     ]

@@ -7,6 +7,7 @@ cumulative counts of each region by itself (sensitivity 1), every region's total
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 from attrs import evolve
@@ -31,7 +32,7 @@ def _round_root(course: Floats, total: int) -> Ints:
 
 def fit_with_totals(
     tree: Tree,
-    noisy: Sequence[Ints],
+    noisy: Sequence[Ints] | Sequence[Floats],
     *,
     totals: Sequence[Ints],
     weights: Sequence[float],
@@ -54,7 +55,8 @@ def fit_with_totals(
         weights: for each level its weight, above 0.
         cumulative: Model 2.
         gap: relative gap of the continuous projection to stop at.
-        exact_up_to: number of values up to which the integer program is solved to optimality.
+        exact_up_to: number of values up to which the integer program is solved to optimality; 0 where noisy values are
+            estimates and no integers.
         backend, time_limit: for that program.
         stopped: asked now and then; True ends the projection at the point reached.
     """
@@ -75,10 +77,11 @@ def fit_with_totals(
     counts = deal_down(tree, _round_root(courses[0][0], int(tops[0][0])), courses, tops)
     start = [np.cumsum(level, axis=1) for level in counts] if cumulative else counts
     bound = found.lower_bound * factor
-    if tree.regions * noisy[0].shape[1] > exact_up_to or _far(noisy, start):
+    whole = cast("Sequence[Ints]", noisy)
+    if tree.regions * noisy[0].shape[1] > exact_up_to or _far(whole, start):
         return Fit(counts=counts, lower_bound=bound, iterations=found.iterations, solver="ADMM and error diffusion")
     solved = solve_exactly(
-        tree, noisy, start=start, total=int(tops[0][0]), totals=tops, cumulative=cumulative, relax_first=True,
+        tree, whole, start=start, total=int(tops[0][0]), totals=tops, cumulative=cumulative, relax_first=True,
         weights=scaled, backend=backend, time_limit=time_limit,
     )  # fmt: skip
     counts = [np.diff(level, axis=1, prepend=0) for level in solved.counts] if cumulative else solved.counts

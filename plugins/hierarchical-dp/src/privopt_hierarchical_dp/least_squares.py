@@ -84,7 +84,7 @@ class Estimate:
         )
 
 
-def _measured(values: Ints, noise: Noise, known: Bools | None = None) -> Estimate:
+def _measured(values: Ints | Floats, noise: Noise, known: Bools | None = None) -> Estimate:
     """Values with noise, but for those that are ``known`` (R, S)."""
     column = np.ones((len(values), 1)) if known is None else np.where(known, 0.0, 1.0)
     return Estimate(
@@ -93,7 +93,10 @@ def _measured(values: Ints, noise: Noise, known: Bools | None = None) -> Estimat
 
 
 def pool_upwards(
-    tree: Tree, noisy: Sequence[Ints], noise: Sequence[Noise], known: Sequence[Bools] | None = None
+    tree: Tree,
+    noisy: Sequence[Ints] | Sequence[Floats],
+    noise: Sequence[Noise],
+    known: Sequence[Bools] | None = None,
 ) -> list[Estimate]:
     """Each region's estimate from its own noisy values and its descendants'.
 
@@ -104,7 +107,7 @@ def pool_upwards(
         known: for each level (R_l, S) values that have none.
     """
     sure: Sequence[Bools | None] = known or [None] * tree.depth
-    own = [_measured(*level) for level in zip(noisy, noise, sure, strict=True)]
+    own = [_measured(*level) for level in zip([*noisy], noise, sure, strict=True)]
     pooled = own[-1:]
     for start, level in zip(reversed(tree.start), reversed(own[:-1]), strict=True):
         pooled.insert(0, level.mixed(pooled[0].summed(start)))
@@ -113,7 +116,7 @@ def pool_upwards(
 
 def least_squares(
     tree: Tree,
-    noisy: Sequence[Ints],
+    noisy: Sequence[Ints] | Sequence[Floats],
     noise: Sequence[Noise],
     *,
     root: Ints | None = None,

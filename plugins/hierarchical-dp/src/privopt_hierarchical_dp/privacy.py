@@ -18,9 +18,9 @@ from privopt_hierarchical_dp.release import HierarchyRelease
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
-    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
 
-__all__ = ["LevelNoise", "PublishedChain", "with_totals"]
+__all__ = ["LevelNoise", "PublishedChain", "certified", "stated_budget", "with_totals"]
 
 
 IMPOSSIBLE = (
@@ -56,10 +56,6 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
     def guarantee(self) -> Guarantee:
         """The notion asked for, under the neighbour relation that the statement spells out."""
         privacy, relation, table = self.problem.privacy, relation_of(self.problem), self.problem.hierarchy
-        extra: dict[str, Any] = {"relation": relation.name, "region_totals_exact": self.totals}
-        for name, value in (("rho", privacy.rho), ("delta", privacy.delta)):
-            if value is not None:
-                extra |= {name: float(value), f"{name}_text": exact_text(value)}
         return Guarantee(
             kind=privacy.kind,
             epsilon=privacy.epsilon,
@@ -73,7 +69,7 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
             )
             + IMPOSSIBLE * (table.impossible is not None)
             + BOUNDS[relation.exact] * (table.bounds is not None),
-            extra=extra,
+            extra={"relation": relation.name, "region_totals_exact": self.totals, **stated_budget(privacy)},
         )
 
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
@@ -99,26 +95,48 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         if spent > budget:
             failures.append(f"the levels spend {spent}, {law.budget} is {budget}")
         notes: dict[str, Any] = {"sensitivity": delta, law.stated: [str(scale) for scale in release.scales]}
-        worst, allowed = spent, budget
-        arithmetic = f"exact rationals: sum over levels of {law.sum}"
-        if privacy.delta is not None and privacy.epsilon is not None and spent > 0:
-            worst, allowed = delta_of(spent, privacy.epsilon), privacy.delta
-            notes["rho"] = str(spent)
-            arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
-            if worst > allowed:
-                failures.append(f"rho = {spent} implies a delta of {float_up(worst):.6g}, {privacy.delta} is claimed")
-        return Certificate(
-            holds=not failures,
-            evidence="declared",
-            kind=privacy.kind,
-            worst=min(float_up(worst), float(allowed)) if worst <= allowed else float_up(worst),
-            allowed=float(allowed),
+        return certified(
+            privacy,
+            spent,
+            failures,
             checked=sum(level.size for level in release.noisy),
-            arithmetic=arithmetic,
-            rests_on=f"that the noise was drawn, freshly and at those {law.stated}",
+            arithmetic=f"exact rationals: sum over levels of {law.sum}",
             notes=notes,
-            failures=tuple(failures),
         )
+
+
+def certified(
+    privacy: Privacy, spent: Fraction, failures: list[str], *, checked: int, arithmetic: str, notes: dict[str, Any]
+) -> Certificate:
+    """The certificate of noise that spends so much in all; what failed before stands in ``failures``."""
+    law, worst, allowed = law_of(privacy), spent, budget_of(privacy)
+    if privacy.delta is not None and privacy.epsilon is not None and spent > 0:
+        worst, allowed = delta_of(spent, privacy.epsilon), privacy.delta
+        notes["rho"] = str(spent)
+        arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
+        if worst > allowed:
+            failures.append(f"rho = {spent} implies a delta of {float_up(worst):.6g}, {privacy.delta} is claimed")
+    return Certificate(
+        holds=not failures,
+        evidence="declared",
+        kind=privacy.kind,
+        worst=min(float_up(worst), float(allowed)) if worst <= allowed else float_up(worst),
+        allowed=float(allowed),
+        checked=checked,
+        arithmetic=arithmetic,
+        rests_on=f"that the noise was drawn, freshly and at those {law.stated}",
+        notes=notes,
+        failures=tuple(failures),
+    )
+
+
+def stated_budget(privacy: Privacy) -> dict[str, Any]:
+    """What a guarantee says of rho and delta beside epsilon."""
+    found: dict[str, Any] = {}
+    for name, value in (("rho", privacy.rho), ("delta", privacy.delta)):
+        if value is not None:
+            found |= {name: float(value), f"{name}_text": exact_text(value)}
+    return found
 
 
 @frozen(kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from privopt_hierarchical_dp.relations import RELATIONS, check_relation, relatio
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.counts import Groups
 
-__all__ = ["HierarchyInstance", "HierarchyProblem", "PublishedHierarchy"]
+__all__ = ["HierarchyInstance", "HierarchyProblem", "Privacy", "PublishedHierarchy", "shares_wanted"]
 
 
-def _shares(value: Any) -> str | None:
+def shares_wanted(value: Sequence[Fraction] | None) -> str | None:
+    """Check: shares of the levels."""
     return None if value and min(value) > 0 else "a list of numbers above 0, one a level"
 
 
@@ -147,7 +149,9 @@ class Settings:
     """How the budget is spent and the noise undone."""
 
     budget: tuple[Fraction, ...] | None = key(
-        default=None, help="shares of the budget by level, the root's first; left out: the method's own", check=_shares
+        default=None,
+        help="shares of the budget by level, the root's first; left out: the method's own",
+        check=shares_wanted,
     )
     level_weights: tuple[Fraction, ...] | None = key(
         default=None, help="weights of the levels in the objective, the root's first; left out: all 1", check=_weights

@@ -14,11 +14,11 @@ from privopt_hierarchical_dp.relations import relation_of
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.bounds import Limits
-    from privopt_hierarchical_dp.problem import HierarchyProblem
+    from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
     from privopt_hierarchical_dp.tree import Tree
     from privopt_hierarchical_dp.zeros import Zeros
 
-__all__ = ["check_asked", "check_noise"]
+__all__ = ["check_asked", "check_noise", "refuse_wide"]
 
 LARGEST_SCALE: Final = 1 << 40
 PROGRAM_SCALE: Final = 1 << 20
@@ -69,17 +69,29 @@ def _check_zeros(problem: HierarchyProblem, method: str, zeros: Zeros, *, bounde
 def check_noise(problem: HierarchyProblem, method: str, tree: Tree) -> None:
     """Refuse noise that the fit's integers, or an integer program's doubles, have no room for."""
     privacy, settings = problem.privacy, problem.settings
-    law, (key, *_) = KINDS[privacy.kind]
     budgets = level_budgets(budget_of(privacy), method, tree.depth, settings.budget)
     delta = sensitivity(method, settings.max_quantity, relation_of(problem))
     most = PROGRAM_SCALE if method in ("hierarchical", "cumulative") else LARGEST_SCALE
     for level, budget in enumerate(budgets, start=1):
-        wide = law.wide(budget, delta)
-        if wide > law.widest(most):
-            found = f"{_short(budget)} of it on level {level}: noise of {law.word} {_short(wide)}"
-            least = f"a {law.word} of at most {law.widest(most):,}"
-            wanted = f"{least} ({method}): a larger {key}, or a larger share of it"
-            raise InputError([Fault("problem", f"privacy.{key}", found, wanted)])
+        refuse_wide(privacy, budget, delta, f"level {level}", most=most, method=method)
+
+
+def refuse_wide(
+    privacy: Privacy, budget: Fraction, delta: int, where: str, *, most: int = LARGEST_SCALE, method: str = ""
+) -> None:
+    """Refuse one part of a budget whose noise would be wider than ``most``.
+
+    Raises:
+        InputError: with the part, where it is spent, and the noise.
+    """
+    law, (key, *_) = KINDS[privacy.kind]
+    wide = law.wide(budget, delta)
+    if wide > law.widest(most):
+        found = f"{_short(budget)} of it on {where}: noise of {law.word} {_short(wide)}"
+        least = f"a {law.word} of at most {law.widest(most):,}{f' ({method})' * bool(method)}"
+        raise InputError(
+            [Fault("problem", f"privacy.{key}", found, f"{least}: a larger {key}, or a larger share of it")]
+        )
 
 
 def _short(value: Fraction) -> str:

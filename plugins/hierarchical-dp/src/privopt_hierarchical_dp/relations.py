@@ -26,7 +26,7 @@ from privopt.errors import Fault, InputError
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
 
-__all__ = ["RELATIONS", "SIZES", "Relation", "relation_of"]
+__all__ = ["RELATIONS", "SIZES", "Relation", "group_cost", "relation_of"]
 
 RELATIONS: Final = {
     "sizes": "one individual moves one existing group by one size",
@@ -119,7 +119,7 @@ REGIONS: Final = (
 LISTED: Final = "Regions are those of a public table, whether or not the input lists them; it has no others."
 
 
-def _cost(kind: str, steps: int) -> str:
+def group_cost(kind: str, steps: int) -> str:
     """What so many steps at once cost at most: as the notion's group privacy has it."""
     if kind == "zcdp":
         return f"{steps**2} rho"
@@ -142,7 +142,7 @@ def _of_sizes(relation: Relation, totals: bool, most: int, kind: str) -> tuple[s
     )
     return (
         f"Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more are "
-        f"one class). A person who moves from one {name} to another costs {_cost(kind, 2)}.",
+        f"one class). A person who moves from one {name} to another costs {group_cost(kind, 2)}.",
         missing,
         f"{told} published exactly.",
     )
@@ -155,8 +155,8 @@ def _of_individuals(relation: Relation, totals: bool, most: int, kind: str) -> t
     return (
         f"Inputs are alike that differ in one individual who joins or leaves: an existing group grows or shrinks by "
         f"{by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives alone "
-        f"and leaves is covered. A person who moves from one group to another costs {_cost(kind, 2)}; a whole group of "
-        f"k individuals that appears or vanishes {whole.get(kind, 'k epsilon')}.",
+        f"and leaves is covered. A person who moves from one group to another costs {group_cost(kind, 2)}; a whole "
+        f"group of k individuals that appears or vanishes {whole.get(kind, 'k epsilon')}.",
         "No number of groups is published exactly.",
     )
 
@@ -165,8 +165,8 @@ def _of_groups(relation: Relation, totals: bool, most: int, kind: str) -> tuple[
     name = "unit, vacant or" if relation.vacant else "group"
     return (
         f"Inputs are alike that differ in one {name} of any size, with all its individuals, that appears or vanishes. "
-        f"A group that changes its size, as where one individual joins or leaves it, costs {_cost(kind, 2)}; a person "
-        f"who moves from one group to another {_cost(kind, 4)}.",
+        f"A group that changes its size, as where one individual joins or leaves it, costs {group_cost(kind, 2)}; a "
+        f"person who moves from one group to another {group_cost(kind, 4)}.",
         "No number of groups is published exactly.",
     )
 

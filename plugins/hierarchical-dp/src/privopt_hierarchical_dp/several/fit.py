@@ -1,0 +1,197 @@
+"""From noisy tables to whole numbers that agree: least squares over margins, then one margin after another.
+
+What a step fits is the problem that one table with public numbers of its regions is: counts of the cells that have one
+given value, whose sum is known in every region (:func:`.chain.fit_with_totals`). So all machinery of one table serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+from privopt_hierarchical_dp.chain import fit_with_totals
+from privopt_hierarchical_dp.laws import Law
+from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
+from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Effects, Margin, Step, summed
+from privopt_hierarchical_dp.totals import estimated_totals
+from privopt_hierarchical_dp.tree import Tree
+
+__all__ = ["Tables", "ends_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers", "squares"]
+
+Tables = list[list[Ints]]
+"""For each level, for each table, (R_l, ...)."""
+
+
+def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
+    """For each level (R_l, 1) numbers of individuals, estimated from all its tables, to the nearest whole number."""
+    return [np.rint(domain.effects(level).margin(TOTAL)).astype(np.int64)[:, None] for level in noisy]
+
+
+def fit_tables(
+    tree: Tree,
+    domain: Domain,
+    noisy: Tables,
+    *,
+    totals: Sequence[Ints],
+    law: Law,
+    scales: Sequence[Fraction],
+    gap: float,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: Callable[[int], None] = lambda number: None,
+) -> Tables:
+    """Non-negative whole numbers that add up over regions and agree between tables, near the noisy ones.
+
+    Args:
+        tree: the regions.
+        domain: the tables.
+        noisy: the noisy values.
+        totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
+        law: of the noise.
+        scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
+        gap: of each continuous projection, relative.
+        stopped: asked now and then; True ends projections at the points reached.
+        progress: called with the number of each step.
+    """
+    effects = [domain.effects(level) for level in noisy]
+    known = list(totals)
+    if len(known) < tree.depth:
+        root = int(known[0][0]) if known else None
+        numbers = noisy_numbers(domain, noisy)
+        known = estimated_totals(tree, numbers, law=law, scales=scales, order="less", root=root)
+    whole: dict[Margin, list[Ints]] = {TOTAL: known}
+    for number, step in enumerate(domain.steps, start=1):
+        progress(number)
+        given = next(margin for margin in whole if set(step.given) <= set(margin))
+        tops = [summed(level, given, step.given) for level in whole[given]]
+        whole[step.margin] = _step(tree, domain, step, effects, tops, gap, stopped)
+    found: Tables = [[] for _ in range(tree.depth)]
+    for table in domain.tables:
+        own = next(margin for margin in whole if set(table) <= set(margin))
+        for level, values in zip(found, whole[own], strict=True):
+            level.append(summed(values, own, table))
+    return found
+
+
+def _step(
+    tree: Tree,
+    domain: Domain,
+    step: Step,
+    effects: Sequence[Effects],
+    tops: Sequence[Ints],
+    gap: float,
+    stopped: Callable[[], bool],
+) -> list[Ints]:
+    """A margin (R_l, ...) of all levels whose sums are ``tops``: one fit for each cell given."""
+    free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
+    last = list(range(-len(free), 0))
+    shape = domain.shape(step.given)
+    cells = domain.cells(step.margin) // domain.cells(step.given)
+    wanted = [
+        np.moveaxis(level.margin(step.margin), free, last).reshape(width, -1, cells)
+        for level, width in zip(effects, tree.widths, strict=True)
+    ]
+    given = [level.reshape(len(level), -1) for level in tops]
+    found = [np.zeros(level.shape, np.int64) for level in wanted]
+    for cell in range(given[0].shape[1]):
+        own = [level[:, cell] for level in given]
+        if not own[0][0]:
+            continue
+        fitted = fit_with_totals(
+            tree,
+            [np.ascontiguousarray(level[:, cell]) for level in wanted],
+            totals=own,
+            weights=[1.0] * tree.depth,
+            cumulative=False,
+            gap=gap,
+            exact_up_to=0,
+            stopped=stopped,
+        )
+        for level, values in zip(found, fitted.counts, strict=True):
+            level[:, cell] = values
+    split = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
+    return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
+
+
+def squares(domain: Domain, off: Tables) -> Fraction:
+    """Sum over levels and tables of w_t |off|^2, exactly; the largest weight is 1."""
+    total = Fraction(0)
+    for level in off:
+        for weight, values in zip(domain.weights, level, strict=True):
+            largest = int(np.abs(values).max(initial=0))
+            if largest * largest * values.size < 2**62:
+                own = int(np.sum(values * values))
+            else:
+                own = sum(int(value) ** 2 for value in values.ravel())
+            total += Fraction(weight) * own
+    return total
+
+
+def least_objective(tree: Tree, domain: Domain, off: Tables) -> float:
+    """The least that :func:`squares` comes to over all real tables that add up and agree, up to rounding of doubles.
+
+    Least squares: in every region by effects, then over the tree, which the tables' weights do not change.
+
+    Args:
+        tree: the regions.
+        domain: the tables.
+        off: noisy values, less any tables that add up and agree, so that doubles hold what is left.
+    """
+    effects = [domain.effects(level) for level in off]
+    unit, total = [Noise(variance=1.0)] * tree.depth, 0.0
+    for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
+        means = [level.margin(table).reshape(width, -1) for level, width in zip(effects, tree.widths, strict=True)]
+        for level, found in enumerate(least_squares(tree, means, unit)):
+            total += weight * float(np.sum((off[level][number].reshape(found.mean.shape) - found.mean) ** 2))
+    return total
+
+
+def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> Noise:
+    """Moments of the error of one pooled value of a margin; ``noise`` is that of each table's cells."""
+    influence = domain.influence(margin)
+    return Noise(
+        variance=sum(own.variance * float(np.sum(part**2)) for own, part in zip(noise, influence, strict=True)),
+        fourth=sum(own.fourth * float(np.sum(part**4)) for own, part in zip(noise, influence, strict=True)),
+    )
+
+
+def ends_of(
+    tree: Tree,
+    domain: Domain,
+    noisy: Tables,
+    counts: Tables,
+    *,
+    totals: Sequence[Ints],
+    noise: Sequence[Sequence[Noise]],
+    confidence: float,
+) -> list[list[Ends]]:
+    """For each level and table where every true count lies, each with the confidence asked for, from public values.
+
+    Args:
+        tree: the regions.
+        domain: the tables.
+        noisy: the noisy values.
+        counts: the released ones, which intervals are widened to hold.
+        totals: public numbers of individuals.
+        noise: for each level that of each table's cells.
+        confidence: of each interval by itself.
+    """
+    effects = [domain.effects(level) for level in noisy]
+    found: list[list[Ends]] = [[] for _ in range(tree.depth)]
+    top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
+    for number, table in enumerate(domain.tables):
+        means: list[Floats] = [
+            level.margin(table).reshape(width, -1) for level, width in zip(effects, tree.widths, strict=True)
+        ]
+        spread = [noise_of_margin(domain, table, level) for level in noise]
+        for level, own in enumerate(least_squares(tree, means, spread)):
+            ends = Ends(
+                mean=own.mean,
+                reach=quantile(own.variance, own.fourth, confidence),
+                most=totals[level][:, None] if level < len(totals) else top,
+                released=counts[level][number].reshape(own.mean.shape),
+            )
+            found[level].append(ends)
+    return found

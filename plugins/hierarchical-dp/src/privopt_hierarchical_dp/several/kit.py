@@ -1,0 +1,169 @@
+"""What the conformance kit needs to try hierarchical-tables: small problems, neighbours, measurements, an oracle."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import tomllib
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from attrs import evolve
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from privopt.interfaces import Result
+from privopt.testing import GeneratedProblem, Profile, Query, Variant, csv_bytes, to_toml
+from privopt.testing.noise import recorded
+from privopt_hierarchical_dp.kit import BUDGETS, PLANTED
+from privopt_hierarchical_dp.laws import law_of
+from privopt_hierarchical_dp.several.privacy import draw_tables
+from privopt_hierarchical_dp.several.read import TablesInstance
+from privopt_hierarchical_dp.several.release import TablesRelease, true_tables
+
+__all__ = ["PROFILE", "neighbours", "problems", "related"]
+
+RECORDS: Final = "records.csv"
+SHAPES: Final = ((("a",),), (("a",), ("a", "b")), (("a", "b"), ("b", "c")), (("a", "b"), ("b", "c"), ("a", "c")))
+"""Tables: one; one within another; two that share an attribute; three that form a ring."""
+
+
+@st.composite
+def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
+    """Two or three leaves on two or three levels, up to three attributes of two values; counts small, or long."""
+    shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
+    paths: list[tuple[str, ...]] = draw_from(
+        st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
+    )
+    used: list[str] = sorted({attribute for table in shape for attribute in table})
+    values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in used}
+    cells = [(*path, *own) for path in paths for own in product(*values.values())]
+    counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
+    secrets: Any = []
+    if draw_from(st.booleans()):
+        counts[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
+        secrets = [str(count).encode() for count in counts[:2]]
+    levels = [f"level_{level + 1}" for level in range(len(paths[0]))]
+    tables: dict[str, Any] = {
+        "hierarchy": {
+            "regions": "regions.csv",
+            "records": RECORDS,
+            "attributes": values,
+            "tables": {f"t{number}": {"by": list(table)} for number, table in enumerate(shape)},
+        },
+        "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
+    }
+    if draw_from(st.booleans()):
+        tables["hierarchy"]["budget"] = [draw_from(st.integers(1, 3)) for _ in levels]
+    if draw_from(st.booleans()):
+        tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
+    rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
+    return GeneratedProblem(
+        toml=to_toml(tables),
+        files={"regions.csv": csv_bytes(levels, paths), RECORDS: csv_bytes([*levels, *used, "count"], rows)},
+        secrets=tuple(secrets),
+    )
+
+
+def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
+    header, *rows = csv.reader(io.StringIO(problem.files[RECORDS].decode()))
+    return header, rows
+
+
+def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
+    """All problems that the relation named makes alike with a given one: written from its words, by other code."""
+    tables = tomllib.loads(problem.toml)
+    relation, header, rows = tables["privacy"]["relation"], *_rows(problem)
+    depth = sum(name.startswith("level_") for name in header)
+
+    def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
+        found = [list(row) for row in rows]
+        for index, by in changes:
+            found[index][-1] = str(int(found[index][-1]) + by)
+        if all(int(found[index][-1]) >= 0 for index, _ in changes):
+            yield problem.with_file(RECORDS, csv_bytes(header, found))
+
+    for one, row in enumerate(rows):
+        if relation == "individuals":
+            yield from changed((one, 1))
+            yield from changed((one, -1))
+        for other, target in enumerate(rows) if relation != "individuals" else ():
+            if other != one and (relation == "moves" or row[:depth] == target[:depth]):
+                yield from changed((one, -1), (other, 1))
+
+
+def _queries(problem: TablesInstance, method: str) -> Sequence[Query]:
+    """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
+    names, delta = list(problem.declared.hierarchy.tables), problem.declared.relation.sensitivity
+    with recorded() as calls:
+        draw_tables(problem.declared, true_tables(problem.tree, problem.leaves), seed=None)
+    return [
+        evolve(call, name=f"table {names[number % len(names)]!r}, level {number // len(names) + 1}", sensitivity=delta)
+        for number, call in enumerate(calls)
+    ]
+
+
+def _draws(problem: TablesInstance, method: str, count: int) -> NDArray[Any]:
+    """Noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
+    law = law_of(problem.declared.privacy)
+    return np.concatenate(
+        [
+            law.draw(np.tile(query.values.astype(np.int64), (count, 1)), law.spent(query.scale, 1), 1, seed=None)[0]
+            for query in _queries(problem, method)
+        ],
+        axis=1,
+    )
+
+
+def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    header, rows = _rows(problem)
+    chance.shuffle(rows)
+    return Variant(problem=problem.with_file(RECORDS, csv_bytes(header, rows)), change="rows were shuffled")
+
+
+def _oracle(problem: TablesInstance, release: TablesRelease, result: Result) -> Iterator[str]:
+    """What must hold of any release, by other code: sums over children, and of every pair of tables by dictionaries."""
+    attributes = list(problem.declared.hierarchy.attributes)
+    for level, counts in enumerate(release.counts):
+        told: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+        for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
+            own: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+            for (region, *at), count in np.ndenumerate(values):
+                pairs = [(attributes[a], k) for a, k in zip(margin, at, strict=True)]
+                for chosen in product((False, True), repeat=len(pairs)):
+                    part = tuple(pair for pair, yes in zip(pairs, chosen, strict=True) if yes)
+                    own[region, part] = own.get((region, part), 0) + int(count)
+            yield from (
+                f"level {level + 1}: {key} is {told[key]} and {n}" for key, n in own.items() if told.get(key, n) != n
+            )
+            told |= own
+        exact = problem.declared.relation.exact
+        if exact is None or level < exact:
+            for region, leaves in enumerate(_leaves(problem, level)):
+                known = int(problem.leaves[0][leaves].sum())
+                if told[region, ()] != known:
+                    yield f"level {level + 1}: region {region} has {told[region, ()]} individuals, the input {known}"
+    yield from release.complaints()
+
+
+def _leaves(problem: TablesInstance, level: int) -> list[slice]:
+    return [slice(*problem.tree.leaf_range(level, region)) for region in range(problem.tree.widths[level])]
+
+
+PROFILE = Profile(
+    problems=problems(),
+    neighbours=neighbours,
+    queries=_queries,
+    draws=_draws,
+    variants={"reordering": _reordered},
+    oracle=_oracle,
+    skip={"backends-agree": "no model is solved"},
+)
+
+
+def related(relation: str, *, kind: str = "pure-dp") -> Profile:
+    """The same for problems of a relation of neighbours and a notion."""
+    return evolve(PROFILE, problems=problems(kind, relation), notion="" if kind == "pure-dp" else kind)

@@ -1,0 +1,192 @@
+"""Tables by attributes, their margins, and least squares over all of them in closed form.
+
+A margin is a tuple of attributes, by number and ascending; its values are an array of a row for each region and an axis
+for each attribute. A table splits into effects: for each set e of its attributes the part of its margin on e that no
+smaller margin tells (means taken off along every axis of e). Noise of a table that is independent from cell to cell
+stays uncorrelated between effects, so tables that share an effect are pooled effect by effect, by inverse variance, and
+that is least squares under all constraints between them (as in Barak et al., PODS 2007; Xiao et al., NeurIPS 2023).
+A margin's values are the sums of its effects, each spread evenly over what it does not speak of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import combinations
+from math import prod
+from typing import Final, TypeAlias
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+
+__all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of", "summed"]
+
+Margin: TypeAlias = tuple[int, ...]
+TOTAL: Final[Margin] = ()
+"""The margin on nothing: numbers of individuals."""
+
+
+def summed(values: Ints, of: Margin, onto: Margin) -> Ints:
+    """A margin (R, ...) of a table (R, ...): sums over the attributes that it lacks."""
+    return np.asarray(values.sum(axis=tuple(1 + axis for axis, own in enumerate(of) if own not in onto)))
+
+
+def _subsets(margin: Margin) -> list[Margin]:
+    return [part for size in range(len(margin) + 1) for part in combinations(margin, size)]
+
+
+@frozen(kw_only=True)
+class Domain:
+    """How many values each attribute has, and which tables were measured how well.
+
+    Attributes:
+        sizes: values of each attribute.
+        tables: margins that were measured.
+        weights: of each table in least squares: in proportion to 1 / variance of its cells.
+    """
+
+    sizes: tuple[int, ...]
+    tables: tuple[Margin, ...]
+    weights: tuple[float, ...]
+
+    def shape(self, margin: Margin) -> tuple[int, ...]:
+        """Lengths of the axes of one region's values."""
+        return tuple(self.sizes[attribute] for attribute in margin)
+
+    def cells(self, margin: Margin) -> int:
+        """How many values one region has."""
+        return prod(self.shape(margin))
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The order in which margins are fitted."""
+        return steps_of(self.tables)
+
+    def _rest(self, whole: Margin, part: Margin) -> int:
+        return prod(self.sizes[attribute] for attribute in whole if attribute not in part)
+
+    def precision(self, table: int, effect: Margin) -> float:
+        """What a table's own estimate of an effect weighs: sums over more cells have more noise."""
+        return self.weights[table] / self._rest(self.tables[table], effect)
+
+    def effects(self, noisy: Sequence[Ints]) -> Effects:
+        """All effects that some table speaks of, pooled.
+
+        Args:
+            noisy: for each table (R, ...) its noisy values.
+        """
+        found: dict[Margin, Floats] = {}
+        for effect in sorted({part for table in self.tables for part in _subsets(table)}):
+            total, weight = np.zeros(1), 0.0
+            for number, (table, values) in enumerate(zip(self.tables, noisy, strict=True)):
+                if set(effect) <= set(table):
+                    own = self.precision(number, effect)
+                    total, weight = total + own * summed(values, table, effect), weight + own
+            for axis in range(1, len(effect) + 1):
+                total = total - total.mean(axis=axis, keepdims=True)
+            found[effect] = total / weight
+        return Effects(domain=self, found=found)
+
+    def influence(self, margin: Margin) -> list[Floats]:
+        """By how much each measured value moves one estimated value of a margin, one array a table.
+
+        All values of a margin have the same numbers, in another order: these are of its first.
+        """
+        found = [np.zeros(self.shape(table)) for table in self.tables]
+        for effect in _subsets(margin):
+            able = [number for number, table in enumerate(self.tables) if set(effect) <= set(table)]
+            whole = sum(self.precision(number, effect) for number in able)
+            for number in able:
+                factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
+                for axis, attribute in enumerate(self.tables[number]):
+                    if attribute in effect:
+                        course = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
+                        course[0] += 1.0
+                        factor = factor * course.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
+                found[number] += factor / (whole * self._rest(margin, effect))
+        return found
+
+
+@frozen(kw_only=True, eq=False)
+class Effects:
+    """Effects of all regions of a level, from which any margin follows.
+
+    Attributes:
+        domain: whose they are.
+        found: by margin (R, ...).
+    """
+
+    domain: Domain
+    found: dict[Margin, Floats]
+
+    def margin(self, wanted: Margin) -> Floats:
+        """Estimates (R, ...) of a margin; what no table speaks of is supposed to have no effect."""
+        rows = len(self.found[TOTAL])
+        values = np.zeros((rows, *self.domain.shape(wanted)))
+        for effect in _subsets(wanted):
+            if effect in self.found:
+                own = self.found[effect] / self.domain._rest(wanted, effect)
+                values += own.reshape(rows, *(self.domain.sizes[a] if a in effect else 1 for a in wanted))
+        return values
+
+
+@frozen(kw_only=True)
+class Step:
+    """A margin that is made whole numbers once a smaller one is.
+
+    Attributes:
+        margin: what is fitted.
+        given: what it has to add up to; part of ``margin``.
+    """
+
+    margin: Margin
+    given: Margin
+
+
+def _cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
+    """Sets of attributes that hold all tables, and what each shares with all before it, which one of these holds.
+
+    The maximal cliques of a chordal completion of the graph that joins attributes of one table, along a tree.
+    """
+    import networkx as nx
+
+    graph = nx.Graph()
+    for table in tables:
+        graph.add_nodes_from(table)
+        graph.add_edges_from(combinations(table, 2))
+    if not graph:
+        return [(TOTAL, TOTAL)]
+    chordal, _ = nx.complete_to_chordal_graph(graph)
+    found = sorted(tuple(sorted(clique)) for clique in nx.chordal_graph_cliques(chordal))
+    joined = nx.Graph()
+    joined.add_nodes_from(range(len(found)))
+    for a, b in combinations(range(len(found)), 2):
+        joined.add_edge(a, b, weight=len(set(found[a]) & set(found[b])))
+    tree = nx.maximum_spanning_tree(joined)
+    order = [(found[0], TOTAL)]
+    for above, own in nx.bfs_edges(tree, 0):
+        order.append((found[own], tuple(a for a in found[own] if a in found[above])))
+    return order
+
+
+def steps_of(tables: Sequence[Margin]) -> list[Step]:
+    """The order in which margins are made whole numbers, so that each can be, and all tables agree.
+
+    In a clique, margins that were measured, or that later cliques share, come before it, each part of the next. A
+    step's margin and what is given of it make, for every parent and every cell given, a transportation problem: rows
+    are the parent's cells, columns the children's given numbers. Both add up to the parent's given number, so whole
+    numbers exist, whatever was chosen before. Cliques meet in what is given, so tables agree.
+    """
+    cliques = _cliques(tables)
+    wanted = {*tables, *(shared for _, shared in cliques)}
+    steps: list[Step] = []
+    for clique, shared in cliques:
+        at = shared
+        inside = sorted((m for m in wanted if set(m) <= set(clique)), key=lambda margin: (len(margin), margin))
+        for margin in [*inside, clique]:
+            if set(at) < set(margin):
+                steps.append(Step(margin=margin, given=at))
+                at = margin
+    return steps

@@ -1,0 +1,322 @@
+"""The mechanism: measure every table with noise, fit all together, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from attrs import AttrsInstance, evolve
+
+from privopt.arrays import Ints
+from privopt.errors import Fault, InputError
+from privopt.exact.bounds import float_down
+from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt_hierarchical_dp.laws import law_of
+from privopt_hierarchical_dp.least_squares import SLACK, Ends, least_squares
+from privopt_hierarchical_dp.refusals import refuse_wide
+from privopt_hierarchical_dp.several.fit import (
+    Tables,
+    ends_of,
+    fit_tables,
+    least_objective,
+    noise_of_margin,
+    noisy_numbers,
+)
+from privopt_hierarchical_dp.several.margins import TOTAL, summed
+from privopt_hierarchical_dp.several.privacy import AllTables, Distance, difference, draw_tables
+from privopt_hierarchical_dp.several.problem import TablesProblem
+from privopt_hierarchical_dp.several.read import TablesInstance, TablesRead, read_individuals
+from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
+from privopt_hierarchical_dp.several.release import FOLDER, TablesRelease, true_tables
+from privopt_hierarchical_dp.totals import total_complaint
+
+if TYPE_CHECKING:
+    from privopt.run.report import Section
+
+__all__ = ["HierarchicalTables"]
+
+GAP: Final = 1e-4
+"""Relative gap that each projection goes on to at most."""
+ROOM: Final = 1e-9
+"""Share by which less is stated than least squares gives: machines round its sums differently."""
+STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
+"""Budgets that a plan tells errors for, in those of the problem."""
+
+
+class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
+    """Several tables of the same individuals in a hierarchy of regions, under one budget."""
+
+    problem_class: ClassVar[type] = TablesProblem
+    release_class = TablesRelease
+    scope: ClassVar[str] = TABLE_RELATIONS["individuals"].statement("pure-dp")
+    kit: ClassVar[str] = "privopt_hierarchical_dp.several.kit:PROFILE"
+
+    def load(self, declared: TablesProblem, file: str) -> TablesInstance:
+        """The problem and its individuals."""
+        problem = TablesRead.of(declared, file)
+        _check_noise(declared, problem.tree.depth)
+        return read_individuals(problem, file)
+
+    def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[TablesRead, TablesRelease]:
+        """What is published: no individuals."""
+        problem = TablesRead.of(declared, file)
+        return problem, TablesRelease.read(folder, problem)
+
+    def privacy(self, problem: TablesRead, method: str) -> PrivacyConstraint[TablesRelease]:
+        """Noise on every table and level."""
+        return AllTables(problem=problem.declared)
+
+    def notion(self, problem: TablesRead, method: str) -> str | None:
+        """``privacy.kind``."""
+        return problem.declared.privacy.kind
+
+    def utility(self, problem: TablesRead, method: str) -> UtilityLoss[TablesRelease]:
+        """How far the noisy values had to be bent."""
+        return Distance(problem=problem.declared)
+
+    def solve(self, problem: TablesRead, context: SolveContext) -> Outcome[TablesRelease]:
+        """Measure with noise, fit, publish.
+
+        Raises:
+            InputError: a published copy, which has no individuals.
+        """
+        if not isinstance(problem, TablesInstance):
+            raise InputError([Fault("problem", "hierarchy", "no individuals, as in a published copy", "records")])
+        declared, tree, law = problem.declared, problem.tree, law_of(problem.declared.privacy)
+        domain = declared.domain
+        with context.timed("build"):
+            truth = true_tables(tree, problem.leaves)
+            noisy, records = draw_tables(declared, truth, seed=context.seed)
+        scales = [tuple(Fraction(record.scale) for record in level) for level in records]
+        exact = declared.relation.exact
+        totals = [summed(level[0], domain.tables[0], TOTAL) for level in truth[:exact]]
+        task = partial(
+            fit_tables,
+            tree,
+            domain,
+            noisy,
+            totals=totals,
+            law=law,
+            scales=[level[0] for level in scales],
+            gap=max(context.gap, GAP),
+        )
+        interrupted = False
+        with context.timed("solve"):
+            try:
+                counts = task(
+                    stopped=lambda: context.remaining == 0.0,
+                    progress=lambda number: context.report(f"margin {number} of {len(domain.steps)}", number),
+                )
+            except KeyboardInterrupt:
+                counts, interrupted = task(stopped=lambda: True), True
+        release = TablesRelease(
+            problem=problem, counts=counts, noisy=noisy, totals=totals, scales=scales, law=law, truth=truth
+        )
+        release = evolve(release, bounds=[[own.rounded() for own in level] for level in _ends(release)])
+        return Outcome(
+            release=release,
+            lower_bound=_bound(declared, release, ROOM),
+            solver={"name": "least squares, ADMM and error diffusion", "iterations": len(domain.steps)},
+            details={"noise": [[{"engine": r.engine, "draws": r.draws} for r in level] for level in records]},
+            stopped=interrupted or context.remaining == 0.0,
+            seeded=any(record.seeded for level in records for record in level),
+            truth=_truth(release, truth),
+        )
+
+    def details(
+        self, problem: TablesRead, release: TablesRelease, method: str, told: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Budgets, scales and intervals by table and level, and the order of the fit."""
+        declared, tree = problem.declared, problem.tree
+        attributes, domain = list(declared.hierarchy.attributes), declared.domain
+        return {
+            "levels": [{"regions": width} for width in tree.widths],
+            "relation": declared.privacy.relation,
+            "sensitivity": declared.relation.sensitivity,
+            "tables": {
+                name: {
+                    "by": [attributes[own] for own in margin],
+                    "cells": domain.cells(margin),
+                    "weight": weight,
+                    "budgets": [str(level[number]) for level in declared.budgets(tree.depth)],
+                    release.law.stated: [str(level[number]) for level in release.scales],
+                    "mean_width_by_level": [
+                        float(np.mean(level[number][1] - level[number][0])) for level in release.bounds
+                    ],
+                }
+                for number, (name, margin, weight) in enumerate(
+                    zip(declared.hierarchy.tables, domain.tables, domain.weights, strict=True)
+                )
+            },
+            "fitted": [[attributes[own] for own in step.margin] for step in domain.steps],
+            "confidence": declared.hierarchy.confidence,
+        }
+
+    def verify(self, problem: TablesRead, release: TablesRelease, result: Result) -> list[str]:
+        """Consistent between tables and regions, exact totals met, estimated ones and intervals worked out again."""
+        lines = release.complaints()
+        if not release.totals:
+            lines += [
+                f"{FOLDER}: {line}"
+                for line in total_complaint(
+                    problem.tree,
+                    noisy_numbers(problem.declared.domain, release.noisy),
+                    law=release.law,
+                    scales=[level[0] for level in release.scales],
+                    order="less",
+                    limits=None,
+                    released=int(release.counts[0][0].sum()),
+                )
+            ]
+        names = list(problem.declared.hierarchy.tables)
+        for level, (stated, again) in enumerate(zip(release.bounds, _ends(release), strict=True)):
+            for name, own, ends in zip(names, stated, again, strict=True):
+                wide, tight = ends.rounded(SLACK), ends.rounded(-SLACK)
+                for side, a, b, c in zip(("low", "high"), own, wide, tight, strict=True):
+                    off = ((a < np.minimum(b, c)) | (a > np.maximum(b, c))).any(axis=1)
+                    if off.any():
+                        region = problem.tree.names[level][int(np.argmax(off))]
+                        lines.append(
+                            f"{FOLDER}/{name}.csv: region {region!r}: {side} is not what the noisy values give"
+                        )
+        return lines
+
+    def proved(self, problem: TablesRead, release: TablesRelease, result: Result, folder: Path) -> float | None:
+        """What least squares over the released noisy values gives once more."""
+        return None if release.complaints() else _bound(problem.declared, release)
+
+    def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
+        """Errors by table and level of least squares, from the noise alone: no secret file is opened."""
+        assert isinstance(declared, TablesProblem)  # problem_class
+        problem = TablesRead.of(declared, file)
+        privacy, tree, names = declared.privacy, problem.tree, list(declared.hierarchy.tables)
+        key = "epsilon" if privacy.rho is None else "rho"
+        whole: Fraction = getattr(privacy, key)
+        _check_noise(declared, tree.depth)
+        found = {}
+        for step in STEPS:
+            part = step * whole
+            asked = evolve(privacy, rho=part) if key == "rho" else evolve(privacy, epsilon=part)
+            asking = evolve(declared, privacy=asked)
+            try:
+                _check_noise(asking, tree.depth)
+            except InputError:  # too wide a noise, as `solve` would say of it
+                continue
+            found[part] = _expected(evolve(problem, declared=asking))
+        shares = declared.level_shares(tree.depth)
+        own = [table.share for table in declared.hierarchy.tables.values()]
+        return Plan(
+            method=context.method,
+            budget=key,
+            unit="individuals (mean absolute error of one cell)",
+            basis="least squares over all tables and levels, normal errors",
+            parts=tuple(f"{name}, level {level}" for level in range(1, tree.depth + 1) for name in names),
+            errors=found,
+            shares=tuple(a * b / (sum(shares) * sum(own)) for a in shares for b in own),
+            notes=("Before cells are made non-negative: where most are empty releases err less.",),
+        )
+
+    def report(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[Section]:
+        """Tables with their noise and widths of intervals, and what was released of the whole."""
+        from privopt.run.report import table_section
+
+        law, details = release.law, self.details(problem, release, result.method, {})
+        rows = [
+            [
+                *(name, ", ".join(own["by"]) or "none", level + 1, width, own["cells"], str(own["budgets"][level])),
+                *(float(Fraction(own[law.stated][level])), own["mean_width_by_level"][level]),
+            ]
+            for name, own in details["tables"].items()
+            for level, width in enumerate(problem.tree.widths)
+        ]
+        head = ["table", "by", "level", "regions", "cells a region"]
+        head += [law.budget, f"noise {law.word}", "interval's width"]
+        lead = f"{law.meaning} An interval is high less low, in individuals, mean over regions and cells."
+        made = [table_section("Tables and their noise", head, rows, lead)]
+        for number, (name, margin) in enumerate(
+            zip(problem.declared.hierarchy.tables, problem.declared.domain.tables, strict=True)
+        ):
+            attributes = list(problem.declared.hierarchy.attributes.items())
+            root, (low, high) = release.counts[0][number][0], release.bounds[0][number]
+            lines = [
+                [
+                    *(attributes[a][1][k] for a, k in zip(margin, at, strict=True)),
+                    *(int(root[at]), int(low[0][cell]), int(high[0][cell])),
+                ]
+                for cell, at in enumerate(list(np.ndindex(root.shape))[:ROWS])
+            ]
+            header = [*(attributes[own][0] for own in margin), "individuals", "low", "high"]
+            made.append(table_section(f"{name}: {problem.tree.names[0][0]}", header, lines, "As released."))
+        return made
+
+
+ROWS: Final = 200
+"""Rows of a table in the report."""
+
+
+def _check_noise(declared: TablesProblem, depth: int) -> None:
+    for level, budgets in enumerate(declared.budgets(depth), start=1):
+        for name, budget in zip(declared.hierarchy.tables, budgets, strict=True):
+            where = f"table {name!r}, level {level}"
+            refuse_wide(declared.privacy, budget, declared.relation.sensitivity, where)
+
+
+def _noise(problem: TablesRead, scales: Sequence[Sequence[Fraction]]) -> list[list[Any]]:
+    law = law_of(problem.declared.privacy)
+    return [[law.moments(scale) for scale in level] for level in scales]
+
+
+def _ends(release: TablesRelease) -> list[list[Ends]]:
+    declared = release.problem.declared
+    return ends_of(
+        release.tree,
+        declared.domain,
+        release.noisy,
+        release.counts,
+        totals=release.totals,
+        noise=_noise(release.problem, release.scales),
+        confidence=declared.hierarchy.confidence,
+    )
+
+
+def _expected(problem: TablesRead) -> tuple[float, ...]:
+    """Mean absolute error of one cell, by level and table, as of normal errors of the same variance."""
+    declared, tree = problem.declared, problem.tree
+    law, domain = law_of(declared.privacy), declared.domain
+    scales = [
+        [law.scale(own, declared.relation.sensitivity) for own in level] for level in declared.budgets(tree.depth)
+    ]
+    blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
+    noise, found = _noise(problem, scales), []
+    for table in domain.tables:
+        levels = least_squares(tree, blank, [noise_of_margin(domain, table, level) for level in noise])
+        found.append([float(np.sqrt(2.0 * level.variance / np.pi).mean()) for level in levels])
+    return tuple(found[number][level] for level in range(tree.depth) for number in range(len(found)))
+
+
+def _bound(declared: TablesProblem, release: TablesRelease, room: float = 1e-12) -> float:
+    """What no tables that add up and agree can go below, less a share of room; at most the objective itself."""
+    off = difference(release.noisy, release.counts)
+    least = least_objective(release.tree, declared.domain, off) * (1.0 - room)
+    return min(max(0.0, least), float_down(Distance(problem=declared).exactly(release)))
+
+
+def _truth(release: TablesRelease, truth: Tables) -> Mapping[str, Any]:
+    """For private/truth.json: errors by table and level, and how many intervals hold the true count."""
+    names = list(release.problem.declared.hierarchy.tables)
+    errors: dict[str, list[int]] = {name: [] for name in names}
+    inside: dict[str, list[float]] = {name: [] for name in names}
+    for released, true, bounds in zip(release.counts, truth, release.bounds, strict=True):
+        for name, a, b, (low, high) in zip(names, released, true, bounds, strict=True):
+            flat: Ints = b.reshape(low.shape)
+            errors[name].append(int(np.abs(a - b).sum()))
+            inside[name].append(float(((low <= flat) & (flat <= high)).mean()))
+    return {
+        "individuals": int(truth[0][0].sum()),
+        "l1_error_by_table_and_level": errors,
+        "share_of_intervals_that_hold_by_table_and_level": inside,
+    }

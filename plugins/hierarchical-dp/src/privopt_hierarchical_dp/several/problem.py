@@ -1,0 +1,156 @@
+"""The problem file of hierarchical-tables: regions, attributes and tables, all public, and the secret individuals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Final
+
+from attrs import frozen
+
+from privopt.declare import File, between, key, positive, problem_html
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.laws import budget_of, law_of
+from privopt_hierarchical_dp.problem import Privacy, shares_wanted
+from privopt_hierarchical_dp.several.margins import Domain, Margin
+from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS, TableRelation
+
+__all__ = ["TablesProblem"]
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
+"""Columns of ``tables/NAME.csv`` beside the attributes."""
+
+
+def _relation(value: Any) -> str | None:
+    return None if value in TABLE_RELATIONS else f"one of {', '.join(TABLE_RELATIONS)}"
+
+
+def _attributes(value: Any) -> str | None:
+    for name, values in value.items():
+        if not name.strip() or name != name.strip() or name in RESERVED or name.startswith("level_"):
+            return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
+        cleaned = [own.strip() for own in values]
+        if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
+            return f"for {name!r} a list of different values, none empty, without spaces around them"
+    return None if value else "at least one attribute"
+
+
+@frozen(kw_only=True)
+class CountTable:
+    """One table that is published for every region."""
+
+    by: tuple[str, ...] = key(help="attributes that individuals are counted by; none: numbers of individuals")
+    share: Fraction = key(
+        default=Fraction(1), help="of the budget, beside the shares of the other tables", check=positive
+    )
+    counts: File | None = key(
+        default=None,
+        secret=True,
+        help="level_1,...,level_L, the attributes, count: this table's own file, where there are no records",
+    )
+
+
+@frozen(kw_only=True)
+class TablesHierarchy:
+    """The regions, the attributes, the tables, and where the individuals are."""
+
+    regions: File = key(
+        help="public: level_1,...,level_L, one row a leaf region, empty ones too (CSV or Parquet); the last levels of "
+        "a leaf are empty where its branch is short"
+    )
+    records: File | None = key(
+        default=None,
+        secret=True,
+        help="level_1,...,level_L and every attribute, one row an individual; or with a column count that many alike",
+    )
+    attributes: Mapping[str, tuple[str, ...]] = key(
+        help="name = [values]: all that can be, in the order in which tables list them", check=_attributes
+    )
+    tables: Mapping[str, CountTable] = key(help="what is published: one table a name")
+    budget: tuple[Fraction, ...] | None = key(
+        default=None, help="shares of the budget by level, the root's first; left out: equal", check=shares_wanted
+    )
+    confidence: float = key(default=0.95, help="that a true count lies between its low and high", check=between(0, 1))
+
+
+@frozen(kw_only=True)
+class TablesPrivacy(Privacy):
+    """How much may leak."""
+
+    relation: str = key(
+        default="individuals",
+        help="what is hidden: individuals (one joins or leaves), moves (one changes any values, its region too; the "
+        "number of all is exact), attributes (one changes values and stays in its region; regions' numbers are exact)",
+        check=_relation,
+    )
+
+
+@frozen(kw_only=True)
+class TablesProblem:
+    """Tables of the same individuals for every region of a hierarchy, and how much may leak of them."""
+
+    hierarchy: TablesHierarchy = key(help="the regions and what is counted in them")
+    privacy: TablesPrivacy = key(help="what is promised")
+
+    def _repr_html_(self) -> str:
+        return problem_html(self)
+
+    @property
+    def relation(self) -> TableRelation:
+        """Which inputs are alike."""
+        return TABLE_RELATIONS[self.privacy.relation]
+
+    def margin(self, name: str) -> Margin:
+        """What a table counts by: numbers of attributes, ascending."""
+        own = self.hierarchy.tables[name].by
+        return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
+
+    @property
+    def domain(self) -> Domain:
+        """The attributes and tables; weights follow from the tables' shares of the budget."""
+        law, tables = law_of(self.privacy), self.hierarchy.tables
+        precision = [law.precision(law.wide(table.share, 1)) for table in tables.values()]
+        return Domain(
+            sizes=tuple(map(len, self.hierarchy.attributes.values())),
+            tables=tuple(map(self.margin, tables)),
+            weights=tuple(float(own / max(precision)) for own in precision),
+        )
+
+    def level_shares(self, depth: int) -> tuple[Fraction, ...]:
+        """Relative shares of the levels."""
+        return self.hierarchy.budget or (Fraction(1),) * depth
+
+    def budgets(self, depth: int) -> list[tuple[Fraction, ...]]:
+        """For each level each table's part of the budget: in all at most it, exactly."""
+        from privopt.noise import split_budget
+
+        own = [table.share for table in self.hierarchy.tables.values()]
+        shares = [level * table for level in self.level_shares(depth) for table in own]
+        parts = split_budget(budget_of(self.privacy), shares)
+        return [parts[len(own) * level : len(own) * (level + 1)] for level in range(depth)]
+
+    def checked(self, file: str) -> None:
+        """Whether names fit together.
+
+        Raises:
+            InputError: every key that does not.
+        """
+        self.privacy.checked(file)
+        hierarchy, faults = self.hierarchy, []
+        known = ", ".join(hierarchy.attributes)
+        for name, table in hierarchy.tables.items():
+            where = f"hierarchy.tables.{name}"
+            if not NAME.fullmatch(name) or len(name) > 60:
+                faults.append(Fault(file, where, repr(name), "up to 60 letters, digits, _ and -: it names a file"))
+            unknown = [attribute for attribute in table.by if attribute not in hierarchy.attributes]
+            faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {known}") for own in unknown]
+            if len(set(table.by)) < len(table.by):
+                faults.append(Fault(file, f"{where}.by", "an attribute twice", "each once"))
+        low = [name.lower() for name in hierarchy.tables]
+        if not low or len(set(low)) < len(low):
+            found = "names that differ in case alone" if low else "no table"
+            faults.append(Fault(file, "hierarchy.tables", found, "at least one, with names of files that differ"))
+        if faults:
+            raise InputError(faults)

@@ -1,0 +1,246 @@
+"""Reading regions and individuals: CSV or Parquet, checked against what is declared, never held as Python objects."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Ints
+from privopt.declare import File, problem_html
+from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.several.margins import Margin, summed
+from privopt_hierarchical_dp.several.problem import TablesProblem
+from privopt_hierarchical_dp.tree import Tree, named
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["TablesInstance", "TablesRead", "read_individuals"]
+
+MOST_FAULTS: Final = 20
+LARGEST: Final = 2**50
+"""Individuals in all."""
+COUNT: Final = "count"
+MOST_CELLS: Final = 1 << 27
+"""Cells of all tables and regions that are held at once: a gigabyte for each copy."""
+
+
+@frozen(kw_only=True, eq=False)
+class TablesRead:
+    """What everybody may know of a problem.
+
+    Attributes:
+        declared: what the problem file says.
+        tree: its regions.
+        paths: each leaf's columns in the file of regions, and its place.
+    """
+
+    declared: TablesProblem
+    tree: Tree
+    paths: Mapping[tuple[str, ...], int] = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        return problem_html(self.declared, {"regions by level": self.tree.widths})
+
+    @classmethod
+    def of(cls, declared: TablesProblem, file: str) -> TablesRead:
+        """Read the regions.
+
+        Raises:
+            InputError: names that do not fit together, regions that form no tree, shares that are not one a level, or
+                more cells than can be held.
+        """
+        declared.checked(file)
+        tree, paths = _read_places(declared.hierarchy.regions)
+        budget, domain = declared.hierarchy.budget, declared.domain
+        faults = []
+        if budget is not None and len(budget) != tree.depth:
+            found = f"{len(budget)} numbers"
+            faults.append(Fault(file, "hierarchy.budget", found, f"{tree.depth}, one for each level"))
+        cells = tree.regions * sum(map(domain.cells, {*domain.tables, *(s.margin for s in domain.steps)}))
+        if cells > MOST_CELLS:
+            wanted = (
+                f"at most {MOST_CELLS:,}: fewer values or regions, or no tables whose attributes form a ring "
+                "(a with b, b with c, c with a), for they are fitted as one table by all of these"
+            )
+            faults.append(Fault(file, "hierarchy.tables", f"{cells:,} cells in all regions", wanted))
+        if faults:
+            raise InputError(faults)
+        return cls(declared=declared, tree=tree, paths=paths)
+
+
+@frozen(kw_only=True, eq=False)
+class TablesInstance(TablesRead):
+    """A problem and its individuals.
+
+    Attributes:
+        leaves: for each table (R_L, ...) true counts of the leaf regions, which are secret.
+    """
+
+    leaves: tuple[Ints, ...] = field(repr=False)
+
+
+def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataFrame:
+    """Named columns as stripped text, empty where nothing is; no others are looked at.
+
+    Raises:
+        InputError: a file that is no table, or lacks a column.
+    """
+    import polars as pl
+
+    name, contents = source.name, io.BytesIO(source.contents)
+    try:
+        parquet = source.contents.startswith(b"PAR1")
+        frame = pl.read_parquet(contents) if parquet else pl.read_csv(contents, infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError):  # whose words may quote a cell
+        raise InputError([Fault(name, "", "a file that cannot be read", "CSV (UTF-8) or Parquet")]) from None
+    found = {column.strip(): column for column in frame.columns}
+    if len(found) < len(frame.columns):
+        raise InputError([Fault(name, "header", "a column twice", "each once")])
+    wanted = ", ".join([*columns, *([f"{optional} (may be left out)"] if optional else [])])
+    lacking = [Fault(name, "header", f"no column {column!r}", wanted) for column in columns if column not in found]
+    if lacking:
+        raise InputError(lacking)
+    if not frame.height:
+        raise InputError([Fault(name, "", "a header alone", "at least one row")])
+    taken = [*columns, *([optional] if optional in found else [])]
+    texts = [pl.col(found[own]).cast(pl.String).str.strip_chars().fill_null("").alias(own) for own in taken]
+    return frame.select(texts)
+
+
+def _read_places(source: File) -> tuple[Tree, Mapping[tuple[str, ...], int]]:
+    """The hierarchy of ``level_1, ..., level_L``, and each leaf's place by its columns.
+
+    Raises:
+        InputError: a column is missing, a leaf stands twice, or the regions form no tree.
+    """
+    import polars as pl
+
+    try:
+        header = pl.read_csv(io.BytesIO(source.contents), infer_schema=False, n_rows=0).columns
+        if source.contents.startswith(b"PAR1"):
+            header = list(pl.read_parquet_schema(io.BytesIO(source.contents)))
+    except (pl.exceptions.PolarsError, OSError):
+        header = []
+    depth = max(1, sum(column.strip().startswith("level_") for column in header))
+    paths = list(_table(source, _levels(depth)).iter_rows())
+    tree = Tree.from_paths(paths, file=source.name)
+    if len(set(paths)) < len(paths):
+        twice = next(path for number, path in enumerate(paths) if path in paths[:number])
+        raise InputError([Fault(source.name, f"region {' / '.join(twice)}", "two rows", "one row a leaf region")])
+    places = {name: place for place, name in enumerate(tree.names[-1])}
+    return tree, {path: places[own[-1]] for path, own in zip(paths, named(paths), strict=True)}
+
+
+def _levels(depth: int) -> list[str]:
+    return [f"level_{level + 1}" for level in range(depth)]
+
+
+def read_individuals(problem: TablesRead, file: str) -> TablesInstance:
+    """True counts of every table in every leaf region, from records or from a file for each table.
+
+    Raises:
+        InputError: neither or both are given, a region or value that is not declared, a count that is none, or files
+            of tables that disagree on what they share.
+    """
+    hierarchy = problem.declared.hierarchy
+    without = [name for name, table in hierarchy.tables.items() if table.counts is None]
+    wanted = "hierarchy.records, or counts in every table"
+    if hierarchy.records is not None:
+        if len(without) < len(hierarchy.tables):
+            raise InputError([Fault(file, "hierarchy", "both records and counts", wanted)])
+        whole = tuple(range(len(hierarchy.attributes)))
+        return TablesInstance(
+            declared=problem.declared,
+            tree=problem.tree,
+            paths=problem.paths,
+            leaves=_from_records(problem, hierarchy.records, whole),
+        )
+    if without:
+        raise InputError([Fault(file, f"hierarchy.tables.{without[0]}", "no counts, and no records", wanted)])
+    leaves = []
+    for name, table in hierarchy.tables.items():
+        assert table.counts is not None  # not without
+        margin = problem.declared.margin(name)
+        place, codes, count = _codes(problem, table.counts, margin, counted=True)
+        leaves.append(_added(problem, margin, place, codes, count, table.counts.name))
+    _agree(problem, leaves)
+    return TablesInstance(declared=problem.declared, tree=problem.tree, paths=problem.paths, leaves=tuple(leaves))
+
+
+def _from_records(problem: TablesRead, source: File, whole: Margin) -> tuple[Ints, ...]:
+    place, codes, count = _codes(problem, source, whole, counted=False)
+    found = []
+    for margin in problem.declared.domain.tables:
+        own = [codes[attribute] for attribute in margin]
+        found.append(_added(problem, margin, place, own, count, source.name))
+    return tuple(found)
+
+
+def _added(problem: TablesRead, margin: Margin, place: Ints, codes: Sequence[Ints], count: Ints, name: str) -> Ints:
+    """Counts (R_L, ...) of rows that may speak of the same cell."""
+    if float(count.sum(dtype=np.float64)) >= LARGEST:
+        raise InputError([Fault(name, f"column {COUNT}", "too many individuals in all", "fewer than 2^50")])
+    shape = (problem.tree.widths[-1], *problem.declared.domain.shape(margin))
+    leaves = np.zeros(shape, np.int64)
+    np.add.at(leaves, (place, *codes), count)
+    return leaves
+
+
+def _codes(problem: TablesRead, source: File, margin: Margin, *, counted: bool) -> tuple[Ints, list[Ints], Ints]:
+    """Of each row its leaf region, its values by number, and how many individuals it speaks of."""
+    import polars as pl
+
+    attributes = list(problem.declared.hierarchy.attributes.items())
+    levels, own = _levels(len(next(iter(problem.paths)))), [attributes[number][0] for number in margin]
+    columns = [*levels, *own, *([COUNT] if counted else [])]
+    frame = _table(source, columns, optional="" if counted else COUNT)
+    leaves = pl.DataFrame(
+        {**dict(zip(levels, zip(*problem.paths, strict=True), strict=True)), "_leaf": list(problem.paths.values())},
+        schema={**dict.fromkeys(levels, pl.String), "_leaf": pl.Int64},
+    )
+    places = frame.select(levels).join(leaves, on=levels, how="left", maintain_order="left")["_leaf"]
+    faults = _unknown(source.name, places, "level_1 to level_L", "a leaf region of hierarchy.regions")
+    codes = []
+    for number, name in zip(margin, own, strict=True):
+        values = attributes[number][1]
+        found = frame[name].replace_strict(list(values), range(len(values)), default=None, return_dtype=pl.Int64)
+        faults += _unknown(source.name, found, name, f"a value of hierarchy.attributes.{name}")
+        codes.append(found)
+    count = pl.Series(np.ones(frame.height, np.int64))
+    if COUNT in frame.columns:
+        whole = frame[COUNT].cast(pl.Int64, strict=False)
+        double = frame[COUNT].cast(pl.Float64, strict=False)  # 3.0 is 3, as programs export it
+        near = double.is_finite() & (double == double.round()) & (double.abs() < 2.0**53)
+        count = whole.fill_null(double.set(~near.fill_null(value=False), None).cast(pl.Int64, strict=False))
+        bad = count.set((count < 0).fill_null(value=True), None)
+        faults += _unknown(source.name, bad, COUNT, "a whole number of individuals, 0 or more")
+    if faults:
+        raise InputError(faults[:MOST_FAULTS])
+    return places.to_numpy(), [found.to_numpy() for found in codes], count.to_numpy()
+
+
+def _unknown(name: str, found: pl.Series, column: str, wanted: str) -> list[Fault]:
+    """Rows that have nothing there; what stands there is the secret's and not quoted."""
+    rows: list[Any] = found.is_null().arg_true().head(MOST_FAULTS).to_list()
+    return [Fault(name, f"row {row + 2}, column {column}", "something else", wanted) for row in rows]
+
+
+def _agree(problem: TablesRead, leaves: Sequence[Ints]) -> None:
+    """Refuse tables that differ in what they share: they cannot be of one set of individuals."""
+    names, tables = list(problem.declared.hierarchy.tables), problem.declared.domain.tables
+    attributes = list(problem.declared.hierarchy.attributes)
+    for a, margin in enumerate(tables):
+        for b in range(a):
+            shared = tuple(number for number in margin if number in tables[b])
+            off = summed(leaves[a], margin, shared) != summed(leaves[b], tables[b], shared)
+            if off.any():
+                region = problem.tree.names[-1][int(np.argwhere(off)[0, 0])]
+                by = " by " + " and ".join(attributes[number] for number in shared) if shared else " in all"
+                found = f"other numbers{by} than in {names[b]!r}"
+                wanted = "tables of one set of individuals, each in one cell of every table"
+                raise InputError([Fault(f"table {names[a]!r}", f"region {region!r}", found, wanted)])
