@@ -5,7 +5,7 @@ repair makes a mechanism of it whose every row sums to exactly 2**63, and proves
 
 A matrix whose rounded rows keep every inequality already is left as it is (:func:`_as_it_is`). Any other:
 
-1. records nearer than eps d = 1e-6 get equal rows (:func:`_merge`);
+1. records nearer than eps d = 1e-6 get equal rows (:func:`.merge`);
 2. the max-times closure at eps' = eps (1 - tau) (``_closure``);
 3. rows are brought back to sum 1 without leaving the cone of the privacy rows (:func:`_to_sum_one`). Dividing each row
    by its own sum would leave it: the sums differ, by more than the slack where eps d is small;
@@ -28,13 +28,12 @@ from fractions import Fraction
 
 import numpy as np
 from attrs import evolve, field, frozen
-from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, StoppedError, UsageError
 from privopt.exact._closure import Graph, close, graph_of, lower
+from privopt.exact._merging import FARTHEST, merge, quotient
 from privopt.exact.certify import Measured, certify, certify_in_doubles, check_pairs
-from privopt.exact.graph import components, edge_matrix, ranked, shortest_rows
 from privopt.exact.sample import TOTAL
 from privopt.execution import Executor
 from privopt.execution.limits import in_threads
@@ -218,8 +217,8 @@ def _repair_within(
     deadline: float | None,
 ) -> tuple[Repaired, float]:
     """The repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
-    label, exponents = _merge(pairs, distances, epsilon, len(given), within)
-    start, graph, cost = _quotient(given, loss, pairs, exponents, label)
+    label, exponents = merge(pairs, distances, epsilon, len(given), within)
+    start, graph, cost = quotient(given, loss, pairs, exponents, label)
     tau = _first_tau(graph, gap)
     while tau <= _LARGEST_TAU:
         if deadline is not None and time.monotonic() >= deadline:
@@ -241,73 +240,6 @@ def _first_tau(graph: Graph, gap: float) -> float:
     """As small as the roundings allow: its cost in loss is a few times tau, relative."""
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
     return min(_LARGEST_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING / shortest))
-
-
-#: eps d beyond which the repair treats a pair as if it lay there: stricter, never looser.
-FARTHEST = 200.0
-
-
-def _merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, within: float) -> tuple[Ints, Floats]:
-    """Class of each record, numbered by first appearance, and eps d of each pair in doubles.
-
-    Classes are the connected components of the near pairs, so a pair between two classes is never nearer than the
-    threshold: equal rows inside a class satisfy every pair there, and pairs between classes are kept. A chain of near
-    records that stretches far would be flattened at a cost: there the threshold is lowered, tenfold at a time.
-    """
-    # capped: beyond 2**-63 a stricter row costs nothing, and exp(-745) is 0 where 1 unit must stand
-    exponents = np.minimum(distances * float(epsilon), FARTHEST)
-    label = np.zeros(records, dtype=np.int64)
-    active = np.ones(records, dtype=bool)
-    threshold = within
-    while True:
-        near = (exponents < threshold) & active[pairs[:, 0]] & active[pairs[:, 1]]
-        near |= (distances == 0) & active[pairs[:, 0]]
-        fresh, far = _classes(pairs[near], exponents[near], records, 5 * within)
-        stretched = active & far if threshold > 1e-9 else np.zeros(records, dtype=bool)
-        settled = active & ~stretched
-        label[settled] = fresh[settled] + label.max() + 1
-        if not stretched.any():
-            break
-        active, threshold = stretched, threshold / 10
-    return ranked(label), exponents
-
-
-def _classes(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
-    """Components of the near pairs, and which records lie in one with members beyond ``reach`` of its first."""
-    from scipy.sparse.csgraph import dijkstra
-
-    labels = components(records, pairs)
-    adjacency = edge_matrix(records, pairs, exponents)
-    far = np.zeros(records, dtype=bool)
-    sizes = np.bincount(labels)
-    suspects = sizes[labels] > 10
-    if suspects.any():
-        first = np.full(len(sizes), -1, dtype=np.int64)
-        first[labels[::-1]] = np.arange(records)[::-1]
-        for component in np.unique(labels[suspects]):
-            away = dijkstra(adjacency, directed=False, indices=first[component])
-            members = labels == component
-            far[members] = away[members].max() > reach
-    return labels, far
-
-
-def _quotient(
-    z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
-) -> tuple[Floats, Graph, Floats]:
-    """One row a class (the mean of its members'), the nearest pair between two classes, and each row's cost."""
-    classes = int(label.max()) + 1
-    rows = np.zeros((classes, z.shape[1]))
-    np.add.at(rows, label, z)
-    rows /= np.bincount(label, minlength=classes)[:, None]
-    if loss is None:
-        cost = -rows  # what a solver made likely was cheap
-    else:
-        cost = np.zeros_like(rows)
-        np.add.at(cost, label, loss)
-    ends = np.sort(label[pairs], axis=1)
-    kept = shortest_rows(ends, exponents)
-    first, second = (np.ascontiguousarray(ends[kept, side]) for side in (0, 1))
-    return rows, graph_of(first, second, exponents[kept], classes), cost
 
 
 def _drift(sums: Floats, graph: Graph) -> float:

@@ -12,20 +12,18 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.declare.schema import File
-from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
+from privopt.metric.inputs import prior_of, space_of
 from privopt.metric.kinds import Ground, Spaces, rounding
-from privopt.metric.points import read_points
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.pairs import check_neighbours, needed_pairs, reduce_pairs, required_pairs
-from privopt.metric.space.places import Space, grid_points
+from privopt.metric.space.places import Space
 
 if TYPE_CHECKING:
     from privopt.metric.everywhere.loss import Spread
     from privopt.metric.everywhere.region import Region
-    from privopt.metric.problem import MetricProblem, Places
+    from privopt.metric.problem import MetricProblem
 
 __all__ = ["MetricData", "load", "space_of"]
 
@@ -33,9 +31,6 @@ T = TypeVar("T")
 
 REDUCED: Final = 200_000
 """Required pairs up to which those that others imply are looked for: 2 s; of scattered points hardly any are."""
-
-SUM_TOLERANCE: Final = 1e-6
-"""How far the sum of a prior may lie from 1 before it is taken for a fault."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -210,7 +205,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     _check_keys(problem, gather)
     spaces, vertices, ground = _spaces(problem, gather)
     utility, records = problem.utility, vertices if ground is None else ground.records
-    prior = gather.attempt(lambda: _prior(utility.prior, vertices))
+    prior = gather.attempt(lambda: prior_of(utility.prior, vertices))
     spread = None if ground is None else gather.attempt(lambda: _spread(problem, ground))
     gather.stop_if_any()
     assert prior is not None  # gather stops where it is missing
@@ -354,60 +349,9 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread:
     return np.divide(expected, hats, out=np.zeros(shape), where=hats > 0)
 
 
-def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
-    """The ids and coordinates that a table of a problem file declares.
-
-    Args:
-        places: as declared.
-        table, file: its name, and that of its file, for faults.
-        ids_alone: whether points without coordinates will do.
-
-    Raises:
-        InputError: files that will not do.
-    """
-    if places.grid is not None:
-        grid = places.grid
-        return grid_points(grid.rows, grid.cols, grid.cell_km, grid.south_west, source=file, key=f"{table}.grid")
-    if places.points is not None:
-        return read_points(places.points, places.columns, ids_alone=ids_alone)
-    if places.mesh is not None:
-        from privopt.metric.everywhere.geojson import mesh_over
-
-        mesh = places.mesh
-        return mesh_over(mesh.region, mesh.side_km, planar=mesh.planar, file=file, key=f"{table}.mesh.side_km")
-    if places.vectors is not None:
-        vectors = read_array(places.vectors, (None, None), what="vectors")
-        if 0 in vectors.shape:
-            raise InputError([Fault(places.vectors.name, "", f"an array of shape {vectors.shape}", "vectors")])
-        ids = np.arange(len(vectors)).astype(np.str_) if places.ids is None else read_lines(places.ids)
-        if places.ids is not None and len(ids) != len(vectors):
-            raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
-        return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
-    return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
-
-
 def _connected(metric: Metric, records: Space, file: str) -> None:
     lost = np.flatnonzero(~np.isfinite(metric.rows(np.array([0]))[0]))
     if lost.size:
         some = ", ".join(records.ids[place] for place in lost[:3].tolist())
         found = f"roads that do not join {lost.size} of {len(records)} records to {records.ids[0]} ({some}, ...)"
         raise InputError([Fault(file, "distance.edges", found, "connected roads, or privacy.neighbours_within")])
-
-
-def _prior(prior: File | None, records: Space) -> Floats:
-    count = len(records)
-    if prior is None:
-        return np.full(count, 1.0 / count)
-    table = read_table(prior, [Column(name="id", kind="id"), Column(name="p", least=0.0, unit="probability")])
-    if faults := duplicate_faults(prior.name, table["id"]):
-        raise InputError(faults)
-    place = check_ids(prior, table["id"], np.asarray(records.ids, dtype=np.str_), "id", "the id of a record")
-    result = np.zeros(count)
-    result[place] = table["p"]
-    missing = np.setdiff1d(np.arange(count), place)
-    if missing.size:
-        found = f"no row for {missing.size} records ({records.ids[missing[0]]}, ...)"
-        raise InputError([Fault(prior.name, "", found, "one row for each record")])
-    if abs((total := float(result.sum())) - 1.0) > SUM_TOLERANCE:
-        raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
-    return result / total

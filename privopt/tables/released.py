@@ -7,7 +7,6 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,29 +16,24 @@ from attrs import field, frozen
 from privopt.declare.notebook import card
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Certificate, Guarantee, Release, Result
-from privopt.interfaces.result import SEEDED
 from privopt.registry import registry
 from privopt.run import audit as auditing
 from privopt.run.folder import check_sums
-from privopt.run.ledger.entries import Cost
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.publish import new_folder
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
-from privopt.tables.apply import matrix_of, sample_at, words_of
-from privopt.tables.charged import Charging, cost_of
+from privopt.tables.apply import sample_at
 from privopt.tables.estimate import memory as estimating
 from privopt.tables.estimate.answers import Nearest
 from privopt.tables.estimate.estimate import Asked, Estimate, Intervals
 from privopt.tables.estimate.memory import Prior
-from privopt.tables.frames import bare, check_index, geometries, with_points
+from privopt.tables.in_memory import Application, protected
 from privopt.tables.leakage import leakage as leaked
 from privopt.tables.picture import small_map
-from privopt.tables.problems import Problem, frame_of
-from privopt.tables.protect import REPORT, Protector, limits_of
-from privopt.tables.secret import Secret
-from privopt.tables.traces import check_subject
+from privopt.tables.problems import Problem
+from privopt.tables.protect import REPORT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -148,61 +142,20 @@ class Released:
                 could be reported, or one of ``ledger`` and ``subject`` without the other.
             InputError: columns, or a ledger, that will not do.
         """
-        release, problem = matrix_of(self.opened)
-        if (ledger is not None and subject is None) or (sticky and ledger is None):
-            raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
-        check_subject(release, subject, time, charged=ledger is not None, dashes="")
-        if isinstance(table, np.ndarray):
-            if subject is not None:
-                raise UsageError("table: found an array, wanted a table with a column of subjects")
-            return self._array(table, max_snap, seed)  # type: ignore[return-value]
-        own = getattr(table, "_geometry_column_name", None)
-        if own is not None and not any((id, lat, lon, x, y, geometry)):
-            geometry = own
-        frame = frame_of(table, "table")
-        secret = Secret.of(id=id, lat=lat, lon=lon, x=x, y=y, geometry=geometry)
-        secret = secret.with_geometries(geometries(table), active=own)
-        check_index(table, secret)
-        charges = nullcontext() if ledger is None else Charging.to(ledger, str(subject), self._cost, sticky=sticky)
-        with charges as charging:
-            protector = Protector.of(
-                release,
-                problem.data,
-                secret,
-                max_snap=max_snap,
-                seed=seed,
-                charging=charging,
-                subject=subject,
-                time=time,
-            )
-            protector.check(list(frame.columns), "table")
-            made = protector.protect(frame)
-            _tell(protector, len(frame), self.result)
-        if isinstance(table, Mapping):
-            return made.to_dict(as_series=False)  # type: ignore[return-value]
-        native = bare(made.to_native())
-        if own is not None:
-            native = with_points(table, native, own, protector)
-        return native  # type: ignore[no-any-return]
-
-    @property
-    def _cost(self) -> Cost:
-        return cost_of(self.opened, "apply")
-
-    def _array(self, given: NDArray[Any], max_snap: float | None, seed: int | None) -> NDArray[Any]:
-        release, problem = matrix_of(self.opened)
-        if given.ndim == 1:
-            ids = self.apply({"id": given.tolist()}, id="id", max_snap=max_snap, seed=seed)
-            return np.array(ids[REPORT], dtype=object)
-        if given.ndim != 2 or given.shape[1] != 2:
-            raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
-        ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
-        columns = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
-        names: dict[str, Any] = dict(zip(ends, ends, strict=True))
-        made = self.apply(columns, **names, max_snap=max_snap, seed=seed)
-        if f"{REPORT}_{ends[0]}" not in made:
-            raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
-        return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T
+        columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
+        asked = Application(
+            columns=columns,
+            max_snap=max_snap,
+            seed=seed,
+            ledger=ledger,
+            subject=subject,
+            time=time,
+            sticky=sticky,
+        )
+        made, notes = protected(self.opened, table, asked)
+        for line in notes:
+            warnings.warn(line, PrivoptWarning, stacklevel=2)
+        return made
 
     def sample(
         self,
@@ -389,22 +342,6 @@ def _pair(position: object, name: str) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise UsageError(f"{name}: found {position!r}, wanted two numbers") from None
     return first, second
-
-
-def _tell(protector: Protector, rows: int, result: Result) -> None:
-    refused = protector.refused
-    left = sum(refused.values())
-    if left == rows:
-        raise UsageError(f"table: no row could be reported: {words_of(refused) or 'it has no rows'}")
-    if left:
-        warnings.warn(f"{left:,} of {rows:,} rows without a report: {words_of(refused)}", PrivoptWarning, stacklevel=3)
-    lines = [*limits_of(result.guarantee)]
-    charging = protector.charging
-    lines += [charging.sequence] if charging is not None and charging.sticky is not None else []
-    lines += [f"this release: {result.mark}"] if result.mark else []
-    lines += [f"this table: {SEEDED}"] if protector.marked else []
-    for line in lines:
-        warnings.warn(line, PrivoptWarning, stacklevel=3)
 
 
 def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:

@@ -1,0 +1,78 @@
+"""What the tables of a metric problem file name: places, and how likely each is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.declare.schema import File
+from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
+from privopt.errors import Fault, InputError
+from privopt.metric.points import read_points
+from privopt.metric.space.places import Space, grid_points
+
+if TYPE_CHECKING:
+    from privopt.metric.problem import Places
+
+__all__ = ["prior_of", "space_of"]
+
+SUM_TOLERANCE: Final = 1e-6
+"""How far the sum of a prior may lie from 1 before it is taken for a fault."""
+
+
+def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
+    """The ids and coordinates that a table of a problem file declares.
+
+    Args:
+        places: as declared.
+        table, file: its name, and that of its file, for faults.
+        ids_alone: whether points without coordinates will do.
+
+    Raises:
+        InputError: files that will not do.
+    """
+    if places.grid is not None:
+        grid = places.grid
+        return grid_points(grid.rows, grid.cols, grid.cell_km, grid.south_west, source=file, key=f"{table}.grid")
+    if places.points is not None:
+        return read_points(places.points, places.columns, ids_alone=ids_alone)
+    if places.mesh is not None:
+        from privopt.metric.everywhere.geojson import mesh_over
+
+        mesh = places.mesh
+        return mesh_over(mesh.region, mesh.side_km, planar=mesh.planar, file=file, key=f"{table}.mesh.side_km")
+    if places.vectors is not None:
+        vectors = read_array(places.vectors, (None, None), what="vectors")
+        if 0 in vectors.shape:
+            raise InputError([Fault(places.vectors.name, "", f"an array of shape {vectors.shape}", "vectors")])
+        ids = np.arange(len(vectors)).astype(np.str_) if places.ids is None else read_lines(places.ids)
+        if places.ids is not None and len(ids) != len(vectors):
+            raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
+        return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
+    return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
+
+
+def prior_of(prior: File | None, records: Space) -> Floats:
+    """(N,) how likely each record is; evenly where nothing says.
+
+    Raises:
+        InputError: a table without a row for each record, or whose sum is not 1.
+    """
+    count = len(records)
+    if prior is None:
+        return np.full(count, 1.0 / count)
+    table = read_table(prior, [Column(name="id", kind="id"), Column(name="p", least=0.0, unit="probability")])
+    if faults := duplicate_faults(prior.name, table["id"]):
+        raise InputError(faults)
+    place = check_ids(prior, table["id"], np.asarray(records.ids, dtype=np.str_), "id", "the id of a record")
+    result = np.zeros(count)
+    result[place] = table["p"]
+    missing = np.setdiff1d(np.arange(count), place)
+    if missing.size:
+        found = f"no row for {missing.size} records ({records.ids[missing[0]]}, ...)"
+        raise InputError([Fault(prior.name, "", found, "one row for each record")])
+    if abs((total := float(result.sum())) - 1.0) > SUM_TOLERANCE:
+        raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
+    return result / total

@@ -1,0 +1,126 @@
+"""A table in memory, of whatever library, with a report in each row; or an array of ids or positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.errors import UsageError
+from privopt.interfaces import Result
+from privopt.interfaces.result import SEEDED
+from privopt.run.ledger.ledger import Ledger
+from privopt.run.verify import Opened
+from privopt.tables.apply import matrix_of, words_of
+from privopt.tables.charged import Charging, cost_of
+from privopt.tables.frames import bare, check_index, geometries, with_points
+from privopt.tables.problems import frame_of
+from privopt.tables.protect import REPORT, Protector, limits_of
+from privopt.tables.secret import Secret
+from privopt.tables.traces import check_subject
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Application", "protected"]
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Application:
+    """How a release is applied to a table: see :meth:`privopt.tables.released.Released.apply`.
+
+    Attributes:
+        columns: of the secret, by what they hold: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
+        max_snap, seed, ledger, subject, time, sticky: as there.
+    """
+
+    columns: Mapping[str, str | None]
+    max_snap: float | None = None
+    seed: int | None = None
+    ledger: Ledger | Path | str | None = None
+    subject: str | None = None
+    time: str | None = None
+    sticky: bool = False
+
+
+def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str]]:
+    """The same kind of table with reports in place of the secret's columns, and what its user must know.
+
+    Raises:
+        UsageError, InputError: as of :meth:`privopt.tables.released.Released.apply`.
+    """
+    release, problem = matrix_of(opened)
+    if (asked.ledger is not None and asked.subject is None) or (asked.sticky and asked.ledger is None):
+        raise UsageError("apply: found one of ledger and subject, wanted both: reports are charged to subjects")
+    check_subject(release, asked.subject, asked.time, charged=asked.ledger is not None, dashes="")
+    if isinstance(table, np.ndarray):
+        if asked.subject is not None:
+            raise UsageError("table: found an array, wanted a table with a column of subjects")
+        return _array(opened, table, asked)  # type: ignore[return-value]
+    own, columns = getattr(table, "_geometry_column_name", None), dict(asked.columns)
+    if own is not None and not any(columns.values()):
+        columns["geometry"] = own
+    frame = frame_of(table, "table")
+    secret = Secret.of(**columns).with_geometries(geometries(table), active=own)
+    check_index(table, secret)
+    charges: Any = nullcontext()
+    if asked.ledger is not None:
+        charges = Charging.to(asked.ledger, str(asked.subject), cost_of(opened, "apply"), sticky=asked.sticky)
+    with charges as charging:
+        protector = Protector.of(
+            release,
+            problem.data,
+            secret,
+            max_snap=asked.max_snap,
+            seed=asked.seed,
+            charging=charging,
+            subject=asked.subject,
+            time=asked.time,
+        )
+        protector.check(list(frame.columns), "table")
+        made = protector.protect(frame)
+        notes = _notes(protector, len(frame), opened.result)
+    if isinstance(table, Mapping):
+        return made.to_dict(as_series=False), notes  # type: ignore[return-value]
+    native = bare(made.to_native())
+    if own is not None:
+        native = with_points(table, native, own, protector)
+    return native, notes
+
+
+def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
+    release, problem = matrix_of(opened)
+    if given.ndim == 1:
+        ids, notes = protected(opened, {"id": given.tolist()}, evolve(asked, columns={"id": "id"}))
+        return np.array(ids[REPORT], dtype=object), notes
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
+    ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
+    table = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
+    made, notes = protected(opened, table, evolve(asked, columns=dict(zip(ends, ends, strict=True))))
+    if f"{REPORT}_{ends[0]}" not in made:
+        raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
+    return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T, notes
+
+
+def _notes(protector: Protector, rows: int, result: Result) -> list[str]:
+    """What is to be said of a table's reports.
+
+    Raises:
+        UsageError: there is none.
+    """
+    refused, charging = protector.refused, protector.charging
+    left = sum(refused.values())
+    if left == rows:
+        raise UsageError(f"table: no row could be reported: {words_of(refused) or 'it has no rows'}")
+    notes = [f"{left:,} of {rows:,} rows without a report: {words_of(refused)}"] if left else []
+    notes += limits_of(result.guarantee)
+    notes += [charging.sequence] if charging is not None and charging.sticky is not None else []
+    notes += [f"this release: {result.mark}"] if result.mark else []
+    return notes + ([f"this table: {SEEDED}"] if protector.marked else [])
