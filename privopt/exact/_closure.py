@@ -15,6 +15,7 @@ from privopt.errors import CertificationError
 from privopt.exact.graph import components, neighbours
 from privopt.execution import Executor
 from privopt.execution.compiled import jit
+from privopt.execution.limits import check_end
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
 
@@ -144,6 +145,7 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
 
     Raises:
         CertificationError: it did not settle, which no finite input does.
+        StoppedError: the end of :func:`privopt.execution.limits.ending_at` has come.
     """
     if not len(graph.first):
         return
@@ -152,6 +154,7 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
     starts = range(0, z.shape[1], _COLUMNS)
     if executor is None or executor.jobs == 1 or len(graph.first) * z.shape[1] < WORTH_SENDING:
         for start in starts:
+            check_end()
             part = slice(start, start + _COLUMNS)
             z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)
         return

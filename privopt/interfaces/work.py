@@ -101,11 +101,11 @@ class SolveContext:
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Count the seconds of a block under ``build``, ``solve``, ``repair`` or ``verify``."""
-        start = time.perf_counter()
+        start = time.monotonic()
         try:
             yield
         finally:
-            self.times[phase] = self.times.get(phase, 0.0) + time.perf_counter() - start
+            self.times[phase] = self.times.get(phase, 0.0) + time.monotonic() - start
 
     @property
     def remaining(self) -> float | None:

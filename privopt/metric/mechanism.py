@@ -16,7 +16,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
 import numpy as np
 from attrs import field, frozen
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from privopt.run.report.page import Section
 
 __all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
+
+PROVING: Final = 0.7
+"""Share of the time that is left, once a release can be written, in which its bound is proved."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -230,7 +233,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
     def _bound(
         self, found: Matrix, data: MetricData, loss: ExpectedLoss, release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float]:
-        """What the multipliers prove, within half of the time that is left before all must be written.
+        """What the multipliers prove, in time for whoever reads it back to prove it again.
 
         Raises:
             StoppedError: that was not enough.
@@ -238,8 +241,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         assert found.multipliers is not None  # the caller asks where there are some
         context.report("bound")
         now = time.monotonic()
-        half = None if context.end is None else now + (context.end - now) / 2.0
-        with context.timed("verify"), ending_at(half):
+        writing = 2.0 * context.times.get("build", 0.0) if found.reserve is None else found.reserve.writing
+        until = None if context.end is None else now + PROVING * (context.end - writing - now)
+        with context.timed("verify"), ending_at(until):
             return prove(
                 found.multipliers,
                 data,
@@ -295,7 +299,8 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         if float((data.weighted * found.z).sum()) >= reserve.loss:
             return spare, taken
         try:
-            release = constraint.repair(found.z, data, context)
+            with ending_at(reserve.last):
+                release = constraint.repair(found.z, data, context)
         except (CertificationError, StoppedError) as error:
             return spare, {**taken, "path": f"{path} ({error}), {reserve.path}"}
         value, other = loss.evaluate(release), loss.evaluate(spare)

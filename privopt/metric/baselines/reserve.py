@@ -37,12 +37,14 @@ SMALL: Final = 100_000
 """Pairs times outputs below which every method takes moments, and steeper ones are not worth theirs."""
 MODERATE: Final = 10_000_000
 """The same where there is no limit, so that only a method that fails or an interrupt brings the reserve to light."""
-CLOSING: Final = 8.0
-"""Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took."""
+CLOSING: Final = 60.0
+"""Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took, where
+multipliers are dense; they get that, or `SHARE_CLOSING` of the time that is left where it is more."""
+SHARE_CLOSING: Final = 0.15
 CALIBRATED: Final = 4e9
 """Pairs times outputs up to which the share is looked for here: beyond it half of epsilon has to do."""
-A_SECOND: Final = 8e7
-"""Pairs times outputs that the search for the share looks at in a second; under a limit it has `SHARE_OF_TIME`."""
+SPARE: Final = 4.0
+"""To certify, write and read back a release that is there takes so many times that."""
 
 
 @define(eq=False)
@@ -107,9 +109,19 @@ class Reserve:
             self._make()
         return self._closing()
 
+    @property
+    def last(self) -> float | None:
+        """When the repair of something better must have ended, so that this can still be written; None: no limit."""
+        return None if self.context.end is None else self.context.end - self.writing
+
+    @property
+    def writing(self) -> float:
+        """Seconds that it takes to certify, write and read back a release."""
+        return SPARE * self.seconds + 2.0 * self.context.times.get("build", 0.0)  # it is loaded again
+
     def _closing(self) -> float | None:
         if self.context.end is not None and self.context.deadline is not None:
-            closing = CLOSING * self.seconds + 2.0 * self.context.times.get("build", 0.0)  # it is loaded again
+            closing = min(CLOSING * self.seconds, SHARE_CLOSING * (self.context.end - time.monotonic())) + self.writing
             self.context.deadline = min(self.context.deadline, self.context.end - closing)
         return self.context.deadline
 
@@ -131,14 +143,20 @@ class Reserve:
         data = self.data
         if not data.crossed:
             return
-        share, left = 0.5, self.context.remaining
+        share = 0.5
         pairs, lengths = data.standing
-        most = CALIBRATED if left is None else min(CALIBRATED, A_SECOND * SHARE_OF_TIME * left)
-        if len(pairs) * len(data.outputs) <= most:
-            with suppress(InputError, StoppedError, MemoryError), ending_at(self.context.deadline):
-                share = largest_share(data.to_outputs, float(data.epsilon), pairs, lengths)
-        if (share == 0.5 and self.release is not None) or self._at(share):
-            self._steeper(share)
+        with ending_at(self._until()):
+            if len(pairs) * len(data.outputs) <= CALIBRATED:
+                with suppress(InputError, StoppedError, MemoryError):
+                    share = largest_share(data.to_outputs, float(data.epsilon), pairs, lengths)
+            if (share > 0.5 or self.release is None) and not self._at(share):
+                return
+        self._steeper(share)
+
+    def _until(self, patience: float = np.inf) -> float:
+        """When what is looked for beside the release at hand must be there; without a limit in so many seconds."""
+        left = self.context.remaining
+        return time.monotonic() + (patience if left is None else SHARE_OF_TIME * left)
 
     def _take(self, z: Floats, name: str, deadline: float | None = None) -> bool:
         """Repair and certify a matrix; whether it is better than what was at hand."""
@@ -150,18 +168,17 @@ class Reserve:
         return True
 
     def _steeper(self, share: float) -> None:
-        left = self.context.remaining
+        left, until = self.context.remaining, self._until(PATIENCE)
         if len(self.data.standing[0]) * len(self.data.outputs) < (MODERATE if left is None else SMALL):
             return
-        now = time.monotonic()
-        until = now + (PATIENCE if left is None else SHARE_OF_TIME * left)
         for step in STEPS:
             steep = share + step * (1.0 - share)
             if steep <= share or time.monotonic() + self.seconds >= until:
                 return
             z = exponential(self.data.to_outputs, float(self.data.epsilon), share=steep)
             try:
-                if not self._take(z, f"exponential ({steep:.3g} of epsilon, repaired)", until):
-                    return
+                with ending_at(until):
+                    if not self._take(z, f"exponential ({steep:.3g} of epsilon, repaired)", until):
+                        return
             except (CertificationError, StoppedError, SolverError, MemoryError):
                 return

@@ -29,7 +29,8 @@ SHARE: Final = 0.1
 PATIENCE: Final = 5.0
 """Seconds that it may take where there is no limit."""
 PROVABLE: Final = 400_000_000
-"""Multipliers, pairs times outputs, that a bound is evaluated of here: some seconds."""
+"""Multipliers, pairs times outputs, that a bound is evaluated of here, and so many a second of the time there is."""
+A_SECOND: Final = 15_000_000
 LEAST: Final = 1e-4
 """Weights below this are dropped where rows are divided by their sums."""
 HALVINGS: Final = 6
@@ -66,7 +67,8 @@ def known_at_once(instance: Instance, symmetry: Symmetry, star: Star | None, dea
         kernel = kernel_of(make_graph(instance), symmetry)
     else:
         kernel = star.kernel
-        if len(instance.pairs) * instance.outputs <= PROVABLE:
+        most = PROVABLE if deadline is None else min(PROVABLE, A_SECOND * (until - began))
+        if len(instance.pairs) * instance.outputs <= most:
             answer = _bounded(instance, symmetry, star, answer, until)
     z, rate = _calibrated(instance, kernel, until)
     loss = instance.loss(z)

@@ -255,6 +255,7 @@ def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
 
     def blocks() -> Iterator[Block]:
         for k0, k1, forward, backward in multipliers.blocks():
+            check_end()
             yield k0, k1, forward * less[:, None], backward * less[:, None]
 
     if known is None:

@@ -6,6 +6,7 @@ metric-DP paper), connected components solved one by one (Property 3.1 there).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.exact.bound import Multipliers
 from privopt.exact.graph import components, neighbours, shortest_rows
-from privopt.execution.limits import ending_at
+from privopt.execution.limits import check_end, ending_at
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer
 from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 
@@ -159,11 +160,18 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept], epsilon=epsilon), kept
 
 
-def _restored(answer: Solution, few: Instance, instance: Instance, rows: Ints, gap: float) -> Solution:
-    """Answer for the instance whose pairs `rows` are those of `few`, bounded at the instance's own epsilon."""
+def _restored(
+    answer: Solution, few: Instance, instance: Instance, rows: Ints, gap: float, deadline: float | None
+) -> Solution:
+    """Answer for the instance whose pairs `rows` are those of `few`, bounded at the instance's own epsilon.
+
+    Once the deadline has come the bound stays as it was found, up to `SLACK` of epsilon: who states it proves it first.
+    """
     proved = answer.multipliers or Multipliers.zero(len(few.pairs), few.outputs)
     proved = freer(proved, (instance.epsilon - few.epsilon) * few.distances)
-    bound = min(dual_bound(evolve(few, epsilon=instance.epsilon), proved)[0], answer.objective)
+    bound = answer.lower_bound
+    if deadline is None or time.monotonic() < deadline:
+        bound = min(dual_bound(evolve(few, epsilon=instance.epsilon), proved)[0], answer.objective)
     multipliers = None if answer.multipliers is None else scatter(proved, rows, len(instance.pairs))
     lost = answer.status == "optimal" and not instance.reached(answer.objective, bound, gap)
     status = "feasible" if lost else answer.status
@@ -171,13 +179,16 @@ def _restored(answer: Solution, few: Instance, instance: Instance, rows: Ints, g
 
 
 def scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
-    """Multipliers of some pairs (their `rows` among all) as those of all, zero for the others."""
+    """Multipliers of some pairs (their `rows` among all, in order) as those of all, zero for the others."""
+    if len(rows) == pairs:
+        return multipliers
     known = multipliers.few
     if known is not None:
         return Multipliers.sparse(lambda: ((k, rows[p], back, f) for k, p, back, f in known()), pairs)
 
     def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
         for k0, k1, forward, backward in multipliers.blocks():
+            check_end()
             f = np.zeros((pairs, k1 - k0))
             b = np.zeros_like(f)
             f[rows], b[rows] = forward, backward
@@ -274,4 +285,4 @@ def solve_by_component(instance: Instance, solver: Solver, gap: float, *, deadli
         parts = [_component(kept, label, c) for c in range(count)]
         answers = [_shared_best(part) or solver(part) for part, _ in parts]
         answer = _join(kept, label, [number for _, number in parts], answers)
-    return answer if kept is instance else _restored(answer, kept, instance, rows, gap)
+    return answer if kept is instance else _restored(answer, kept, instance, rows, gap, deadline)

@@ -17,6 +17,7 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Bools, Floats, Ints, Unsigned
 from privopt.exact.bound import Few, Multipliers
+from privopt.execution.limits import check_end
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency
 
@@ -124,6 +125,7 @@ class Symmetry:
                 f = np.zeros((len(pairs), k1 - k0))
                 b = np.zeros_like(f)
                 for g in np.unique(member[k0:k1]):
+                    check_end()
                     here = np.flatnonzero(member[k0:k1] == g)
                     source = place[k0:k1][here]
                     to, turns = moved(g)

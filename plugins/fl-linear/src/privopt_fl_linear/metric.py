@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
 from privopt.exact.graph import components, edge_matrix
+from privopt.execution.limits import in_threads
 
 __all__ = ["Matrix", "Metric", "Plane", "Sphere", "Streets"]
 
@@ -58,6 +59,37 @@ class Metric(Protocol):
     def between(self, a: Ints, b: Ints) -> Floats:
         """Distances of the pairs (a[i], b[i])."""
         ...
+
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+        """Of each of M places the facilities u with the least cost_u + d(u, v): (M, count) positions in ``facilities``.
+
+        And the (M, count) sums, ascending. ``places`` and ``facilities`` are locations; ``cost`` is over all of them.
+        """
+        ...
+
+
+def _nearest(metric: Metric, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+    """See `Metric.nearest`; O(M F), a block of places at a time."""
+    which = np.empty((len(places), count), dtype=np.int64)
+    value = np.empty((len(places), count))
+
+    def fill(a: int, b: int) -> None:
+        step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
+        for first in range(a, b, step):
+            last = min(first + step, b)
+            ends = np.repeat(places[first:last], len(facilities)), np.tile(facilities, last - first)
+            sums = metric.between(*ends).reshape(last - first, -1) + cost[facilities]
+            if count < len(facilities):
+                few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
+                sums = np.take_along_axis(sums, few, axis=1)
+            else:
+                few = np.broadcast_to(np.arange(count), sums.shape)
+            order = np.argsort(sums, axis=1, kind="stable")
+            which[first:last] = np.take_along_axis(few, order, axis=1)
+            value[first:last] = np.take_along_axis(sums, order, axis=1)
+
+    in_threads(fill, len(places))
+    return which, value
 
 
 def _frozen_array(array: Any) -> Floats:
@@ -146,6 +178,10 @@ class _Treed:
 
         distances: Floats = kernels.pair_distances(self._sphere, self._exact[a], self._exact[b])
         return distances
+
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+        """See `Metric.nearest`."""
+        return _nearest(self, places, facilities, cost, count)
 
 
 @frozen(eq=False, init=False)
@@ -289,6 +325,21 @@ class Streets:
         found[order] = searches.between(*self._graph, self._places[sources], bounds, self._places[b[order]])
         return found
 
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+        """See `Metric.nearest`; a search from each place, until it has met so many."""
+        from privopt_fl_linear import searches
+
+        stands = np.full(len(self._start) - 1, -1)
+        stands[self._places[facilities]] = np.arange(len(facilities))
+        which, value = np.empty((len(places), count), dtype=np.int64), np.empty((len(places), count))
+        sources, added = self._places[places], cost[facilities]
+
+        def fill(a: int, b: int) -> None:
+            which[a:b], value[a:b] = searches.nearest(*self._graph, sources[a:b], stands, added, count)
+
+        in_threads(fill, len(places))
+        return which, value
+
 
 @frozen(eq=False)
 class Matrix:
@@ -370,3 +421,7 @@ class Matrix:
         """See `Metric.between`."""
         picked: Floats = self.distances[a, b]
         return picked
+
+    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
+        """See `Metric.nearest`."""
+        return _nearest(self, places, facilities, cost, count)

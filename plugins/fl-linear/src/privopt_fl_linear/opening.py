@@ -1,10 +1,11 @@
 """Which facilities to open: the uncapacitated facility location problem, solved with a proof.
 
-Minimise the sum of opening costs of the facilities opened and of what serving each location from its cheapest one
-costs, with at most so many opened. Branch and bound: the locations' rows are priced out (Lagrange), which leaves a sum
+Minimise the sum of opening costs of the facilities opened and of what serving each client from its cheapest one
+costs, with at most so many opened. Branch and bound: the clients' rows are priced out (Lagrange), which leaves a sum
 over facilities; its maximum over the prices is the bound of the strong linear program. Prices come from subgradient
 ascent, sets from what the relaxation opens, improved by interchange. Facilities whose reduced cost exceeds the gap are
-closed, those whose worth does are open for good.
+closed, those whose worth does are open for good. Of each client's pairs the cheapest are looked at (`reach`), which
+proves a bound over all of them.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -22,14 +23,25 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.errors import InfeasibleError, StoppedError
+from privopt_fl_linear.reach import Costs, Listed, Pairs
 
-__all__ = ["MOST_ENTRIES", "Opened", "open_facilities", "proved_bound"]
+__all__ = ["BYTES_A_PAIR", "MOST_PAIRS", "Opened", "least_pairs", "open_facilities", "proved_bound"]
 
-MOST_ENTRIES: Final = 100_000_000
-"""Pairs of a facility and a location that the table of costs may have: 800 MB."""
+MOST_PAIRS: Final = 100_000_000
+"""Pairs of a facility and a client that are looked at, at most."""
+BYTES_A_PAIR: Final = 120.0
+"""That a pair takes, with what sorting them takes."""
+WHOLE: Final = 1_000_000
+"""Pairs up to which all are listed at once; else each client's FEW cheapest are."""
+FEW: Final = 24
 FIRST_ROUNDS, ROUNDS, BATCH = 1500, 150, 100
+WORK: Final = 200_000_000
+"""Pairs that are gone through between two looks at the clock."""
 NEAR: Final = 0.01
 """Sets of the relaxation that are improved: those that cost at most so much more than the best."""
+AT: Final = 1.0 - 1e-9
+"""A price at this share of what pairs left out cost strives beyond it."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -37,12 +49,13 @@ class Opened:
     """Facilities opened, and what is proved of them.
 
     Attributes:
-        facility: (C,) the facility of each location, the cheapest of those opened; ties go to the least.
-        opened: facilities opened, ascending; each serves some location.
+        facility: (C,) the facility of each client, the cheapest of those opened; ties go to the least.
+        opened: facilities opened, ascending; each serves some client.
         objective: what they cost.
         bound: proved lower bound on what any set costs.
         nodes: of the tree that were bounded.
         status: ``"optimal"`` where the gap asked for is met, else ``"feasible"``.
+        pairs: that were looked at.
     """
 
     facility: Ints
@@ -51,75 +64,112 @@ class Opened:
     bound: float
     nodes: int
     status: str
+    pairs: int = 0
 
 
-def proved_bound(cost: Floats, opening: Floats, state: Ints, most: int, price: Floats) -> float:
-    """The Lagrangian bound at these prices, less all that its sums in doubles may be wrong by.
+def least_pairs(facilities: int, clients: int) -> int:
+    """The pairs that are looked at to begin with."""
+    return facilities * clients if facilities * clients <= WHOLE else min(facilities, FEW) * clients
+
+
+def proved_bound(pairs: Pairs, opening: Floats, state: Ints, most: int, price: Floats) -> float:
+    """The Lagrangian bound at these prices over all pairs, less all that its sums in doubles may be wrong by.
 
     Args:
-        cost: (F, C) of serving a location from a facility, >= 0.
+        pairs: those that cost less than the prices may be.
         opening: (F,) >= 0.
         state: (F,) 0 free, 1 open, -1 closed.
         most: facilities that may be open.
-        price: (C,) Lagrange multipliers of the locations.
+        price: (C,) Lagrange multipliers of the clients; taken to be at most ``pairs.beyond``.
     """
     from privopt_fl_linear import subgradient
 
+    price = np.minimum(price, pairs.beyond)
     rho, taken = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
-    subgradient.reduced(cost, opening, state, price, rho)
+    subgradient.reduced(*pairs.arrays, opening, state, price, rho)
     value: float = float(price.sum()) + subgradient.chosen(state, rho, most, taken)
-    size = float(np.abs(price).sum() + opening.sum() + np.maximum(price - cost.min(axis=0), 0.0).sum() * len(opening))
-    return float(value - 2.0 * (cost.shape[0] + cost.shape[1] + 8) * float(np.finfo(np.float64).eps) * size)
-
-
-def _priced(cost: Floats, opening: Floats, taken: Bools) -> tuple[float, Ints, Ints]:
-    """What a set costs, correctly rounded, who serves whom, and the facilities in use."""
-    among = np.flatnonzero(taken)
-    facility = among[np.argmin(cost[among], axis=0)]
-    used = np.unique(facility)
-    return math.fsum([*opening[used].tolist(), *cost[facility, np.arange(cost.shape[1])].tolist()]), facility, used
+    above = np.maximum(price[pairs.client] - pairs.cost, 0.0)
+    size = float(np.abs(price).sum() + opening.sum() + (above + 2.0 * (above > 0.0) * pairs.cost).sum())
+    return float(value - 2.0 * (len(opening) + len(price) + 8) * float(np.finfo(np.float64).eps) * size)
 
 
 class _Search:
-    """The incumbent, and the work on one node."""
+    """The incumbent, the pairs that are looked at, and the work on one node."""
 
-    def __init__(self, cost: Floats, opening: Floats, most: int, gap: float, out_of_time: Callable[[], bool]) -> None:
-        self.cost, self.opening, self.most, self.gap, self.out_of_time = cost, opening, most, gap, out_of_time
+    def __init__(
+        self, costs: Costs, opening: Floats, most: int, gap: float, out_of_time: Callable[[], bool], listed: Listed
+    ) -> None:
+        self.costs, self.opening, self.most, self.gap, self.out_of_time = costs, opening, most, gap, out_of_time
+        self.listed = listed
         self.value, self.taken = math.inf, np.zeros(len(opening), dtype=np.bool_)
+
+    @property
+    def pairs(self) -> Pairs:
+        """Those listed now."""
+        return self.listed.pairs
 
     @property
     def enough(self) -> float:
         """A bound from which on nothing better than the gap asked for can be found."""
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
+    def at_once(self, most: int) -> int:
+        """Times, of so many, that all pairs are gone through between two looks at the clock."""
+        return int(min(most, max(5, WORK // max(1, len(self.pairs.cost)))))
+
+    def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:
+        """What a set costs, correctly rounded, who serves whom, and the facilities in use."""
+        facility, cost = self.costs.cheapest(np.flatnonzero(taken))
+        used = np.unique(facility)
+        return math.fsum([*self.opening[used].tolist(), *cost.tolist()]), facility, used
+
     def offer(self, taken: Bools) -> None:
         """Improve a set by interchange, and keep it where it is the best."""
         from privopt_fl_linear import subgradient
 
-        taken = taken.copy()
-        subgradient.interchange(self.cost, self.opening, taken, self.most)
-        value, _, used = _priced(self.cost, self.opening, taken)
-        if value < self.value:
-            self.value, self.taken = value, np.isin(np.arange(len(taken)), used)
+        better = taken.copy()
+        pairs = self.pairs
+        subgradient.interchange(*pairs.arrays, pairs.far, self.opening, better, self.most, self.at_once(1000))
+        for each in (better, taken):  # clients beyond their pairs are guessed at: the set itself may be the better one
+            if not each.any():
+                continue
+            value, _, used = self.priced(each)
+            if value < self.value:
+                self.value, self.taken = value, np.isin(np.arange(len(taken)), used)
+            if math.isfinite(value) and np.isinf(pairs.beyond).all():
+                return
+
+    def target(self, low: float) -> float:
+        """What an ascent steps towards: the best known, or where a bound is far below that, about twice the bound."""
+        guess = 2.0 * max(low, 0.0) + float(self.opening.max())
+        return min(self.enough * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
     def bound(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
         """Ascend in a node: its proved bound, the prices that prove it, how often each facility was opened."""
         from privopt_fl_linear import subgradient
 
-        best, often = -math.inf, np.zeros(len(state))
-        for _ in range(max(1, rounds // BATCH)):
+        best, often, left = -math.inf, np.zeros(len(state)), rounds
+        while left > 0:
+            pairs, batch, target = self.pairs, self.at_once(BATCH), self.target(max(best, float(price.sum())))
+            left -= batch
             _, better, often, taken, value = subgradient.ascend(
-                self.cost, self.opening, state, self.most, price.copy(), self.enough * (1 + 1e-9), BATCH, scale
-            )
+                *pairs.arrays, pairs.beyond, pairs.far, self.opening, state, self.most, price.copy(), target, batch,
+                scale,
+            )  # fmt: skip
             if value < self.value * (1.0 + NEAR) and taken.any():
                 self.offer(taken)
-            proved = proved_bound(self.cost, self.opening, state, self.most, better)
+            proved = proved_bound(pairs, self.opening, state, self.most, better)
             gained = proved - best
             if gained > 0.0:
                 best, price = proved, better
-            if best >= self.enough or self.out_of_time() or gained <= 1e-5 * (self.enough - best):
+            if best >= self.enough or self.out_of_time():
                 break
-            scale = max(0.05, 0.75 * scale)
+            if gained <= 1e-5 * (target - best):
+                if not self.listed.extend(price >= AT * pairs.beyond):
+                    break
+                left, scale = max(left, BATCH), max(0.4, scale)  # prices that may rise again
+            else:
+                scale = max(0.05, 0.75 * scale)
         return best, price, often
 
     def fixed(self, state: Ints, price: Floats) -> Ints:
@@ -130,10 +180,10 @@ class _Search:
         from privopt_fl_linear import subgradient
 
         rho, free = np.zeros(len(state)), state == 0
-        subgradient.reduced(self.cost, self.opening, state, price, rho)
+        subgradient.reduced(*self.pairs.arrays, self.opening, state, price, rho)
         if int((state == 1).sum() + (free & (rho < 0.0)).sum()) > self.most:
             return state
-        room = self.enough - proved_bound(self.cost, self.opening, state, self.most, price)
+        room = self.enough - proved_bound(self.pairs, self.opening, state, self.most, price)
         room += 1e-9 * abs(self.value)  # reduced costs are sums in doubles
         after = state.copy()
         after[free & (rho > room)] = -1
@@ -142,33 +192,45 @@ class _Search:
 
 
 def open_facilities(
-    cost: Floats,
+    costs: Costs,
     opening: Floats,
     *,
     most: int | None = None,
     gap: float = 1e-6,
     deadline: float | None = None,
     report: Callable[[int, float, float], None] | None = None,
+    few: int | None = None,
+    most_pairs: int = MOST_PAIRS,
 ) -> Opened:
     """Choose the facilities to open.
 
     Args:
-        cost: (F, C) of serving a location from a facility, finite and >= 0.
+        costs: of serving C clients from F facilities, >= 0; infinite ones are pairs that may not be.
         opening: (F,) of opening a facility, >= 0; 0 for those that exist.
         most: facilities that may be open; left out: any number.
         gap: relative gap at which to stop.
         deadline: :func:`time.monotonic` value to stop at.
         report: told ``(nodes, lower, upper)``.
+        few: cheapest pairs of each client that are looked at first; left out: all of them up to `WHOLE` in all.
+        most_pairs: that are ever looked at; fewer may leave a gap, never a bound that is not one.
+
+    Raises:
+        InfeasibleError: every set leaves a client whom none of its facilities may serve.
+        StoppedError: none was found in time that serves all.
     """
-    cost, opening = np.ascontiguousarray(cost, dtype=np.float64), np.ascontiguousarray(opening, dtype=np.float64)
-    facilities = len(opening)
+    facilities, clients = costs.shape
+    opening = np.ascontiguousarray(opening, dtype=np.float64)
     most = facilities if most is None else min(most, facilities)
-    search = _Search(cost, opening, most, gap, lambda: deadline is not None and time.monotonic() >= deadline)
-    alone = np.zeros(facilities, dtype=np.bool_)
-    alone[int(np.argmin(opening + cost.sum(axis=1)))] = True
-    search.offer(alone)
+    few = -(-least_pairs(facilities, clients) // clients) if few is None else few
+    listed = Listed(costs, opening, few, most_pairs)
+    search = _Search(costs, opening, most, gap, lambda: deadline is not None and time.monotonic() >= deadline, listed)
+    search.offer(_alone(listed, opening))
     state = np.zeros(facilities, dtype=np.int64)
-    bound, price, often = search.bound(state, cost.min(axis=0).copy(), FIRST_ROUNDS, 1.5)
+    least = np.full(clients, np.inf)
+    np.minimum.at(least, listed.pairs.client, listed.pairs.cost)
+    if np.isinf(least).any():
+        raise InfeasibleError(f"{int(np.isinf(least).sum())} of {clients} clients are served by no facility at all")
+    bound, price, often = search.bound(state, least, FIRST_ROUNDS, 1.5)
     numbers, nodes = count(), 1
     heap = [(bound, next(numbers), state, price, often)]
     while heap and heap[0][0] < search.enough and not search.out_of_time():
@@ -191,14 +253,29 @@ def open_facilities(
                 heapq.heappush(heap, (low, next(numbers), child, prices, counted))
             if report is not None:
                 report(nodes, min(bound, search.value), search.value)
-    value, facility, used = _priced(cost, opening, search.taken)
-    least = min([search.enough, *(entry[0] for entry in heap[:1])])
     done = not heap or heap[0][0] >= search.enough
+    if not search.taken.any():
+        if done:
+            raise InfeasibleError(f"no {most} facilities may serve all {clients} clients")
+        raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
+    value, facility, used = search.priced(search.taken)
+    least_bound = min([search.enough, *(entry[0] for entry in heap[:1])])
     return Opened(
         facility=facility,
         opened=used,
         objective=value,
-        bound=min(value, least),
+        bound=min(value, least_bound),
         nodes=nodes,
         status="optimal" if done else "feasible",
+        pairs=len(listed.pairs.cost),
     )
+
+
+def _alone(listed: Listed, opening: Floats) -> Bools:
+    """The one facility that is cheapest alone, as far as pairs that are listed tell."""
+    pairs = listed.pairs
+    by = np.repeat(np.arange(len(opening)), np.diff(pairs.start))
+    saved = np.bincount(by, pairs.far[pairs.client] - pairs.cost, minlength=len(opening))
+    taken = np.zeros(len(opening), dtype=np.bool_)
+    taken[int(np.argmin(opening - saved))] = True
+    return taken

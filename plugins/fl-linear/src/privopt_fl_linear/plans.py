@@ -16,8 +16,9 @@ from privopt_fl_linear.algorithms import Assignment, reconnect
 from privopt_fl_linear.capacitated import assign
 from privopt_fl_linear.delta import grid, level_cut_short
 from privopt_fl_linear.margins import AnySet
-from privopt_fl_linear.opening import MOST_ENTRIES, Opened, open_facilities
+from privopt_fl_linear.opening import BYTES_A_PAIR, MOST_PAIRS, Opened, least_pairs, open_facilities
 from privopt_fl_linear.problem import FLInstance
+from privopt_fl_linear.reach import OverSite
 from privopt_fl_linear.server import Plan, serve
 
 __all__ = [
@@ -133,22 +134,35 @@ def base_of(
     return site.connected(among), opened
 
 
-def _table(problem: FLInstance, context: SolveContext, tables: int) -> tuple[Ints, Floats]:
-    """Places for a facility, and (places, locations with clients) distances, where so many such tables fit.
+def _places(problem: FLInstance) -> tuple[Ints, Ints]:
+    """Places for a facility, and locations with clients."""
+    site = problem.data.site
+    return np.arange(site.size) if site.candidates is None else site.candidates, site.senders
+
+
+def _check_room(problem: FLInstance, context: SolveContext, pairs: int, bytes_a_pair: float, wanted: str) -> None:
+    """Refuse what does not fit.
 
     Raises:
         InputError: more pairs than fit.
     """
-    site = problem.data.site
-    among, there = np.arange(site.size) if site.candidates is None else site.candidates, site.senders
-    pairs = len(among) * len(there)
-    if pairs > MOST_ENTRIES or not context.fits(tables * 8.0 * pairs):
-        most = min(MOST_ENTRIES, int(context.room / (8.0 * tables))) if context.room < math.inf else MOST_ENTRIES
+    most = int(min(MOST_PAIRS, context.room / bytes_a_pair))
+    if pairs > most:
+        among, there = _places(problem)
         asked = f"{len(among)} places for a facility, {len(there)} locations: {pairs} pairs"
-        wanted = f"at most {most} pairs, for which facilities to open is solved over all of them"
-        raise InputError([Fault(problem.declared.locations.points.name, "", asked, wanted)])
+        raise InputError([Fault(problem.declared.locations.points.name, "", asked, f"at most {most} pairs, {wanted}")])
+
+
+def _table(problem: FLInstance, context: SolveContext) -> tuple[Ints, Floats]:
+    """Places for a facility, and (places, locations with clients) distances, where eight such tables fit.
+
+    Raises:
+        InputError: more pairs than fit.
+    """
+    among, there = _places(problem)
+    _check_room(problem, context, len(among) * len(there), 64.0, "for plans within bounds are over all of them")
     ends = np.repeat(among, len(there)), np.tile(there, len(among))
-    return among, site.metric.between(*ends).reshape(len(among), len(there))
+    return among, problem.data.site.metric.between(*ends).reshape(len(among), len(there))
 
 
 def _over_all(problem: FLInstance, found: Opened, among: Ints) -> Opened:
@@ -159,18 +173,23 @@ def _over_all(problem: FLInstance, found: Opened, among: Ints) -> Opened:
 
 
 def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext) -> Opened:
-    """The facilities to open for counts that are known, with a proved bound; capacity bounds are not looked at."""
+    """The facilities to open for counts that are known, with a proved bound; capacity bounds are not looked at.
+
+    Raises:
+        InputError: not even the cheapest few facilities of each location fit.
+    """
     site = problem.data.site
-    among, table = _table(problem, context, 3)
-    table += site.cost[among, None]
-    table *= np.asarray(counts, dtype=np.float64)[site.senders]
+    among, there = _places(problem)
+    least = least_pairs(len(among), len(there))
+    _check_room(problem, context, least, BYTES_A_PAIR, "for which facilities to open is solved over them")
     found = open_facilities(
-        table,
+        OverSite(site=site, among=among, there=there, weight=np.asarray(counts, dtype=np.float64)[there]),
         np.zeros(len(among)) if site.opening is None else site.opening[among],
         most=problem.declared.settings.most_facilities,
         gap=max(context.gap, 1e-9),
         deadline=context.deadline,
         report=lambda nodes, low, high: context.report("opening", nodes, low, high),
+        most_pairs=int(min(MOST_PAIRS, context.room / BYTES_A_PAIR)),
     )
     return _over_all(problem, found, among)
 
@@ -185,7 +204,7 @@ def assigned_at(counts: Ints | Floats, problem: FLInstance, context: SolveContex
         InfeasibleError, StoppedError: nothing fits, or nothing was found in time.
     """
     site = problem.data.site
-    among, table = _table(problem, context, 8)
+    among, table = _table(problem, context)
     here = np.asarray(counts, dtype=np.float64)[site.senders]
     weight = np.maximum(here + line.slope, 0.0)
     table *= np.maximum(here, 1.0 if line.slope > 0.0 else 0.0)
@@ -282,6 +301,7 @@ def _serve(
             "objective": opened.objective,
             "bound": opened.bound,
             "nodes": opened.nodes,
+            "pairs": opened.pairs,
             "sites": problem.data.ids[base.opened].tolist(),
         }
         stopped = stopped or opened.status != "optimal"

@@ -129,3 +129,41 @@ def between(start: Ints, node: Ints, length: Floats, sources: Ints, first: Ints,
         for t in range(count):
             best[touched[t]] = np.inf
     return found
+
+
+@jit()
+def nearest(
+    start: Ints, node: Ints, length: Floats, sources: Ints, stands: Ints, cost: Floats, count: int
+) -> tuple[Ints, Floats]:
+    """For each source (M,) the facilities u with the least cost_u + way to u: (M, count) places in ``cost``, sums.
+
+    ``stands`` (N,) is the place of the facility at a node, -1 where there is none; at least ``count`` must be reached.
+    A facility joins the heap as its node is settled, so that facilities leave it in the order of their sums.
+    """
+    nodes = len(start) - 1
+    which, value = np.empty((len(sources), count), np.int64), np.empty((len(sources), count))
+    best, touched = np.full(nodes, np.inf), np.empty(nodes, np.int64)
+    for m in range(len(sources)):
+        best[sources[m]], touched[0], reached, found = 0.0, sources[m], 1, 0
+        heap = [(0.0, sources[m])]
+        while found < count:
+            here, at = heappop(heap)
+            if at >= nodes:
+                which[m, found], value[m, found] = at - nodes, here
+                found += 1
+                continue
+            if here > best[at]:
+                continue
+            if stands[at] >= 0:
+                heappush(heap, (here + cost[stands[at]], nodes + stands[at]))
+            for e in range(start[at], start[at + 1]):
+                way, to = here + length[e], node[e]
+                if way < best[to]:
+                    if best[to] == np.inf:
+                        touched[reached] = to
+                        reached += 1
+                    best[to] = way
+                    heappush(heap, (way, to))
+        for t in range(reached):
+            best[touched[t]] = np.inf
+    return which, value

@@ -1,6 +1,7 @@
 """The compiled kernels of :mod:`privopt_fl_linear.opening`: a Lagrangian bound and its ascent, and interchange.
 
-States of a facility: 0 free, 1 open, -1 closed. ``cost`` is (F, C), what it costs to serve a location from a facility.
+States of a facility: 0 free, 1 open, -1 closed. ``start`` (F + 1,), ``client`` and ``cost`` are the pairs that are
+looked at, by facility; see :class:`privopt_fl_linear.reach.Pairs` for ``beyond`` and ``far``, both (C,).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from privopt.execution.compiled import jit
 
 
 @jit()
-def reduced(cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats) -> None:
+def reduced(start: Ints, client: Ints, cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats) -> None:
     """rho_i = opening_i + sum over v of min(0, cost_iv - price_v), of each facility that is not closed."""
-    for i in range(cost.shape[0]):
+    for i in range(len(start) - 1):
         if state[i] >= 0:
             total = 0.0
-            for v in range(cost.shape[1]):
-                total += min(0.0, cost[i, v] - price[v])
+            for e in range(start[i], start[i + 1]):
+                total += min(0.0, cost[e] - price[client[e]])
             rho[i] = opening[i] + total
 
 
@@ -45,14 +46,15 @@ def chosen(state: Ints, rho: Floats, most: int, taken: Bools) -> float:
 
 @jit()
 def ascend(
-    cost: Floats, opening: Floats, state: Ints, most: int, price: Floats, target: float, rounds: int, scale: float
-) -> tuple[float, Floats, Floats, Bools, float]:
-    """Subgradient ascent on the prices of the locations, with Polyak's step towards ``target``.
+    start: Ints, client: Ints, cost: Floats, beyond: Floats, far: Floats, opening: Floats, state: Ints, most: int,
+    price: Floats, target: float, rounds: int, scale: float,
+) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
+    """Subgradient ascent on the prices of the clients, none above ``beyond``, with Polyak's step towards ``target``.
 
     Returns the best bound (in doubles), its prices, how often each facility was opened in the
     second half of the rounds, the cheapest set that the relaxation opened, and what that set costs.
     """
-    F, C = cost.shape
+    F, C = len(start) - 1, len(price)
     rho, taken, served = np.zeros(F), np.zeros(F, np.bool_), np.zeros(C)
     best, best_price = -np.inf, price.copy()
     often = np.zeros(F)
@@ -60,7 +62,7 @@ def ascend(
     stale = 0
     step = np.zeros(C)
     for turn in range(rounds):
-        reduced(cost, opening, state, price, rho)
+        reduced(start, client, cost, opening, state, price, rho)
         bound = price.sum() + chosen(state, rho, most, taken)
         if bound > best:
             if bound > best + 1e-5 * abs(best):
@@ -75,7 +77,7 @@ def ascend(
             for i in range(F):
                 often[i] += taken[i]
         if turn % 8 == 0 and taken.any():
-            paid = priced(cost, opening, taken)
+            paid = priced(start, client, cost, far, opening, taken)
             if paid < value:
                 value, incumbent[:] = paid, taken
         if best >= target or scale < 1e-4:
@@ -83,86 +85,104 @@ def ascend(
         served[:] = 0.0
         for i in range(F):
             if taken[i]:
-                for v in range(C):
-                    if cost[i, v] < price[v]:
-                        served[v] += 1.0
+                for e in range(start[i], start[i + 1]):
+                    if cost[e] < price[client[e]]:
+                        served[client[e]] += 1.0
         norm = 0.0
         for v in range(C):
             step[v] = 0.7 * (1.0 - served[v]) + 0.3 * step[v]  # deflected: fewer zigzags
+            if step[v] > 0.0 and price[v] >= beyond[v]:
+                step[v] = 0.0
             norm += step[v] * step[v]
         if norm <= 1e-18:
             break
         length = scale * (target - bound) / norm
         for v in range(C):
-            price[v] += length * step[v]
+            price[v] = min(beyond[v], price[v] + length * step[v])
     return best, best_price, often, incumbent, value
 
 
 @jit()
-def priced(cost: Floats, opening: Floats, taken: Bools) -> float:
-    """Opening the facilities taken and serving each location from its cheapest, in doubles."""
+def priced(start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools) -> float:
+    """Opening the facilities taken and serving each client from its cheapest, in doubles."""
     total = 0.0
-    least = np.full(cost.shape[1], np.inf)
-    for i in range(cost.shape[0]):
+    least = far.copy()
+    for i in range(len(start) - 1):
         if taken[i]:
             total += opening[i]
-            for v in range(cost.shape[1]):
-                least[v] = min(least[v], cost[i, v])
+            for e in range(start[i], start[i + 1]):
+                least[client[e]] = min(least[client[e]], cost[e])
     return total + float(least.sum())
 
 
 @jit()
-def interchange(cost: Floats, opening: Floats, taken: Bools, most: int) -> float:
-    """Add, drop or swap one facility while that saves anything (Whitaker's bookkeeping: O(F C) a move).
+def interchange(
+    start: Ints, client: Ints, cost: Floats, far: Floats, opening: Floats, taken: Bools, most: int, moves: int
+) -> float:
+    """Add, drop or swap one facility while that saves anything, so many times (Whitaker's bookkeeping: O(E) a move).
 
     ``taken`` is changed.
 
     Returns what the set costs.
     """
-    F, C = cost.shape
-    value = priced(cost, opening, taken)
+    F, C = len(start) - 1, len(far)
+    value = priced(start, client, cost, far, opening, taken)
     nearest, first, second = np.zeros(C, np.int64), np.zeros(C), np.zeros(C)
-    loss, extra = np.zeros(F), np.zeros(F)
-    while True:
-        first[:], second[:] = np.inf, np.inf
+    loss, spared = np.zeros(F), np.zeros(F)  # of clients where a facility leaves; what one that enters spares of it
+    touched = np.empty(F, np.int64)
+    for _ in range(moves):
+        nearest[:], first[:], second[:] = -1, far, far
         for i in range(F):
             if taken[i]:
-                for v in range(C):
-                    if cost[i, v] < first[v]:
-                        second[v], first[v], nearest[v] = first[v], cost[i, v], i
-                    elif cost[i, v] < second[v]:
-                        second[v] = cost[i, v]
+                for e in range(start[i], start[i + 1]):
+                    v = client[e]
+                    if cost[e] < first[v]:
+                        second[v], first[v], nearest[v] = first[v], cost[e], i
+                    elif cost[e] < second[v]:
+                        second[v] = cost[e]
         loss[:] = 0.0
         for v in range(C):
-            loss[nearest[v]] += second[v] - first[v]
-        count = 0
-        for i in range(F):
-            count += taken[i]
+            if nearest[v] >= 0:
+                loss[nearest[v]] += second[v] - first[v]
+        here = np.flatnonzero(taken)
+        here = here[np.argsort(loss[here] - opening[here], kind="mergesort")]  # whose leaving saves most, first
         gain, enter, leave = 1e-9 * abs(value), -1, -1
-        if count > 1:
-            for i in range(F):
-                if taken[i] and opening[i] - loss[i] > gain:
-                    gain, enter, leave = opening[i] - loss[i], -1, i
+        if len(here) > 1 and opening[here[0]] - loss[here[0]] > gain:
+            gain, leave = opening[here[0]] - loss[here[0]], int(here[0])
         for i in range(F):
             if taken[i]:
                 continue
-            extra[:] = loss
-            saved = -opening[i]
-            for v in range(C):
-                if cost[i, v] < first[v]:
-                    saved += first[v] - cost[i, v]
-                    extra[nearest[v]] -= second[v] - first[v]
-                elif cost[i, v] < second[v]:
-                    extra[nearest[v]] -= second[v] - cost[i, v]
-            if count < most and saved > gain:
+            count, saved = 0, -opening[i]
+            for e in range(start[i], start[i + 1]):
+                v = client[e]
+                if cost[e] >= second[v]:
+                    continue
+                if cost[e] < first[v]:
+                    saved += first[v] - cost[e]
+                j, kept = nearest[v], second[v] - max(first[v], cost[e])
+                if j >= 0 and kept > 0.0:
+                    if spared[j] == 0.0:
+                        touched[count] = j
+                        count += 1
+                    spared[j] += kept
+            if len(here) < most and saved > gain:
                 gain, enter, leave = saved, i, -1
-            for j in range(F):
-                if taken[j] and saved + opening[j] - extra[j] > gain:
-                    gain, enter, leave = saved + opening[j] - extra[j], i, j
+            for t in range(count):
+                j = touched[t]
+                if saved + opening[j] - loss[j] + spared[j] > gain:
+                    gain, enter, leave = saved + opening[j] - loss[j] + spared[j], i, j
+            for h in here:
+                if spared[h] == 0.0:
+                    if saved + opening[h] - loss[h] > gain:
+                        gain, enter, leave = saved + opening[h] - loss[h], i, int(h)
+                    break
+            for t in range(count):
+                spared[touched[t]] = 0.0
         if enter < 0 and leave < 0:
             return value
         if enter >= 0:
             taken[enter] = True
         if leave >= 0:
             taken[leave] = False
-        value = priced(cost, opening, taken)
+        value = priced(start, client, cost, far, opening, taken)
+    return value

@@ -1,0 +1,179 @@
+"""What serving clients from facilities costs, pair by pair: few pairs of each client where a table would be too large.
+
+A Lagrangian bound looks at a pair only where the client's price exceeds its cost. So with prices that stay at or below
+what every pair left out costs, the cheapest pairs of each client prove a bound over all pairs; a client whose price
+strives beyond that gets more of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Bools, Floats, Ints
+
+if TYPE_CHECKING:
+    from privopt_fl_linear.server import Site
+
+__all__ = ["Costs", "Listed", "OverSite", "Pairs", "Table"]
+
+
+class Costs(Protocol):
+    """What serving clients costs, asked for by the cheapest."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Facilities, clients."""
+        ...
+
+    def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
+        """(len(clients), count) the facilities that serve each cheapest, in ascending order, and what that costs."""
+        ...
+
+    def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
+        """(C,) the facility among those opened that serves each client cheapest, of equals the least; (C,) its cost."""
+        ...
+
+
+def _table(value: Floats) -> Floats:
+    return np.ascontiguousarray(value, dtype=np.float64)
+
+
+@frozen(eq=False)
+class Table:
+    """All pairs.
+
+    Attributes:
+        cost: (F, C) of serving a client from a facility, >= 0; infinite where it may not.
+    """
+
+    cost: Floats = field(converter=_table)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Facilities, clients."""
+        return self.cost.shape[0], self.cost.shape[1]
+
+    def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
+        """See `Costs.nearest`."""
+        rows = self.cost.T[clients]
+        which = np.argsort(rows, axis=1, kind="stable")[:, :count]
+        return which, np.take_along_axis(rows, which, axis=1)
+
+    def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
+        """See `Costs.cheapest`."""
+        facility = opened[np.argmin(self.cost[opened], axis=0)]
+        return facility, self.cost[facility, np.arange(self.cost.shape[1])]
+
+
+@frozen(kw_only=True, eq=False)
+class OverSite:
+    """A site's locations, by its metric; no table of them is made.
+
+    Attributes:
+        site: what is public.
+        among: (F,) places for a facility, ascending.
+        there: (C,) locations with clients, ascending.
+        weight: (C,) clients there, >= 0.
+    """
+
+    site: Site
+    among: Ints
+    there: Ints
+    weight: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Facilities, clients."""
+        return len(self.among), len(self.there)
+
+    def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
+        """See `Costs.nearest`."""
+        which, each = self.site.metric.nearest(self.there[clients], self.among, self.site.cost, count)
+        return which, each * self.weight[clients, None]
+
+    def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
+        """See `Costs.cheapest`."""
+        site = self.site
+        chosen = site.metric.cheapest(self.among[opened], site.cost, site.rank)[self.there]
+        each = site.metric.between(self.there, chosen) + site.cost[chosen]
+        return np.searchsorted(self.among, chosen), each * self.weight
+
+
+@frozen(kw_only=True, eq=False)
+class Pairs:
+    """The pairs that are looked at, by facility.
+
+    Attributes:
+        start: (F + 1,) where each facility's pairs begin.
+        client: (E,) their clients, ascending for each facility.
+        cost: (E,) what they cost.
+        beyond: (C,) what every other pair of a client costs at least; infinite where it has no other.
+        far: (C,) what a client is taken to cost whom no open facility has among its pairs, in searches for a set.
+    """
+
+    start: Ints
+    client: Ints
+    cost: Floats
+    beyond: Floats
+    far: Floats
+
+    @property
+    def arrays(self) -> tuple[Ints, Ints, Floats]:
+        """As kernels take them."""
+        return self.start, self.client, self.cost
+
+
+class Listed:
+    """Pairs of the cheapest facilities of each client, more of them where they are asked for."""
+
+    def __init__(self, costs: Costs, opening: Floats, count: int, most: int) -> None:
+        """List so many of each client.
+
+        Args:
+            costs: of all pairs.
+            opening: (F,) of opening a facility.
+            count: cheapest facilities of each client.
+            most: pairs that may be listed in all.
+        """
+        self.costs, self.opening, self.most = costs, opening, most
+        facilities, clients = costs.shape
+        self.count = np.zeros(clients, dtype=np.int64)
+        self.beyond = np.zeros(clients)
+        self._facility, self._client, self._cost = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+        self._add(np.arange(clients), min(count, facilities))
+
+    def _add(self, clients: Ints, count: int) -> None:
+        """List so many of some clients, in place of those that they had."""
+        facilities = self.costs.shape[0]
+        which, cost = self.costs.nearest(clients, count)
+        kept = ~np.isin(self._client, clients)
+        there = np.isfinite(cost.ravel())
+        self._facility = np.concatenate([self._facility[kept], which.ravel()[there]])
+        self._client = np.concatenate([self._client[kept], np.repeat(clients, count)[there]])
+        self._cost = np.concatenate([self._cost[kept], cost.ravel()[there]])
+        self.count[clients] = count
+        self.beyond[clients] = np.inf if count == facilities else cost[:, -1]
+        order = np.lexsort((self._client, self._facility))
+        start = np.concatenate([[0], np.cumsum(np.bincount(self._facility, minlength=facilities))])
+        greatest = np.zeros(len(self.beyond))
+        np.maximum.at(greatest, self._client, self._cost)
+        far = 2.0 * np.where(np.isfinite(self.beyond), self.beyond, greatest + self.opening.max())
+        self.pairs = Pairs(
+            start=start, client=self._client[order], cost=self._cost[order], beyond=self.beyond.copy(), far=far
+        )
+
+    def extend(self, wanting: Bools) -> bool:
+        """Four times as many of the clients (C,) that want more, for as long as all fit; whether any got some."""
+        facilities, grown = self.costs.shape[0], False
+        for count in np.unique(self.count[wanting]).tolist():
+            clients = np.flatnonzero(wanting & (self.count == count))
+            more = min(4 * count, facilities)
+            if count < facilities and len(self._cost) + (more - count) * len(clients) <= self.most:
+                self._add(clients, more)
+                wanting = wanting.copy()
+                wanting[clients] = False
+                grown = True
+        return grown

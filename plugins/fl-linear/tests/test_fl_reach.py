@@ -1,0 +1,122 @@
+"""Opening costs over few pairs of each client: against the integer program, all subsets, and a town without a table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fl_linear_paper.milp import solve_facility_location
+from privopt.errors import InfeasibleError
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+from privopt_fl_linear.metric import Matrix, Plane, Sphere, Streets
+from privopt_fl_linear.opening import open_facilities
+from privopt_fl_linear.reach import Listed, OverSite, Table
+from privopt_fl_linear.server import Site
+
+
+def town(seed, size):
+    """A random tree with some more streets, whole lengths, every node a location."""
+    rng = np.random.default_rng(seed)
+    ends = [(int(rng.integers(0, v)), v) for v in range(1, size)] + rng.integers(0, size, (size // 2, 2)).tolist()
+    names = np.array([f"n{v:02d}" for v in range(size)])
+    one, other = names[np.array(ends)].T
+    return rng, Streets(one, other, rng.integers(0, 5, len(ends)) * 1.0, names)
+
+
+def over(metric, rng):
+    """Costs of a site where some locations may hold a facility and some have clients, none of whom are a few."""
+    n = metric.size
+    among, there = (np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False)) for _ in range(2))
+    site = Site(metric=metric, cost=rng.integers(0, 4, n) * 0.5, rank=np.arange(n))
+    weight = rng.integers(0, 4, len(there)).astype(float)
+    reach = np.array([metric.between(np.full(len(there), u), there) for u in among])
+    return OverSite(site=site, among=among, there=there, weight=weight), reach, site.cost[among]
+
+
+@given(st.integers(0, 10**6), st.integers(2, 12), st.integers(1, 3))
+@settings(max_examples=30)
+def test_few_pairs_reach_the_integer_optimum(seed, size, few):
+    rng, metric = town(seed, size)
+    costs, reach, each = over(metric, rng)
+    opening = rng.integers(0, 9, len(each)) * 0.75
+    wanted = solve_facility_location(each, costs.weight, reach, opening, backend="highs").objective
+    found = open_facilities(costs, opening, gap=1e-9, few=few)
+    assert found.status == "optimal"
+    assert found.objective == pytest.approx(wanted, rel=1e-7, abs=1e-9)
+    assert found.bound <= wanted * (1 + 1e-9) + 1e-9
+    short = open_facilities(costs, opening, gap=1e-9, few=1, most_pairs=costs.shape[1])  # none may join
+    assert short.bound <= wanted * (1 + 1e-9) + 1e-9
+    assert short.objective >= wanted * (1 - 1e-9) - 1e-9
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
+@settings(max_examples=60)
+def test_pairs_that_may_not_be_against_all_subsets(seed, facilities, clients, most, few):
+    rng = np.random.default_rng(seed)
+    cost, opening = np.floor(rng.uniform(0, 9, (facilities, clients))), rng.uniform(0, 4, facilities)
+    cost[rng.random(cost.shape) < 0.5] = np.inf
+    sets = [s for r in range(1, min(most, facilities) + 1) for s in itertools.combinations(range(facilities), r)]
+    best = min(opening[list(s)].sum() + cost[list(s)].min(axis=0).sum() for s in sets)
+    if math.isinf(best):
+        with pytest.raises(InfeasibleError):
+            open_facilities(Table(cost), opening, most=most, few=few)
+        return
+    found = open_facilities(Table(cost), opening, most=most, gap=1e-9, few=few)
+    assert found.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
+    assert best * (1 - 2e-9) - 1e-9 <= found.bound <= best + 1e-12 * (1 + best)
+    assert np.isfinite(cost[found.facility, np.arange(clients)]).all()
+
+
+@given(st.integers(0, 10**6), st.integers(2, 14))
+@settings(max_examples=40)
+def test_every_metric_lists_the_cheapest(seed, size):
+    rng, streets = town(seed, size)
+    points = rng.random((size, 2))
+    grid = np.indices((size, size)).reshape(2, -1)
+    metrics = [streets, Plane(points), Sphere(90 * points), Matrix(streets.between(*grid).reshape(size, size))]
+    for metric in metrics:
+        costs, reach, each = over(metric, rng)
+        table = (reach + each[:, None]) * costs.weight
+        count = int(rng.integers(1, len(each) + 1))
+        which, cost = costs.nearest(np.arange(len(costs.there)), count)
+        assert np.allclose(cost, np.sort(table, axis=0)[:count].T, rtol=1e-13)
+        assert np.allclose(cost, table[which, np.arange(len(which))[:, None]], rtol=1e-13)
+        listed = Listed(costs, np.ones(len(each)), count, 10**6)
+        assert listed.extend(np.ones(len(which), np.bool_)) == (count < len(each))
+        pairs = listed.pairs
+        by = np.repeat(np.arange(len(each)), np.diff(pairs.start))
+        assert np.allclose(pairs.cost, table[by, pairs.client], rtol=1e-13)
+        left = np.ones(table.shape, np.bool_)
+        left[by, pairs.client] = False
+        assert (np.where(left, table, np.inf).min(axis=0) >= pairs.beyond * (1 - 1e-13)).all()
+
+
+def test_a_town_whose_table_would_not_fit(tmp_path):
+    """All of 12,100 corners may hold a facility: 146 million pairs, of which two million are looked at."""
+    side, rng = 110, np.random.default_rng(3)
+    corner = np.arange(side * side).reshape(side, side)
+    ends = np.concatenate([np.stack([corner[:, :-1], corner[:, 1:]], -1).reshape(-1, 2),
+                           np.stack([corner[:-1], corner[1:]], -1).reshape(-1, 2)])  # fmt: skip
+    km = rng.uniform(0.05, 0.2, len(ends)).round(4)
+    roads = ["from,to,km", *(f"c{a},c{b},{k}" for (a, b), k in zip(ends.tolist(), km.tolist(), strict=True))]
+    (tmp_path / "roads.csv").write_text("\n".join(roads) + "\n")
+    cost, noisy = rng.uniform(0.1, 0.3, side**2).round(4), rng.integers(-9, 40, side**2)
+    rows = ["id,facility_cost,opening_cost,noisy_clients"]
+    rows += [f"c{v},{f},2.5,{b}" for v, (f, b) in enumerate(zip(cost.tolist(), noisy.tolist(), strict=True))]
+    (tmp_path / "sites.csv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "p.toml").write_text(
+        '[locations]\npoints = "sites.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
+        "[privacy]\nepsilon = 0.5\n[fl-linear]\ndelta = 0.0\nmean_clients = 15\n"
+    )
+    done = solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="laplace", gap=0.02))
+    told = done.result.details.told["opening"]
+    assert not done.stopped
+    assert told["bound"] >= 0.98 * told["objective"]
+    assert told["pairs"] < 5_000_000
+    assert verify(tmp_path / "out").complaints == ()

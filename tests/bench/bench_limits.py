@@ -1,0 +1,91 @@
+"""What each method of optimal-lp comes to under a limit, `auto` beside those asked for by name.
+
+Run as ``python tests/bench/bench_limits.py [--only TEXT] [--limits 5,10,20]``. Seconds are processor seconds of the
+command and its workers, by the clock of ``tests/test_ladder.py``: what else the machine does counts for nothing, two
+threads count for two. Loss is a share of the exponential mechanism's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from bench_city import PRIVOPT, _problem, scattered
+from test_ladder import COMMAND
+
+METHODS = ("auto", "interior-point", "column-generation", "full")
+
+
+def cells(folder: Path, rows: int, columns: int, epsilon: float, within: float | None) -> None:
+    """A grid of 1 km cells, all pairs or those within so many km."""
+    near = "" if within is None else f"neighbours_within = {within!r}\n"
+    rest = near + '[utility]\nkind = "distance"\n'
+    _problem(
+        folder, f"grid = {{ rows = {rows}, cols = {columns}, cell_km = 1.0 }}", 'kind = "euclidean"', epsilon, rest
+    )
+
+
+MAPS: dict[str, Callable[[Path], None]] = {
+    "400 cells, within 1.5 km, .4 per km": lambda to: cells(to, 20, 20, 0.4, 1.5),
+    "400 cells, all pairs, .4 per km": lambda to: cells(to, 20, 20, 0.4, None),
+    "400 cells, all pairs, 1 per km": lambda to: cells(to, 20, 20, 1.0, None),
+    "1,000 cells, within 1.5 km, .4 per km": lambda to: cells(to, 25, 40, 0.4, 1.5),
+    "400 scattered, all pairs": lambda to: scattered(to, 400),
+}
+
+
+def run(problem: Path, out: Path, mechanism: str, method: str, *options: str) -> tuple[int, str]:
+    """Exit code and standard output of a command by the clock of processor seconds."""
+    command = [sys.executable, "-c", COMMAND, "solve", mechanism, str(problem), "--method", method, "--out", str(out)]
+    done = subprocess.run([*command, "--json", "--quiet", "--force", *options], capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+def line(name: str, make: Callable[[Path], None], limits: list[str], methods: list[str]) -> None:
+    """Loss and gap of each method at each limit."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make(folder)
+        done = subprocess.run(
+            [*PRIVOPT, "solve", "exponential", folder / "problem.toml", "--out", folder / "plain", "--json", "--quiet"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        plain = json.loads(done.stdout)["objective"]["value"]
+        for limit in limits:
+            shown = []
+            for method in methods:
+                code, said = run(folder / "problem.toml", folder / "out", "optimal-lp", method, "--time-limit", limit)
+                if not said:
+                    shown.append(f"exit {code}")
+                    continue
+                result = json.loads(said)
+                gap, path = result["objective"]["gap"], result["solver"].get("path", "")
+                stated = "no bound" if gap is None else f"{gap:.2g}"
+                shown.append(f"{result['objective']['value'] / plain:.4f}, {stated}")
+                print(f"    {method} {limit} s: {path}", file=sys.stderr)
+            print(f"| {name} | {limit} | {' | '.join(shown)} |", flush=True)
+
+
+def main() -> None:
+    """Print a line for each map and limit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--limits", default="5,10,20")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    options = parser.parse_args()
+    methods = options.methods.split(",")
+    print(f"| map | seconds | {' | '.join(methods)} |", flush=True)
+    for name, make in MAPS.items():
+        if options.only in name:
+            line(name, make, options.limits.split(","), methods)
+
+
+if __name__ == "__main__":
+    main()
