@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ast, csv, decimal, hashlib, heapq, io, itertools, json, math, re, runpy, stat, struct, sys, tomllib, zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from operator import le, mul, sub, truediv
+from functools import lru_cache
+from operator import mul, sub, truediv
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,11 +26,11 @@ PI = sum((2 - m % 4) * (c << 320) // (n**m * m) for c, n in ((16, 5), (-4, 239))
 exponential: Any = lambda x, s=-TINY: low(Fraction(EXACT.exp(EXACT.divide(x, ONE))) * (1 + s)) + (s > 0) if x else ONE
 TABLES = """records outputs distance privacy utility photos
 bd-mdp const-opt exponential fl-linear given hierarchical-dp lr-geo optimal-lp photo-censor planar-laplace"""
+kept: Any = lru_cache(4096)  # distances are asked for three times, and a grid has few of them
 LETTERS = dict(zip(re.findall("..", "f2f4f8b1i1i2i4i8u1u2u4u8"), "efd?bhiqBHIQ"))  # of numbers, as struct has them
 
 
-class Refused(Exception):  # noqa: N818
-    """A claim that does not hold, and code 1; or what cannot be read or is unknown here, and code 2."""
+class Refused(Exception): ...  # noqa: N818  (a claim that does not hold: code 1; what is unknown here: code 2)
 
 
 def need(holds: object, why: str, code: int = 1) -> None:
@@ -41,8 +42,7 @@ def check_sums(folder: Path) -> list[str]:  # those that SHA256SUMS lists; no li
     names = list[str]()
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
-        fits = stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir()))
-        need(fits, f"{name!r}: a link, a device or an empty folder, wanted a regular file")
+        need(stat.S_ISREG(mode) or (stat.S_ISDIR(mode) and any(path.iterdir())), f"{name!r}: wanted a regular file")
         names += [name] if stat.S_ISREG(mode) else []
     listed = sorted({name for name in names if not name.startswith("private/")} - {"SHA256SUMS", "report.html"})
     lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in listed]
@@ -142,12 +142,12 @@ def cosine(x: int) -> int:  # of |x| < 12, to 2**-228
     return sum(itertools.accumulate(range(2, 160, 2), following, initial=ONE))
 
 
-def arcsine_of_root(h: int) -> int:  # asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved 24 times
+def arcsine_of_root(h: int) -> int:  # asin(sqrt(h)), h known to 2**-225, to 2**-110: the angle is halved 8 times
     square = min(max(h, 0), ONE) << BITS
-    for _ in range(24):
+    for _ in range(8):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
-    cube = (sine := math.isqrt(square)) ** 3 >> 2 * BITS
-    return sine + cube // 6 + 3 * (cube * sine * sine >> 2 * BITS) // 40 << 24
+    following: Callable[[int, int], int] = lambda term, n: (term * square >> 2 * BITS) * n * n // ((n + 1) * (n + 2))
+    return sum(itertools.accumulate(range(1, 19, 2), following, initial=math.isqrt(square))) << 8
 
 
 class Places:  # ids with coordinates: rationals (planar, vector), radians of latitude and longitude, or none
@@ -226,24 +226,24 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
         sums: Any = lambda a, b: sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])
         if kind == "euclidean":
             shared = math.lcm(10**6 << 64, *{x.denominator for at in self.here + there for x in at})
-            self.ready: Any = lambda at: [int(x * shared) for x in at]
-            self.way: Any = lambda a, b: math.isqrt((sums(a, b) << 2 * BITS) // shared**2)
+            self.ready: Any = lambda at: tuple(int(x * shared) for x in at)
+            root = kept(lambda square: math.isqrt((square << 2 * BITS) // shared**2))
+            self.way: Any = lambda a, b: root(sums(a, b))
         elif kind == "haversine":  # by the chord between unit vectors
             flat: Any = lambda at, turned: cosine(at[0]) * cosine(at[1] - turned) >> BITS
-            self.ready = lambda at: [flat(at, 0), flat(at, PI // 2), cosine(at[0] - PI // 2)]
-            arc: Any = lambda a, b: 2 * RADIUS * arcsine_of_root(sums(a, b) >> BITS + 2)
-            self.way = lambda a, b: max(0, arc(a, b) - (ONE >> 96)) if a != b else 0
+            self.ready = lambda at: (flat(at, 0), flat(at, PI // 2), cosine(at[0] - PI // 2))
+            arc: Any = lambda a, b: 2 * RADIUS * arcsine_of_root(sums(a, b) >> BITS + 2) - (ONE >> 96)
+            self.way = lambda a, b: max(0, arc(a, b)) if a != b else 0
         self.here, self.there = ([*map(self.ready, at)] if kind in taken else at for at in (self.here, there))
-        self.own: Callable[[int], list[Any]] = lambda i: [self.way(self.here[i], at) for at in self.here]
-        self.ends: Callable[[int], list[Any]] = lambda k: [self.way(self.there[k], at) for at in self.here]
+        row: Any = kept(lambda at: self.roads(at, self.points) if self.roads else [self.way(at, b) for b in self.here])
+        self.own: Callable[[int], list[Any]] = lambda i: row((self.points if self.roads else self.here)[i])
+        self.ends: Callable[[int], list[Any]] = lambda k: row((other if self.roads else self.there)[k])
         if kind == "graph":
             self.streets, self.ground = problem.roads(table["edges"]), "lengths:f8:1"
             self.roads = ways(self.streets)
-            self.own = lambda i: self.roads(self.points[i], self.points)
-            self.ends = lambda k: self.roads(other[k], self.points)
         elif kind == "matrix":
             given = problem.array(table["matrix"], len(own), len(own)).rows
-            self.own = self.ends = lambda i: [low(Fraction(min(row[i], d))) for row, d in zip(given, given[i])]
+            self.own = self.ends = kept(lambda i: [low(Fraction(min(row[i], d))) for row, d in zip(given, given[i])])
             if "outputs" in problem.tables:
                 across = problem.array(table["output_matrix"], len(own), len(other)).rows if len(table) == 3 else []
                 self.ends = lambda k: [low(Fraction(row[k])) for row in across]
@@ -383,12 +383,15 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
 
     def privacy(self) -> str:  # stored pairs hold at their distances, and imply all that are required
         self.worst, direct, after = 0.0, dict[tuple[int, int], int](), [list[Any]() for _ in self.rows]
+        doubles = [[w or 2.0**-70 for w in map(float, row)] for row in self.rows]
         for i, j, d, most in self.stored:
             way = -low(-Fraction(d)) if self.rows[i] != self.rows[j] else 0  # equal rows: as at distance 0
             for a, b in ((i, j), (j, i)):
-                kept = all(map(le, map(ONE.__mul__, self.rows[a]), map(most.__mul__, self.rows[b])))
-                need(kept, f"a weight of record {a} is above exp(epsilon {d!r}) times that of record {b}")
-                more = max(0.0, *map(truediv, map(sub, self.rows[a], self.rows[b]), [w or TOTAL for w in self.rows[b]]))
+                ratios = [*map(truediv, doubles[a], doubles[b])]  # the greatest, and those near the limit, decide
+                high = min(most / ONE, max(ratios)) * (1 - 2.0**-40)
+                near = [(x, y) for x, y, ratio in zip(self.rows[a], self.rows[b], ratios) if ratio >= high]
+                need(all(x << BITS <= most * y for x, y in near), f"records {a}, {b}: a ratio above exp(epsilon {d!r})")
+                more = max([0.0, *((x - y) / (y or TOTAL) for x, y in near)])
                 rate = 16 * math.expm1(math.log1p(more / 2) / 8) if self.metric.pieces else math.log1p(more)
                 self.worst = max(self.worst, rate / (d or 1.0))
                 after[a].append((b, way))
@@ -412,7 +415,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
             growth[i, j] = exponential(x, TINY)
         return growth
 
-    def proof(self) -> Callable[[int, list[int]], Iterable[tuple[int, int, int]]]:  # rows (i, j), f
+    def proof(self) -> Callable[[int, list[int]], Any]:  # rows (i, j), f, or trees climbed
         n, old = self.size, b"trees.npy" not in (path := self.folder / "proof.npz").read_bytes()
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1" if old else "prices:f8:1 trees:u[24]:2"
         version, unit, one, two, *rest = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", 2**20 + 8 * n * self.width)
@@ -420,24 +423,25 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         fits = fits if old else (one.shape, two.shape) == ((n,), (self.width, n))
         need([*version.flat] == [3 - old] and self.unit > 0 and fits, "proof.npz: not of its form", 2)
         if old:
-            (which, values), rows, starts = (part.flat for part in rest), one.rows, two.flat
-            self.growth, at = self.factors(rows), cast(Any, lambda k: range(starts[k], starts[k + 1]))
-            return lambda k, costs: ((*rows[which[m]], max(0, int(math.ldexp(values[m], BITS)))) for m in at(k))
-        trees = [[((i + code // 2) % n, code % 2) for i, code in enumerate(row)] for row in two.rows]
-        ends = {(i, p) if above else (p, i) for tree in trees for i, (p, above) in enumerate(tree) if p != i}
-        self.growth, prices = self.factors(sorted(ends)), [low(Fraction(price)) for price in one.flat]
-        return lambda k, costs: self.climb(trees[k], prices, costs)
+            self.growth, rows, at, (which, f) = self.factors(one.rows), one.rows, two.flat, (part.flat for part in rest)
+            return lambda k, costs: ((*rows[which[m]], int(max(f[m], 0) * 2.0**BITS)) for m in range(*at[k : k + 2]))
+        hangs = [{c: ((i + c // 2) % n, c % 2) for c in {*column}} for i, column in enumerate(zip(*two.rows))]
+        ends = {(i, p) if above else (p, i) for i, on in enumerate(hangs) for p, above in on.values() if p != i}
+        growth, prices = self.factors(sorted(ends)), [low(Fraction(price)) for price in one.flat]
+        rate: Any = lambda i, p, above: 0 if p == i else growth[i, p] if above else ONE * ONE // growth[p, i]
+        hung = [{code: (*found, rate(i, *found)) for code, found in on.items()} for i, on in enumerate(hangs)]
+        return lambda k, costs: self.climb([on[code] for on, code in zip(hung, two.rows[k])], prices, costs)
 
-    def climb(self, tree: list[Any], prices: list[int], costs: list[int]) -> Iterable[tuple[int, int, int]]:
-        waiting = Counter(p for i, (p, _) in enumerate(tree) if p != i)
-        free = [i for i in range(len(tree)) if not waiting[i]]
+    def climb(self, tree: list[Any], prices: list[int], costs: list[int]) -> None:  # in place
+        waiting = Counter([p for p, _, _ in tree])  # a root waits for itself, and is never free
+        free = [i for i in range(self.size) if i not in waiting]
         for i in free:  # leaves first: it grows
-            (p, above), g = tree[i], costs[i] - prices[i]
-            if p != i:
-                yield (i, p, max(0, -g)) if above else (p, i, (max(0, g) << BITS) // self.growth[p, i])
-                waiting[p] -= 1
-                free += [] if waiting[p] else [p]
-        need(len(free) == len(tree), "proof.npz: trees: records that hang on one another in a circle")
+            (p, above, times), g = tree[i], costs[i] - prices[i]
+            if g and (g < 0) == above:
+                costs[i], costs[p] = prices[i], costs[p] + (g * times >> BITS)
+            waiting[p] -= 1
+            free += [] if waiting[p] else [p]
+        need(len(free) + sum(i == on[0] for i, on in enumerate(tree)) == self.size, "proof.npz: trees: in a circle")
 
     def objective(self) -> str:  # the loss, and the bound that no such matrix has one below, output by output
         total, least, floor, claimed = 0, list[int](), 0, self.result["objective"]["lower_bound"]
@@ -447,7 +451,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         for k, weights in enumerate(zip(*self.rows)):
             costs = [p * c // self.metric.whole for p, c in zip(self.metric.prior, self.metric.column(k), strict=True)]
             total, floor = total + sum(map(mul, costs, weights)), min(floor, *costs)
-            for i, j, f in multipliers(k, costs):
+            for i, j, f in multipliers(k, costs) or ():
                 costs[i], costs[j] = costs[i] + f, costs[j] - (self.growth[i, j] * f >> BITS) - 1
             least = list(map(min, least or costs, costs))
         self.value, details = total / (TOTAL * ONE), self.result["details"]
@@ -562,14 +566,6 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         return compare(self.result, self.value, unit, self.asked | promise | {"margin": self.theta}, measured)
 
 
-def hand_over(folder: Path, say: Callable[[str], object]) -> int:  # to check_planes.py, of which no copy in DIR is run
-    places = [Path(__file__).resolve().parent / near / "check_planes.py" for near in ("", "metric/everywhere")]
-    found = [at for at in places if at.is_file() and not at.resolve().is_relative_to(folder.resolve())]
-    need(found, "privacy.everywhere of a plane: for check_planes.py, which does not lie beside this file", 2)
-    sys.modules["checker"] = sys.modules[__name__]
-    return int(runpy.run_path(str(found[0]))["check"](folder, say))
-
-
 def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matrix] = Matrix) -> int:
     """Say of each claim whether it holds; returns the exit code."""
     name = "files"
@@ -582,8 +578,12 @@ def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matri
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         problem = Problem(folder, result["problem"], names)
         anywhere = kind is Matrix and problem.tables["privacy"].get("everywhere", False)
-        if anywhere and problem.tables["distance"].get("kind") != "graph":
-            return hand_over(folder, say)
+        if anywhere and problem.tables["distance"].get("kind") != "graph":  # no copy in DIR is run
+            places = [Path(__file__).resolve().parent / near / "check_planes.py" for near in ("", "metric/everywhere")]
+            found = [at for at in places if at.is_file() and not at.resolve().is_relative_to(folder.resolve())]
+            need(found, "privacy.everywhere of a plane: for check_planes.py, which does not lie beside this file", 2)
+            sys.modules["checker"] = sys.modules[__name__]
+            return int(runpy.run_path(str(found[0]))["check"](folder, say))
         release = kind(folder, problem, result)
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for name in [claim for claim in ("integers", "privacy", "objective", "words") if hasattr(release, claim)]:
