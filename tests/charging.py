@@ -1,0 +1,50 @@
+"""A town, a table of its visits, and what a ledger says of them."""
+
+from click.testing import CliRunner
+
+from privopt.command.cli import cli
+from privopt.run.ledger.ledger import Ledger
+from privopt.tables.secret import Secret
+
+TOWN = """
+[records]
+points = "points.csv"
+[distance]
+kind = "euclidean"
+[privacy]
+epsilon = 0.5
+{}
+[utility]
+kind = "distance"
+"""
+POINTS = [(f"p{n}", float(n % 4), float(n // 4)) for n in range(12)]
+BY_ID, BY_PLACE = Secret.of(id="place"), Secret.of(x="x", y="y")
+CENSUS = """
+[hierarchy]
+counts = "counts.csv"
+sizes = 4
+[privacy]
+epsilon = 0.4
+"""
+
+
+def made(folder, more=""):
+    (folder / "points.csv").write_text("id,x,y\n" + "".join(f"{i},{x},{y}\n" for i, x, y in POINTS))
+    (folder / "p.toml").write_text(TOWN.format(more))
+    return folder / "p.toml"
+
+
+def table(path, rows, header="who,place"):
+    path.write_text("\n".join([header, *rows]) + "\n", "utf-8")
+    return path
+
+
+def charged(path):
+    with Ledger(path, make=False) as ledger:
+        ledger.check()
+        return [(charge.subject, charge.cost) for charge in ledger.charges()]
+
+
+def said(*arguments):
+    done = CliRunner().invoke(cli, list(map(str, arguments)))
+    return done.exit_code, done.stdout, done.stderr

@@ -1,0 +1,132 @@
+"""Releases beside problems that they do not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forgeries.changes import Change, Forgery, beside_it, edited, no_bound, npz, several
+
+
+def _npy(name: str, change: Callable[[Any], object]) -> Change:
+    def changed(folder: Path) -> None:
+        table = np.load(folder / "problem" / name)
+        made = change(table)
+        np.save(folder / "problem" / name, table if made is None else made)
+
+    return changed
+
+
+def _nothing_held(folder: Path) -> None:
+    """No pair of records is held, and each has an output of its own."""
+
+    def bare(arrays: dict[str, Any]) -> None:
+        arrays.update(pairs=arrays["pairs"][:0], distances=arrays["distances"][:0])
+        weights = np.zeros_like(arrays["weights"])
+        weights[np.arange(len(weights)), np.arange(len(weights)) % weights.shape[1]] = np.uint64(2**63)
+        arrays.update(weights=weights)
+
+    npz("mechanism.npz", bare)(folder)
+
+
+def _half(folder: Path) -> None:
+    """Distances of .008, whose bytes are 32 each, of zeros with a sign 128; the loss does not depend on them."""
+    table = np.full((5, 5), 0x2020, dtype="<u2").view("<f2").copy()
+    np.fill_diagonal(table, -0.0)
+    np.save(folder / "problem" / "d.npy", table)
+    no_bound(folder)
+    (folder / "proof.npz").unlink()
+
+
+def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
+    """Releases beside problems that they do not serve."""
+    epsilon = next(line for line in (folder / "problem" / "problem.toml").read_text().splitlines() if "epsilon" in line)
+    stated = epsilon.split("= ")[1]
+    less = f"{float(stated) * 0.999999:.7f}"
+
+    def claims(result: dict[str, Any], text: str = less) -> None:
+        result["guarantee"].update(epsilon=float(text), epsilon_text=text)
+        result["guarantee"]["statement"] = result["guarantee"]["statement"].replace(
+            f"exp({float(stated):g} d)", f"exp({float(text):g} d)"
+        )
+        result["certificate"]["allowed"] = float(text)
+
+    yield Forgery(name="epsilon of the problem less", change=edited(epsilon, f"epsilon = {less}"))
+    yield Forgery(name="epsilon less, and claimed", change=edited(epsilon, f"epsilon = {less}", also=claims))
+    yield Forgery(name="a key that nobody knows", change=edited(epsilon, f"{epsilon}\nmagic = 1"))
+    yield Forgery(name="another notion", change=edited(epsilon, f'{epsilon}\nkind = "magic"'))
+    yield Forgery(name="a table that nobody knows", change=edited("[privacy]", "[zones]\nwide = 2\n[privacy]"))
+    yield Forgery(name="a name outside tables", change=edited("[records]", "wide = 2\n[records]"))
+    for within in ("-5.0", "0", "0.0", "true", '"1.0"', "nan", "-inf"):
+        change = edited("[privacy]", f"[privacy]\nneighbours_within = {within}")
+        if base == "roads":
+            change = edited("neighbours_within = 0.6", f"neighbours_within = {within}")
+        yield Forgery(name=f"neighbours within {within}", change=change)
+        yield Forgery(name=f"neighbours within {within}, and nothing held", change=several(change, _nothing_held))
+    yield Forgery(name="epsilon in quotes", change=edited(epsilon, f'epsilon = "{stated}"'))
+    yield Forgery(name="everywhere is no truth", change=edited(epsilon, f"{epsilon}\neverywhere = 0"))
+    yield Forgery(name="no TOML", change=edited(epsilon, "epsilon ="))
+    yield Forgery(name="epsilon is no number", change=edited(epsilon, 'epsilon = "inf"'))
+    yield Forgery(name="a distance that nobody knows", change=edited("[distance]\nkind = ", '[distance]\nkind = "x"#'))
+    yield Forgery(name="a loss that nobody knows", change=edited("[utility]\nkind = ", '[utility]\nkind = "x"#'))
+    for name in ("records", "epsilon", stated, "distance", "distance.kind"):
+        yield Forgery(name=f"a file {name} beside it", change=beside_it(name))
+    if base == "town":
+        yield Forgery(name="a file called as the distance", change=beside_it("euclidean"))
+        yield Forgery(name="points nearer", change=edited("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
+        yield Forgery(
+            name="points in another order",
+            change=edited("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv"),
+        )
+        yield Forgery(name="an id twice", change=edited("p1,0.5", "p0,0.5", "points.csv"))
+        yield Forgery(name="a coordinate that is none", change=edited("p1,0.5", "p1,half", "points.csv"))
+        yield Forgery(name="a point less", change=edited("p5,1.2,0.9\n", "", "points.csv"))
+        yield Forgery(name="another prior", change=edited("p0,0.1\np1,0.2", "p0,0.2\np1,0.1", "prior.csv"))
+        tenfold = "id,p\n" + "".join(f"p{i},{p}\n" for i, p in enumerate((1, 2, 2, 2, 2, 1)))
+        yield Forgery(
+            name="a prior that sums to 10",
+            change=lambda folder: (folder / "problem" / "prior.csv").write_text(tenfold),
+        )
+        yield Forgery(name="a prior for fewer", change=edited("p5,0.1\n", "", "prior.csv"))
+        yield Forgery(name="a prior below 0", change=edited("p0,0.1", "p0,-0.1", "prior.csv"))
+        yield Forgery(name="neighbours claimed", change=edited(epsilon, f"{epsilon}\nneighbours_within = 0.6"))
+    if base == "twins":
+        yield Forgery(name="no twins", change=edited("p4,0.5,0.1", "p4,0.5,0.11", "points.csv"))
+        yield Forgery(name="more twins", change=edited("p5,1.2,0.9", "p5,0.5,0.1", "points.csv"))
+    if base == "roads":
+        yield Forgery(name="a road shorter", change=edited("a,b,0.31", "a,b,0.3", "roads.csv"))
+        yield Forgery(name="a road more", change=edited("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
+        yield Forgery(name="a road below 0", change=edited("a,b,0.31", "a,b,-0.31", "roads.csv"))
+        yield Forgery(name="a node less", change=edited("e,a,0.5\n", "", "roads.csv"))
+        yield Forgery(name="more neighbours", change=edited("neighbours_within = 0.6", "neighbours_within = 1.1"))
+        yield Forgery(name="every pair", change=edited("neighbours_within = 0.6\n", ""))
+        yield Forgery(name="another loss", change=edited('kind = "travel-cost"', 'kind = "distance"'))
+    if base == "table":
+        yield Forgery(
+            name="a distance less", change=_npy("d.npy", lambda d: d.__setitem__(([0, 1], [1, 0]), d[0, 1] * 0.9))
+        )
+        yield Forgery(
+            name="a distance of one way", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), d[0, 1] * 0.9))
+        )
+        yield Forgery(name="a distance below 0", change=_npy("d.npy", lambda d: d.__setitem__(([0, 1], [1, 0]), -1.0)))
+        yield Forgery(
+            name="distances that are no numbers", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), np.nan))
+        )
+        yield Forgery(name="distances of half precision", change=_half)
+        for kind in ("f2", ">f2", "f4", ">f8", "i1", ">i4", "u1"):
+            yield Forgery(
+                name=f"distances {kind}", change=_npy("d.npy", lambda d, k=kind: (d > 0).astype(np.int8).astype(k))
+            )
+            yield Forgery(name=f"costs {kind}", change=_npy("c.npy", lambda c, k=kind: np.round(c).astype(k)))
+        for kind in (">f8", "i8", "u8", ">i8", "f4", "f2", "u1", "c16"):
+            yield Forgery(name=f"costs read as {kind}", change=_npy("c.npy", lambda c, k=kind: c.view(k)))
+        yield Forgery(name="a cost more", change=_npy("c.npy", lambda c: c + 0.1))
+        yield Forgery(name="costs turned over", change=_npy("c.npy", lambda c: c[::-1].copy()))
+        yield Forgery(name="costs of fewer", change=_npy("c.npy", lambda c: c[1:].copy()))
+    if base == "grid":
+        yield Forgery(name="cells smaller", change=edited("cell_km = 0.5", "cell_km = 0.4999"))
+        yield Forgery(name="cells fewer", change=edited("rows = 2", "rows = 1"))
+        yield Forgery(name="another place", change=edited("41.86", "61.86"))
