@@ -461,11 +461,11 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
             self.value = -down(step(Fraction(-total, TOTAL * ONE), Fraction(unit)))
             need(abs(self.value) <= unit * 2**48 and unit * 2**30 <= max(1, abs(self.value)), f"value_unit: {unit!r}")
         if not proved:
-            return f"{self.value:.12g} {self.metric.loss_unit}; no bound is claimed"
+            return f"{self.value!r} {self.metric.loss_unit}; no bound is claimed"
         need(abs(found := Fraction(sum(least), ONE)) <= self.unit * 2**48, "proof.npz: unit: finer than 2**-48 of it")
         bound = max(down(step(found, self.unit)), 0.0 if floor == 0 else -math.inf)  # at least 0 where all costs are
         need(type(claimed) in (int, float) and claimed == bound, f"bound: {claimed!r} is claimed, {bound!r} proved")
-        return f"{self.value:.12g} {self.metric.loss_unit}; none is below {bound!r}"
+        return f"{self.value!r} {self.metric.loss_unit}; none is below {bound!r}"
 
     def words(self) -> str:
         text, epsilon = self.result["guarantee"]["epsilon_text"], float(self.epsilon)

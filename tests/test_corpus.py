@@ -1,5 +1,7 @@
-"""Forged folders: verify and the checker refuse each, and agree on it."""
+"""Forged folders: verify and the checker refuse each, and agree on it; no refusal of the checker is untried."""
 
+import ast
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,28 @@ from forgeries import BASES, forge, forgeries, make
 
 from privopt import checker
 from privopt.errors import PrivoptError
+from privopt.metric.everywhere import check_planes
 from privopt.run.verify import verify
+
+pytestmark = pytest.mark.xdist_group("corpus")  # the last test counts what all others did
 
 LEAST = 60
 """Forgeries of each folder, at least: more than 300 in all."""
+
+ELSEWHERE = {"lie beside this file"}
+"""Refusals that no folder can cause: of a checker that was copied alone (tests/everywhere/test_folders.py)."""
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, int]:
+    """Forgeries by base, as far as they were tried."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def hits() -> set[tuple[str, int]]:
+    """File and line of each refusal of the checker that was reached."""
+    return set()
 
 
 def ends(folder) -> int:
@@ -22,14 +42,15 @@ def ends(folder) -> int:
     return {None: 1, "none": 6}.get(verdict, 0)
 
 
-def test_the_page_says_how_many_there_are(tmp_path):
-    count = sum(len(list(forgeries(base, make(base, tmp_path / base)))) for base in BASES)
-    page = (Path(__file__).parents[1] / "docs" / "reference" / "proof.md").read_text("utf-8")
-    assert f"{count:,} forged folders, {len(BASES)} problems changed" in page, count
-
-
 @pytest.mark.parametrize("base", BASES)
-def test_both_refuse_every_forgery(tmp_path, base):
+def test_both_refuse_every_forgery(tmp_path, base, counts, hits, monkeypatch):
+    def need(holds, why, code=1):
+        if not holds:
+            caller = sys._getframe(1)
+            hits.add((Path(caller.f_code.co_filename).name, caller.f_lineno))
+            raise checker.Refused(why, code)
+
+    monkeypatch.setattr(checker, "need", need)
     folder = make(base, tmp_path)
     assert (ends(folder), checker.check(folder, str)) == (0, 0)
     wrong, number = [], 0
@@ -40,3 +61,22 @@ def test_both_refuse_every_forgery(tmp_path, base):
             wrong.append((forgery.name, *found))
     assert wrong == []
     assert number + 1 >= LEAST
+    counts[base] = number + 1
+
+
+def test_no_refusal_of_the_checker_is_untried(counts, hits):
+    """Each line where it refuses is reached by a forgery, and the page says how many there are."""
+    if counts.keys() != BASES.keys():
+        pytest.skip(f"forgeries of {len(counts)} of {len(BASES)} problems were tried before")
+    untried = []
+    for module in (checker, check_planes):
+        path = Path(module.__file__)
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("need"):
+                lines, said = range(node.lineno, node.end_lineno + 1), ast.unparse(node)
+                if not {(path.name, line) for line in lines} & hits and not any(part in said for part in ELSEWHERE):
+                    untried.append(f"{path.name}:{node.lineno}: {said}")
+    assert untried == []
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "proof.md").read_text("utf-8")
+    count = sum(counts.values())
+    assert f"{count:,} forged folders, {len(BASES)} problems changed" in page, count

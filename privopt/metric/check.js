@@ -347,7 +347,7 @@
         value = stated;
       } else need(near(stated, value, 1e-9), `${stated} is stated, ${value} found`);
       state.value = value;
-      return `${value.toPrecision(12)} ${state.of.lossUnit}`;
+      return `${value} ${state.of.lossUnit}`;
     },
     bound() {
       const stated = result.objective.lower_bound;

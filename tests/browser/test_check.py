@@ -98,6 +98,8 @@ def test_the_browser_proves_every_claim(base, checked, watched):
         "✓ bound",
         "✓ statements",
     ]
+    result = json.loads((checked(base).parent / "result.json").read_text())
+    assert float(lines[2].split()[2]) == result["objective"]["value"] or "value_unit" not in result["details"]
 
 
 @pytest.mark.parametrize("name", ["optimal-lp", "words", "bd-mdp"])

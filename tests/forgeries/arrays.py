@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from forgeries.changes import Forgery, edited, npz
+from forgeries.changes import Change, Forgery, edited, npz, several
 from forgeries.planes import forged_planes, forged_regions
 
 
@@ -81,6 +82,16 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
         change=lambda f: (f / "mechanism.npz").write_bytes((f / "mechanism.npz").read_bytes()[:-40]),
     )
     yield Forgery(name="mechanism.npz: no archive", change=lambda f: (f / "mechanism.npz").write_bytes(b"PK"))
+    for what, change in {
+        "no array": lambda raw: b"no array",
+        "cut": lambda raw: raw[:-8],
+        "longer": lambda raw: raw + bytes(8),
+        "a header without end": lambda raw: raw[:8] + b"\xff\xff" + raw[10:],
+        "another version": lambda raw: raw[:6] + b"\x02" + raw[7:],
+    }.items():
+        yield Forgery(
+            name=f"mechanism.npz: a member: {what}", change=lambda f, x=change: _member(f / "mechanism.npz", x)
+        )
     for name in ("mechanism.npz", "proof.npz"):
         yield Forgery(name=f"{name}: a member twice", change=lambda f, n=name: _twice(f / n))
         yield Forgery(name=f"{name}: a zip bomb", change=lambda f, n=name: _bomb(f / n))
@@ -149,6 +160,38 @@ def planes_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name=what, change=npz("mechanism.npz", change))
     for what, old, new, file in forged_regions(base == "squares"):
         yield Forgery(name=what, change=edited(old, new, file))
+    if base == "squares":
+        for side in ("0.0001", "0.001", "0.4", '"0.4"'):
+            yield Forgery(name=f"a mesh of sides of {side}", change=_meshed(side))
+        yield Forgery(
+            name="a mesh over no polygon", change=several(_meshed("0.4"), edited("Polygon", "Point", "r.geojson"))
+        )
+    else:
+        for what, one, other in (("near a pole", "0.5,0.1", "89.2,0.9"), ("half way round", "0.5,100", "1.2,-100")):
+            earth = edited("euclidean", "haversine"), edited("p5,1.2,0.9", f"p5,{other}", "points.csv")
+            head = edited("id,x,y\np0,0,0\np1,0.5,0.1", f"id,lat,lon\np0,0,0\np1,{one}", "points.csv")
+            yield Forgery(name=f"points {what}", change=several(*earth, head))
+
+
+def _meshed(side: str) -> Change:
+    """A mesh in place of the squares."""
+    ring = [[0, 0], [1, 0.1], [0.7, 1], [0, 0]]
+    text = json.dumps({"type": "Polygon", "coordinates": [ring]})
+    mesh = f'mesh = {{ region = "r.geojson", side_km = {side}, planar = true }}'
+    return several(
+        lambda folder: (folder / "problem" / "r.geojson").write_text(text),
+        edited("grid = { rows = 2, cols = 3, cell_km = 0.5 }", mesh),
+    )
+
+
+def _member(path: Path, change: Callable[[bytes], bytes]) -> None:
+    """The bytes of the first member are others, their sum in the archive mended."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    first = next(iter(members))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, raw in (members | {first: change(members[first])}).items():
+            archive.writestr(name, raw)
 
 
 def _twice(path: Path) -> None:

@@ -58,6 +58,9 @@ def claims_of(result: dict[str, Any]) -> Iterator[Forgery]:
         if status != result["status"]:
             yield Forgery(name=f"status = {status}", change=put("status", to=status))
     value, bound = result["objective"]["value"], result["objective"]["lower_bound"]
+    if result["guarantee"]["kind"] == "metric-dp":
+        yield Forgery(name="rows of users", change=put("mechanism", to="lr-geo"))
+        yield Forgery(name="a value below all that counts", change=put("objective", "value", to=1e-300))
     better = [value * 1.01 + 1, bound * (1 + 1e-6) + 1e-9, "inf", True] if "privacy" not in result else []
     for other in better:
         yield Forgery(name=f"objective.lower_bound = {other!r}", change=put("objective", "lower_bound", to=other))
@@ -69,7 +72,14 @@ def claims_of(result: dict[str, Any]) -> Iterator[Forgery]:
     text = json.dumps(result)
     for name, forged in (
         ("a name twice", text.replace('"status":', '"status": "optimal", "status":', 1)),
-        ("NaN", text.replace('"details": {', '"details": {"x": NaN, ', 1)),
+        *(
+            (number, text.replace('"details": {', f'"details": {{"x": {number}, ', 1))
+            for number in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999")
+        ),
+        (
+            "a value of 1e999",
+            json.dumps(result | {"objective": result["objective"] | {"value": "@"}}).replace('"@"', "1e999"),
+        ),
         ("a byte order mark", "\ufeff" + text),
         ("no object", "[]"),
         ("cut", text[: len(text) // 2]),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from forgeries.changes import Change, Forgery, beside_it, edited, no_bound, npz
+from forgeries.changes import Change, Forgery, beside_it, edited, no_bound, npz, several
 
 
 def _cells(change: Callable[[list[str]], list[str] | None]) -> Change:
@@ -70,12 +70,20 @@ def photos_of(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="a table that nobody knows", change=edited("[privacy]", "[zones]\nwide = 2\n[privacy]"))
     yield Forgery(name="keep_at_least below 0", change=edited("[privacy]", "keep_at_least = -5\n[privacy]"))
     yield Forgery(name="true_location below 0", change=edited("location = 17", "location = -23"))
+    for keep in ("[99]", "[-1]", "[true]", '["no such photo"]', "[0.5]"):
+        yield Forgery(name=f"keep = {keep}", change=edited("keep = [3]", f"keep = {keep}"))
+    yield Forgery(name="more to keep than there are", change=edited("[privacy]", "keep_at_least = 99\n[privacy]"))
     for odd in ('"0.0"', "false", "nan", "-0.1", "0.1"):
         yield Forgery(name=f"margin = {odd}", change=edited("[privacy]\n", f"[privacy]\nmargin = {odd}\n"))
     yield Forgery(name="keep_at_least no number", change=edited("[privacy]", "keep_at_least = true\n[privacy]"))
     yield Forgery(name="a folder beside scores", change=edited("[privacy]", 'folder = "x"\n[privacy]'))
     for task in ("top_k = 5", "deletion_budget = 4"):
         if task not in (folder / "problem" / "problem.toml").read_text():
+            if task.startswith("top"):  # nobody need stay: a choice of none protects all
+                change = several(
+                    edited("deletion_budget = 4", "deletion_budget = 99"), edited("keep = [3]", "keep_at_least = 0")
+                )
+                yield Forgery(name="a budget for all", change=change)
             yield Forgery(name="two tasks", change=edited("[privacy]\n", f"[privacy]\n{task}\n"))
     yield Forgery(name="proof.npz: beside no bound", change=no_bound)
     yield Forgery(name="proof.npz: none beside a trivial bound", change=_trivial(lambda proof: proof.unlink()))

@@ -75,6 +75,28 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
     for name in ("records", "epsilon", stated, "distance", "distance.kind"):
         yield Forgery(name=f"a file {name} beside it", change=beside_it(name))
     if base == "town":
+        yield Forgery(name="a table that is not there", change=edited('"points.csv"', '"gone.csv"'))
+        yield Forgery(name="a table outside", change=edited('"points.csv"', '"../result.json"'))
+        yield Forgery(
+            name="two kinds of places", change=edited('points = "points.csv"', 'points = "points.csv"\ncount = 6')
+        )
+        for what, old, new in (
+            ("a cell less", "p1,0.5,0.1", "p1,0.5"),
+            ("a cell more", "p1,0.5,0.1", "p1,0.5,0.1,9"),
+            ("a head alone", "p0,0,0\np1,0.5,0.1\np2,1.1,0\np3,0.1,0.7\np4,0.6,0.8\np5,1.2,0.9\n", ""),
+            ("degrees", "id,x,y", "id,lat,lon"),
+            ("two systems", "id,x,y\n", "id,x,y,lat,lon\n"),
+            ("no ids", "id,x,y", "name,x,y"),
+        ):
+            yield Forgery(name=f"points: {what}", change=edited(old, new, "points.csv"))
+        yield Forgery(
+            name="points beyond a pole",
+            change=several(
+                edited("p1,0.5", "p1,90.5", "points.csv"),
+                edited("id,x,y", "id,lat,lon", "points.csv"),
+                edited("euclidean", "haversine"),
+            ),
+        )
         yield Forgery(name="a file called as the distance", change=beside_it("euclidean"))
         yield Forgery(name="points nearer", change=edited("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
         yield Forgery(
@@ -99,6 +121,7 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
     if base == "roads":
         yield Forgery(name="a road shorter", change=edited("a,b,0.31", "a,b,0.3", "roads.csv"))
         yield Forgery(name="a road more", change=edited("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
+        yield Forgery(name="a road of no length given", change=edited("a,b,0.31", "a,b,", "roads.csv"))
         yield Forgery(name="a road below 0", change=edited("a,b,0.31", "a,b,-0.31", "roads.csv"))
         yield Forgery(name="a node less", change=edited("e,a,0.5\n", "", "roads.csv"))
         yield Forgery(name="more neighbours", change=edited("neighbours_within = 0.6", "neighbours_within = 1.1"))
@@ -115,6 +138,9 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(
             name="distances that are no numbers", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), np.nan))
         )
+        yield Forgery(name="anywhere between ids", change=edited(epsilon, f"{epsilon}\neverywhere = true"))
+        yield Forgery(name="fewer ids", change=edited("count = 5", "count = 4"))
+        yield Forgery(name="outputs below 0", change=edited("count = 4", "count = -4"))
         yield Forgery(name="distances of half precision", change=_half)
         for kind in ("f2", ">f2", "f4", ">f8", "i1", ">i4", "u1"):
             yield Forgery(
@@ -129,4 +155,7 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
     if base == "grid":
         yield Forgery(name="cells smaller", change=edited("cell_km = 0.5", "cell_km = 0.4999"))
         yield Forgery(name="cells fewer", change=edited("rows = 2", "rows = 1"))
+        for south_west in ("[89.9999, 12.44]", "[-90.5, 0.0]", "[41.86, 1e6]", "[41.86]", '["41.86", "12.44"]'):
+            yield Forgery(name=f"a corner at {south_west}", change=edited("[41.86, 12.44]", south_west))
+        yield Forgery(name="cells without end", change=edited("cols = 3", "cols = 3000000"))
         yield Forgery(name="another place", change=edited("41.86", "61.86"))
