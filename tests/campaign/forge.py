@@ -26,7 +26,7 @@ Change = Callable[[Path], object]
 
 WORDS: Final = ("proved", "declared", "none")
 
-NOISY: Final = ("fl-linear", "hierarchical-dp")
+NOISY: Final = ("fl-linear", "hierarchical-dp", "hierarchical-tables")
 """Mechanisms whose release a seed marks."""
 
 

@@ -211,10 +211,13 @@ share = 2
 [hierarchy.tables.tenure_home]
 by = ["tenure", "home"]
 {tenure_home}
+[hierarchy.tables.people]
+by = []
+{people}
 [privacy]
 {privacy}
 """
-TABLES = {"age": ["age"], "age_tenure": ["age", "tenure"], "tenure_home": ["tenure", "home"]}
+TABLES = {"age": ["age"], "age_tenure": ["age", "tenure"], "tenure_home": ["tenure", "home"], "people": []}
 LEVELS = ["level_1", "level_2"]
 
 
@@ -324,7 +327,7 @@ def test_a_plan_needs_no_secret_and_tells_each_table_and_level(town):
         (town / f"{name}.csv").unlink()
     done = privopt("plan", "hierarchical-tables", problem, "--json")
     told = json.loads(done.stdout)
-    assert told["parts"][:3] == ["age, level 1", "age_tenure, level 1", "tenure_home, level 1"]
+    assert told["parts"][3:5] == ["people, level 1", "age, level 2"]
     assert sum(map(Fraction, told["shares"])) == 1
     by = {row["epsilon"]: row["by_part"] for row in told["errors"]}
     assert all(a > b for a, b in zip(by["0.5"], by["1.0"] if "1.0" in by else by["1"], strict=True))

@@ -208,7 +208,7 @@ def _lines(problem: TablesRead, name: str, columns: Mapping[str, Sequence[Ints]]
         pl.Series("region", [place[0] for place in places], dtype=pl.String).gather(rows),
         pl.Series("parent", [place[1] or None for place in places], dtype=pl.String).gather(rows),
     ]
-    at = np.indices(domain.shape(margin)).reshape(len(margin), -1)
+    at = np.indices(domain.shape(margin)).reshape(len(margin), cells)
     for axis, own in enumerate(margin):
         attribute, values = list(declared.hierarchy.attributes.items())[own]
         made.append(pl.Series(attribute, list(values), dtype=pl.String).gather(np.tile(at[axis], len(places))))
