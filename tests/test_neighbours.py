@@ -50,7 +50,9 @@ def _cell(text, chance):
     return f" {text}" if chance.random() < 0.1 else text
 
 
-def rewritten(table, chance, order=None, numbers=("size", "groups", "quantity", "clients", "x", "y", "lat", "lon")):
+def rewritten(
+    table, chance, order=None, numbers=("size", "groups", "quantity", "count", "clients", "x", "y", "lat", "lon")
+):
     """A CSV with rows and columns in another order, quoted or not, with a BOM or CRLF, and a column nobody reads."""
     header, *rows = csv.reader(io.StringIO(table.decode()))
     rows = [rows[place] for place in (order if order is not None else chance.sample(range(len(rows)), len(rows)))]

@@ -63,7 +63,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
     return GeneratedProblem(
         toml=to_toml(tables),
-        files={"regions.csv": csv_bytes(levels, paths), RECORDS: csv_bytes([*levels, *used, "count"], rows)},
+        files={RECORDS: csv_bytes([*levels, *used, "count"], rows), "regions.csv": csv_bytes(levels, paths)},
         secrets=tuple(secrets),
     )
 
