@@ -8,11 +8,14 @@ import time
 from importlib.metadata import EntryPoint
 
 import pytest
+from attrs import evolve
 
+from privopt.declare.describe import describe_keys
+from privopt.declare.toml import load_problem
 from privopt.errors import RegistryError, UnknownNameError, UsageError
-from privopt.registry import Registry, observers_of, registry
+from privopt.registry import Kind, Registry, observers_of, registry, using
 from privopt.registry import discover as discover_alone
-from privopt.specs import GROUP, MechanismSpec, MethodSpec
+from privopt.specs import GROUP, KindSpec, MechanismSpec, MethodSpec
 
 
 def discover(points: list[EntryPoint]) -> Registry:
@@ -163,6 +166,27 @@ def test_a_kind_is_taken_in_and_a_second_of_its_name_names_both(plugin):
     twice = discover([plugin("acme_two", KINDS.format(name="cbc"))])
     with pytest.raises(RegistryError, match=r"registered by both acme_two 1.0 .*privopt.backends.cbc:Cbc"):
         twice.kind("solver", "cbc")
+
+
+def test_a_kind_that_cannot_be_loaded_stops_what_names_it_alone(tmp_path):
+    broken = Kind(
+        spec=KindSpec(role="distance", name="acme", target="acme.spaces:Acme", summary="Acme's"),
+        plugin="acme",
+        version="1.0",
+    )
+    installed = registry()
+    cls = installed.get("exponential").load().problem_class
+    text = "[records]\ngrid = { rows = 2, cols = 2, cell_km = 1.0 }\n[privacy]\nepsilon = 1.0\n[utility]\n"
+    text += "kind = 'distance'\n[distance]\nkind = "
+    with using(evolve(installed, kinds={**installed.kinds, ("distance", "acme"): broken})):
+        (tmp_path / "p.toml").write_text(text + "'euclidean'\n")
+        assert load_problem(cls, tmp_path / "p.toml")
+        (tmp_path / "p.toml").write_text(text + "'acme'\n")
+        with pytest.raises(RegistryError, match=r"acme\.spaces:Acme cannot be loaded"):
+            load_problem(cls, tmp_path / "p.toml")
+        (row,) = (row for row in describe_keys(cls) if row.key == "distance.kind")
+    assert "acme: cannot be loaded" in row.help
+    assert "euclidean" in row.type
 
 
 def test_a_decomposer_is_a_method_of_mechanisms_that_decompose(plugin):

@@ -11,18 +11,34 @@ import attrs
 from attrs import NOTHING, frozen
 
 from privopt.declare.schema import KEY, File, Folder, Key, show
-from privopt.errors import UsageError
+from privopt.errors import RegistryError, UsageError
 from privopt.registry import registry
 
-__all__ = ["KeyRow", "chosen", "describe_keys"]
+__all__ = ["KeyRow", "chosen", "describe_keys", "named"]
 
 
-def chosen(declared: Key) -> dict[str, type]:
-    """The classes that a table's key ``kind`` chooses from, by name; none where the table has one form."""
+def named(declared: Key, name: str) -> type | None:
+    """The class that a table's key ``kind`` chooses by a name; None where there is none. No other kind is loaded.
+
+    Raises:
+        RegistryError: that kind cannot be loaded.
+    """
     found = registry()
-    names = found.names(declared.kinds) if declared.kinds else ()
-    keys = {name: found.kind(declared.kinds, name).load().keys() for name in names}
-    return {name: cls for name, cls in keys.items() if cls is not None}
+    known = declared.kinds and name in found.names(declared.kinds)
+    return found.kind(declared.kinds, name).load().keys() if known else None
+
+
+def chosen(declared: Key) -> dict[str, type | None]:
+    """The classes to choose from, by name, where kinds have one; None is one of a kind that cannot be loaded."""
+    classes: dict[str, type | None] = {}
+    for name in registry().names(declared.kinds) if declared.kinds else ():
+        try:
+            cls = named(declared, name)
+        except RegistryError:
+            classes[name] = None
+        else:
+            classes |= {} if cls is None else {name: cls}
+    return classes
 
 
 @frozen(kw_only=True)
@@ -91,14 +107,18 @@ def describe_keys(cls: type, prefix: str = "") -> list[KeyRow]:
 def _kind_rows(declared: Key, prefix: str) -> list[KeyRow]:
     """The key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
     kinds = chosen(declared)
-    summaries = "; ".join(f"{name}: {registry().kind(declared.kinds, name).spec.summary}" for name in kinds)
+    summaries = "; ".join(
+        f"{name}: {registry().kind(declared.kinds, name).spec.summary if cls else 'cannot be loaded'}"
+        for name, cls in kinds.items()
+    )
     default = "required" if declared.kind is None else declared.kind
     rows = [KeyRow(key=f"{prefix}kind", type=" | ".join(kinds), unit="", default=default, help=summaries)]
+    classes = {name: cls for name, cls in kinds.items() if cls is not None}
     owners: dict[KeyRow, list[str]] = {}
-    for name, cls in kinds.items():
+    for name, cls in classes.items():
         for row in describe_keys(cls, prefix):
             owners.setdefault(row, []).append(name)
     for row, names in owners.items():
-        only = "" if len(names) == len(kinds) else f"kind {' or '.join(names)}: "
+        only = "" if len(names) == len(classes) else f"kind {' or '.join(names)}: "
         rows.append(attrs.evolve(row, help=only + row.help))
     return rows

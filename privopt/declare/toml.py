@@ -21,7 +21,7 @@ from cattrs import Converter
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
-from privopt.declare.describe import chosen
+from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
 from privopt.declare.schema import KEY, File, Folder, Key, Wanted, show
 from privopt.errors import Fault, InputError
@@ -257,11 +257,11 @@ def _of_a_kind(declared: Key, value: Any) -> Any:
         raise Wanted(value, "a table")
     rest = dict(value)
     name = rest.pop("kind", declared.kind)
-    kinds = chosen(declared)
-    if not isinstance(name, str) or name not in kinds:
+    cls = named(declared, name) if isinstance(name, str) else None
+    if cls is None:
         found = "nothing" if name is None else show(name)
-        raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(kinds))])
-    return _converter().structure(rest, kinds[name])
+        raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(chosen(declared)))])
+    return _converter().structure(rest, cls)
 
 
 def _sequence(value: Any, type_: Any) -> Any:
