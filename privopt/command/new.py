@@ -68,18 +68,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     """
     if kind not in KINDS:
         raise UnknownNameError("kind of project", kind, KINDS)
-    try:
-        MethodSpec(name=name, summary="")
-    except ValueError as error:
-        raise UsageError(f"new: {error}") from None
-    package = name.replace("-", "_")
-    taken = {*sys.stdlib_module_names, *packages_distributions(), "privopt", "test", "tests"}
-    if keyword.iskeyword(package) or package in taken:
-        raise UsageError(f"new: {name!r} cannot be the name of a Python package; add a word to it")
-    if name in registry().mechanisms:
-        owner = registry().mechanisms[name]
-        raise UsageError(f"new: a mechanism called {name!r} comes with {owner.plugin} already")
-    target = into / name
+    package, target = _package(name), into / name
     if target.exists():
         raise UsageError(f"new: {target} exists already")
     if not into.is_dir():
@@ -118,3 +107,19 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target
+
+
+def _package(name: str) -> str:
+    """The package of a distribution and mechanism that may be called so."""
+    try:
+        MethodSpec(name=name, summary="")
+    except ValueError as error:
+        raise UsageError(f"new: {error}") from None
+    package = name.replace("-", "_")
+    taken = {*sys.stdlib_module_names, *packages_distributions(), "privopt", "test", "tests"}
+    if keyword.iskeyword(package) or package in taken:
+        raise UsageError(f"new: {name!r} cannot be the name of a Python package; add a word to it")
+    if name in registry().mechanisms:
+        owner = registry().mechanisms[name]
+        raise UsageError(f"new: a mechanism called {name!r} comes with {owner.plugin} already")
+    return package

@@ -275,14 +275,7 @@ class Model:
             signs = np.sign(taken.data).reshape(-1, 2) if len(taken.data) == 2 * rows else np.ones((1, 2))
             if (np.diff(taken.indptr) != 2).any() or (signs.sum(axis=1) != 0).any() or np.isnan(log_ratio).any():
                 raise ModelError(f"block {name}: log_ratio needs one positive and one negative entry in each row")
-        sides = []
-        for side, value in (("lower", lower), ("upper", upper)):
-            try:
-                sides.append(np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy())
-            except ValueError:
-                raise ModelError(f"block {name}: {side} of shape {np.shape(value)}, wanted ({rows},)") from None
-            if np.isnan(sides[-1]).any():
-                raise ModelError(f"block {name}: {side} holds a NaN")
+        sides = [_side(name, side, value, rows) for side, value in (("lower", lower), ("upper", upper))]
         self._claim(name, "block")
         self.families.append(
             Block(
@@ -349,3 +342,14 @@ def _check_bend(form: StandardForm, made: Variable, bend: str, rows: str) -> Non
         raise ModelError(
             f"piecewise {made.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not"
         )
+
+
+def _side(name: str, side: str, value: ArrayLike, rows: int) -> Floats:
+    """(rows,) the lower or the upper side of a block's rows."""
+    try:
+        given = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
+    except ValueError:
+        raise ModelError(f"block {name}: {side} of shape {np.shape(value)}, wanted ({rows},)") from None
+    if np.isnan(given).any():
+        raise ModelError(f"block {name}: {side} holds a NaN")
+    return given

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privopt.arrays import Floats
 from privopt.execution.compiled import jit
 from privopt.execution.limits import in_threads
+
+if TYPE_CHECKING:
+    from flint import arb
 
 __all__ = [
     "ball_of",
@@ -251,14 +254,14 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
     return float_down(exactly(low)), float_up(exactly(high))
 
 
-def ball_of(value: Fraction) -> Any:
+def ball_of(value: Fraction) -> arb:
     """A rational as a ball (``flint.arb``), at the precision in force."""
     import flint
 
     return flint.arb(flint.fmpq(value.numerator, value.denominator))
 
 
-def exactly(end: Any) -> Fraction:
+def exactly(end: arb) -> Fraction:
     """An end of a ball as the rational that it is."""
     mantissa, power = end.man_exp()
     return Fraction(int(mantissa)) * Fraction(2) ** int(power)

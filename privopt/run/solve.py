@@ -16,37 +16,30 @@ from typing import Any
 
 from attrs import AttrsInstance, evolve, field, frozen
 
-from privopt import __version__
 from privopt.declare import File, files_of
 from privopt.declare.schema import share
-from privopt.errors import CertificationError, InputError, PrivoptError, RoundTripError, StoppedError, UsageError
+from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError
 from privopt.exact.certify import remembering
-from privopt.execution import from_url
+from privopt.execution import Executor, from_url
 from privopt.execution.limits import ending_at, limited_to
 from privopt.execution.memory import GB, available, resident
 from privopt.interfaces import (
-    Bounds,
-    Certificate,
-    Guarantee,
     Mechanism,
-    Objective,
     Outcome,
     PrivacyConstraint,
     Progress,
     Result,
     SolveContext,
-    UtilityLoss,
 )
-from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, Times
+from privopt.interfaces.result import Times
 from privopt.registry import Registered, observers_of, registry
+from privopt.run.conclude import conclude, named
 from privopt.run.folder import PRIVATE, RESULT, dump_json
 from privopt.run.inputs import ProblemCopy, with_csv_tables
 from privopt.run.ledger.solving import ChargeRelease
-from privopt.run.loaded import versions_behind
 from privopt.run.publish import Copies, check_target, discard_partial, new_copies, new_folder
-from privopt.run.result import NEAR
 from privopt.run.verify import read_problem, verify
-from privopt.specs import NOTHING, MethodSpec
+from privopt.specs import MethodSpec
 
 __all__ = ["Options", "Solved", "solve"]
 
@@ -146,13 +139,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     """
     start = time.monotonic()
     options = options or Options()
-    registered = registry().get(name)
-    method = registered.method(options.method)
-    if not registered.spec.promises(method) and not options.allow_unsafe:
-        raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
-    if options.gap is not None and (wanted := share(options.gap)):  # at 1 anything would be optimal
-        raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
-    registry().kind("solver", options.solver)
+    registered, method = _asked(name, options)
     check_target(out.absolute(), force=options.force)
     partial = out.absolute().with_name(out.name + ".partial")
     if options.resume and (partial.is_symlink() or not partial.is_dir()):
@@ -170,20 +157,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         new_copies(options.copy_to, out, force=options.force) as copies,
         remembering(),
     ):
-        context = SolveContext(
-            method=method.name,
-            solver=options.solver,
-            gap=method.gap if options.gap is None else options.gap,
-            deadline=None if options.time_limit is None else start + options.time_limit,
-            end=None if options.time_limit is None else start + OVER * options.time_limit + GRACE,
-            memory=resident() + available() if options.memory is None else options.memory * GB,
-            seed=options.seed,
-            executor=executor,
-            progress=options.progress,
-            checkpoint=partial,
-            resume=options.resume,
-            copies=copies.work,
-        )
+        context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
         with ending_at(context.end):
             declared, problem, copy = _loaded(mechanism, source, context)
             privacy = mechanism.privacy(problem, method.name)
@@ -203,8 +177,41 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             except KeyboardInterrupt:
                 raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
             registered.expect("solve", outcome, Outcome)
-            result = _conclude(registered, method, mechanism, problem, outcome, context, options, copy)
+            result = conclude(registered, method, mechanism, problem, outcome, context, options, copy)
         return _write(mechanism, declared, problem, copy, out, options, context, outcome, result, start, copies)
+
+
+def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
+    """The mechanism and its method, where options can be meant so."""
+    registered = registry().get(name)
+    method = registered.method(options.method)
+    if not registered.spec.promises(method) and not options.allow_unsafe:
+        raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
+    if options.gap is not None and (wanted := share(options.gap)):  # at 1 anything would be optimal
+        raise UsageError(f"gap: found {options.gap:g}, wanted {wanted}")
+    registry().kind("solver", options.solver)
+    return registered, method
+
+
+def _context(
+    options: Options, method: MethodSpec, start: float, executor: Executor, *, checkpoint: Path, copies: Path | None
+) -> SolveContext:
+    """How the mechanism shall work, its time counted from ``start``."""
+    limit = options.time_limit
+    return SolveContext(
+        method=method.name,
+        solver=options.solver,
+        gap=method.gap if options.gap is None else options.gap,
+        deadline=None if limit is None else start + limit,
+        end=None if limit is None else start + OVER * limit + GRACE,
+        memory=resident() + available() if options.memory is None else options.memory * GB,
+        seed=options.seed,
+        executor=executor,
+        progress=options.progress,
+        checkpoint=checkpoint,
+        resume=options.resume,
+        copies=copies,
+    )
 
 
 def _loaded(
@@ -224,98 +231,6 @@ def _loaded(
     if context.end is not None and time.monotonic() >= context.end:  # before it something cheap is still worth it
         context.check()
     return declared, problem, copy
-
-
-def _conclude(
-    registered: Registered,
-    method: MethodSpec,
-    mechanism: Mechanism[Any, Any],
-    problem: Any,
-    outcome: Outcome[Any],
-    context: SolveContext,
-    options: Options,
-    copy: ProblemCopy,
-) -> Result:
-    """Measure the release; refuse what does not hold."""
-    privacy = mechanism.privacy(problem, method.name)
-    guarantee = privacy.guarantee
-    registered.expect("privacy().guarantee", guarantee, Guarantee)
-    wanted = mechanism.notion(problem, method.name) or registered.spec.kind_of(method)
-    if guarantee.kind != wanted:
-        raise CertificationError(
-            f"{registered.spec.name} --method {method.name} is registered as {wanted} "
-            f"but claims {guarantee.kind}; nothing written"
-        )
-    with context.timed("verify"):
-        certificate = privacy.measure(outcome.release, executor=context.executor)
-    registered.expect("privacy().measure", certificate, Certificate)
-    if certificate.holds is None and guarantee.kind != NOTHING:
-        raise CertificationError(f"{guarantee.kind} is claimed but was not measured, so nothing was written")
-    if certificate.holds is False:
-        lines = "; ".join(certificate.failures[:5]) or f"worst {certificate.worst} against {certificate.allowed}"
-        raise CertificationError(f"the release could not be certified, so nothing was written: {lines}")
-    utility = mechanism.utility(problem, method.name)
-    registered.expect("utility", utility, UtilityLoss)
-    value, unit = utility.state(outcome.release)
-    if value is None or math.isnan(value):
-        raise CertificationError("the release's objective could not be evaluated; nothing written")
-    bound = outcome.lower_bound
-    bound = None if bound is None or math.isinf(bound) else _bound(bound, value, maximise=utility.maximise)
-    told = dict(outcome.details)
-    if options.jobs is not None:
-        told["jobs"] = options.jobs
-    if bound is not None and type(mechanism).proved is Mechanism.proved:  # nothing in DIR will prove it
-        told, bound = {"lower_bound": bound, **told}, None
-    lp = told.pop(LP, None)
-    if lp is not None and not mechanism.programs:
-        raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    if lp is not None:
-        low = lp.get("lower_bound")  # a program whose value alone is known
-        lp = Bounds.of(lp["value"], low if low is None else min(low, lp["value"]))
-    drawn = certificate.evidence == "declared" and not outcome.seeded
-    return Result(
-        mechanism=registered.spec.name,
-        method=method.name,
-        plugin=Plugin(name=registered.plugin, version=registered.version),
-        privopt=__version__,
-        problem=_named(copy),
-        seed=None if drawn else options.seed,  # a seed that no noise came from would say the contrary
-        asked=Asked(
-            method=method.name,
-            gap=context.gap,
-            time_limit=options.time_limit,
-            memory=options.memory,
-            solver=options.solver,
-        ),
-        guarantee=evolve(guarantee, seeded=outcome.seeded),
-        objective=Objective.of(value, bound, maximise=utility.maximise, unit=utility.unit),
-        certificate=certificate,
-        time=Times(build=0.0, solve=0.0, repair=0.0, verify=0.0, total=0.0),
-        solver={**outcome.solver, "versions": versions_behind(registered.plugin)},
-        details=Details(
-            told=told,
-            value_unit=unit,
-            lp=lp,
-            facts=mechanism.details(problem, outcome.release, method.name, told),
-        ),
-    )
-
-
-def _named(copy: ProblemCopy) -> ProblemFile:
-    return ProblemFile(file=copy.name, sha256=copy.sha256)
-
-
-def _bound(bound: float, value: float, *, maximise: bool) -> float:
-    """A bound that does not contradict the value that was reached: where they meet but for rounding it is the value.
-
-    Raises:
-        CertificationError: it lies beyond the value, so it bounds nothing.
-    """
-    beyond = value - bound if maximise else bound - value
-    if not beyond <= NEAR * max(1.0, abs(value)):
-        side, name = ("below", "upper") if maximise else ("above", "lower")
-        raise CertificationError(f"the {name} bound {bound!r} lies {side} the objective {value!r}; nothing written")
-    return max(bound, value) if maximise else min(bound, value)
 
 
 def _times(declared: AttrsInstance, context: SolveContext, start: float) -> Times:
@@ -362,7 +277,7 @@ def _write(
             (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
         if not any(private.iterdir()):
             private.rmdir()
-        result = evolve(result, problem=_named(copy), time=_times(declared, context, start))
+        result = evolve(result, problem=named(copy), time=_times(declared, context, start))
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
     if context.checkpoint is not None and not outcome.stopped:
         discard_partial(context.checkpoint, warnings.append)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from typing import Final
+from typing import Any, Final
 
 import narwhals as nw
 import numpy as np
@@ -58,13 +58,7 @@ def records(
     names = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y}
     ids = (id,) if isinstance(id, str) else tuple(id)
     wanted = [*ids, *(name for name in (lat, lon, x, y, geometry) if name is not None)]
-    faults = [
-        Fault("records", "header", f"no column {name!r}", f"one of {', '.join(map(str, frame.columns))}")
-        for name in wanted
-        if name not in frame.columns
-    ]
-    if faults:
-        raise InputError(faults)
+    _check_columns(frame, "records", wanted)
     kept = text_frame(frame.select([name for name in wanted if name != geometry]))
     if geometry is not None:
         places, _ = positions_of(frame, Secret.of(geometry=geometry))
@@ -176,15 +170,16 @@ def cost(array: object) -> Part:
 
 def _renamed(given: object, what: str, columns: Mapping[str, str]) -> bytes:
     frame = frame_of(given, what)
-    faults = [
-        Fault(what, "header", f"no column {name!r}", f"one of {', '.join(map(str, frame.columns))}")
-        for name in columns.values()
-        if name not in frame.columns
-    ]
-    if faults:
-        raise InputError(faults)
+    _check_columns(frame, what, columns.values())
     chosen = frame.select([nw.col(name).alias(key) for key, name in columns.items()])
     return csv_bytes(text_frame(chosen))
+
+
+def _check_columns(frame: nw.DataFrame[Any], what: str, wanted: Iterable[str]) -> None:
+    known = ", ".join(map(str, frame.columns))
+    lacking = [name for name in wanted if name not in frame.columns]
+    if lacking:
+        raise InputError([Fault(what, "header", f"no column {name!r}", f"one of {known}") for name in lacking])
 
 
 def metric_problem(
@@ -241,15 +236,11 @@ def metric_problem(
     if notion != MetricPrivacy.kind:
         privacy = {"kind": notion, **privacy}
     loss = Part(values={"kind": utility}) if isinstance(utility, str) else utility
+    files, more = dict(loss.files), dict[str, object]({"remap": True} if remap else {})
     if prior is not None:
-        files = dict(loss.files)
-        loss = Part(values={**loss.values, "prior": keep("prior.csv", _prior(prior, places), files)}, files=files)
-    if remap:
-        loss = Part(values={**loss.values, "remap": True}, files=loss.files)
+        more["prior"] = keep("prior.csv", _prior(prior, places), files)
     if positions is not None:
-        files = dict(loss.files)
-        people = keep("positions.csv", csv_bytes(text_frame(frame_of(positions, "positions"))), files)
-        loss = Part(values={**loss.values, "positions": people}, files=files)
+        more["positions"] = keep("positions.csv", csv_bytes(text_frame(frame_of(positions, "positions"))), files)
     if outputs is not None:
         outputs = _moved(outputs, "outputs")
     return problem(
@@ -257,7 +248,7 @@ def metric_problem(
         outputs=outputs,
         distance=Part(values={"kind": distance}) if isinstance(distance, str) else distance,
         privacy=privacy,
-        utility=loss,
+        utility=Part(values={**loss.values, **more}, files=files),
         **tables,
     )
 

@@ -159,19 +159,7 @@ def grid_points(
     Raises:
         InputError: sizes that are not positive, or a grid that passes a pole or goes round the earth.
     """
-    faults = [
-        Fault(source, f"{key}.{name}", repr(value), "a whole number of at least 1")
-        for name, value in (("rows", rows), ("cols", cols))
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
-    ]
-    if not (math.isfinite(cell_km) and cell_km > 0):
-        faults.append(Fault(source, f"{key}.cell_km", repr(float(cell_km)), "a number above 0"))
-    if south_west is not None and not (
-        len(south_west) == 2 and abs(south_west[0]) < 90.0 and -180.0 <= south_west[1] <= 180.0
-    ):
-        wanted = "[lat, lon] in degrees, |lat| below 90, lon in [-180, 180]"
-        faults.append(Fault(source, f"{key}.south_west", repr(list(south_west)), wanted))
-    if faults:
+    if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
     ids = tuple(f"{r}-{c}" for r in range(rows) for c in range(cols))
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
@@ -197,6 +185,21 @@ def grid_points(
     longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
     points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
     return Space(ids=ids, coordinates=points, kind="geographic", source=source, triangles=triangles, off=off)
+
+
+def _grid_faults(
+    rows: int, cols: int, cell_km: float | Fraction, south_west: Sequence[float] | None, source: str, key: str
+) -> Iterator[Fault]:
+    for name, value in (("rows", rows), ("cols", cols)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            yield Fault(source, f"{key}.{name}", repr(value), "a whole number of at least 1")
+    if not (math.isfinite(cell_km) and cell_km > 0):
+        yield Fault(source, f"{key}.cell_km", repr(float(cell_km)), "a number above 0")
+    if south_west is not None and not (
+        len(south_west) == 2 and abs(south_west[0]) < 90.0 and -180.0 <= south_west[1] <= 180.0
+    ):
+        wanted = "[lat, lon] in degrees, |lat| below 90, lon in [-180, 180]"
+        yield Fault(source, f"{key}.south_west", repr(list(south_west)), wanted)
 
 
 def _halves(rows: int, cols: int) -> Ints:

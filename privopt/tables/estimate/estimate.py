@@ -181,23 +181,12 @@ def estimate(
         UsageError: no reports, releases of different records, reports that no record can send, or a prior that is
             worth over a million times the reports.
     """
-    channel = observed[0].channel
-    ids = list(channel.inputs)
-    if any(list(other.channel.inputs) != ids for other in observed[1:]):
-        raise UsageError("releases: found different records, or the same in another order; wanted the same records")
-    columns = np.hstack([each.channel.probabilities for each in observed])
-    counts = np.concatenate([each.counts for each in observed]).astype(np.float64)
+    ids = list(observed[0].channel.inputs)
+    columns, counts = _heard(observed)
     n, seen = int(counts.sum()), counts > 0
-    if not n:
-        raise UsageError("reports: found none, wanted at least one")
     if asked.prior is not None and asked.worth > HEAVIEST * n:
         raise UsageError(f"worth: found {asked.worth:g}, wanted at most {HEAVIEST * n:,.0f} reports beside {n:,}")
-    impossible = seen & ~columns.any(axis=0)
-    if impossible.any():
-        outputs = [name for each in observed for name in each.channel.outputs]
-        raise UsageError(f"reports: found {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
-    parts = counts[seen] / n
-    used = np.ascontiguousarray(columns[:, seen])
+    parts, used = counts[seen] / n, np.ascontiguousarray(columns[:, seen])
     prior = None if asked.prior is None else asked.prior / asked.prior.sum() * (asked.worth / n)
     auto = len(ids) > RESOLVED and asked.resolution is None
     resolution = asked.resolution if auto or asked.resolution is not None else 0.0
@@ -226,6 +215,22 @@ def estimate(
         reported=_reported(observed, functionals),
         notes=notes,
     )
+
+
+def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
+    """Channels of all releases beside one another (N, K), and how often each output was reported (K,)."""
+    ids = list(observed[0].channel.inputs)
+    if any(list(other.channel.inputs) != ids for other in observed[1:]):
+        raise UsageError("releases: found different records, or the same in another order; wanted the same records")
+    columns = np.hstack([each.channel.probabilities for each in observed])
+    counts = np.concatenate([each.counts for each in observed]).astype(np.float64)
+    if not counts.any():
+        raise UsageError("reports: found none, wanted at least one")
+    impossible = (counts > 0) & ~columns.any(axis=0)
+    if impossible.any():
+        outputs = [name for each in observed for name in each.channel.outputs]
+        raise UsageError(f"reports: found {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
+    return columns, counts
 
 
 def _method(found: Resolved, asked: Asked) -> str:

@@ -274,6 +274,28 @@ def score_folder(
     for path, other in zip(also, models[1:], strict=True):
         if other.cells.rows() != model.cells.rows():
             raise InputError([Fault(path.name, "cells", "other cells", f"those of {classifier.name}, in order")])
+    photos, left_out = _photos(folder, models, subfolders)
+    cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos.values()]
+    true = _place(cells, folder) if true_location is None else true_location
+    return ScoredFolder(
+        names=tuple(photos),
+        scores=_table(models, [photo.tensors for photo in photos.values()], true),
+        points=tuple(photo.point for photo in photos.values()),
+        cells=tuple(cells),
+        true_location=true,
+        listing=Listing(
+            left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in photos.items() if photo.more)),
+            positioned=tuple(name for name, photo in photos.items() if photo.positioned),
+        ),
+        thumbnails=tuple(photo.thumbnail for photo in photos.values()),
+        digests=tuple(photo.digest for photo in photos.values()),
+        places=Places(names=model.cells.names, points=model.cells.centres()),
+        models=tuple(models),
+    )
+
+
+def _photos(folder: Path, models: Sequence[Classifier], subfolders: bool) -> tuple[dict[str, _Photo], list[str]]:
+    """The photos that can be read, and the names of all else."""
     files, left_out = entries(folder, subfolders=subfolders)
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: dict[str, _Photo] = {}
@@ -290,24 +312,7 @@ def score_folder(
         raise InputError(faults[:20])
     if not photos:
         raise InputError([Fault(folder.name, "", "no photos that can be read", "photos")])
-    cells = [None if photo.point is None else model.cells.locate(*photo.point) for photo in photos.values()]
-    true = _place(cells, folder) if true_location is None else true_location
-    left_out.sort(key=lambda name: (name.lower(), name))
-    return ScoredFolder(
-        names=tuple(photos),
-        scores=_table(models, [photo.tensors for photo in photos.values()], true),
-        points=tuple(photo.point for photo in photos.values()),
-        cells=tuple(cells),
-        true_location=true,
-        listing=Listing(
-            left_out=(*left_out, *(f"{name}: {photo.more}" for name, photo in photos.items() if photo.more)),
-            positioned=tuple(name for name, photo in photos.items() if photo.positioned),
-        ),
-        thumbnails=tuple(photo.thumbnail for photo in photos.values()),
-        digests=tuple(photo.digest for photo in photos.values()),
-        places=Places(names=model.cells.names, points=model.cells.centres()),
-        models=tuple(models),
-    )
+    return photos, sorted(left_out, key=lambda name: (name.lower(), name))
 
 
 def score_files(paths: Sequence[Path], models: Sequence[Classifier], true: int) -> Floats:
