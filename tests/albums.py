@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["write_album"]
+__all__ = ["write_album", "write_means", "write_onnx"]
 
 PLACES = 12
 TRUE = 4
@@ -64,25 +64,28 @@ def _paint(path: Path, rng: np.random.Generator) -> None:
 
 
 def _model(path: Path) -> None:
-    """Mean colour of the picture, times weights."""
+    rng = np.random.default_rng(8)
+    weights, bias = rng.normal(0, 0.55, (3, PLACES)), np.zeros(PLACES)
+    weights[:, TRUE], bias[TRUE] = (0.9, 0.2, -0.5), 0.62
+    write_means(path, weights, bias)
+
+
+def write_means(path: Path, weights, bias, **shape) -> None:
+    """A model of the mean colour of a picture, times weights (3, M)."""
+    mean = ("GlobalAveragePool", ["photo"], {}), ("Flatten", ["GlobalAveragePool"], {})
+    write_onnx(path, [*mean, ("Gemm", ["Flatten", "w", "b"], {})], len(bias), w=weights, b=bias, **shape)
+
+
+def write_onnx(path: Path, steps, outputs: int, *, side: int = 8, batch: object = "n", **constants) -> None:
+    """A model of a few hundred bytes: steps (operator, inputs, options), each called as its operator."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    rng = np.random.default_rng(8)
-    weights = rng.normal(0, 0.55, (3, PLACES)).astype(np.float32)
-    bias = np.zeros(PLACES, dtype=np.float32)
-    weights[:, TRUE], bias[TRUE] = (0.9, 0.2, -0.5), 0.62
     graph = helper.make_graph(
-        [
-            helper.make_node("GlobalAveragePool", ["photo"], ["mean"]),
-            helper.make_node("Flatten", ["mean"], ["flat"]),
-            helper.make_node("Gemm", ["flat", "w", "b"], ["logits"]),
-        ],
+        [helper.make_node(name, given, [name], **options) for name, given, options in steps],
         "tiny",
-        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", PLACES])],
-        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
+        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, [batch, 3, side, side])],
+        [helper.make_tensor_value_info(steps[-1][0], TensorProto.FLOAT, [batch, outputs])],
+        [numpy_helper.from_array(np.asarray(value, dtype=np.float32), name) for name, value in constants.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    model.ir_version = 8
-    onnx.save(model, str(path))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from albums import write_album
+from albums import write_album, write_onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -25,29 +25,15 @@ from privopt_photo_censor.joint import jointly, theta
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.scores import Album
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 
 def write_model(path, matrix):
     """The photo's pixels, laid flat, times a matrix: enough to see what a model is given."""
-    from onnx import TensorProto, helper, numpy_helper
-
     size, outputs = matrix.shape
-    side = int((size / 3) ** 0.5)
-    graph = helper.make_graph(
-        [
-            helper.make_node("Flatten", ["photo"], ["flat"]),
-            helper.make_node("MatMul", ["flat", "w"], ["out"]),
-        ],
-        "flat",
-        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, ["n", 3, side, side])],
-        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", outputs])],
-        [numpy_helper.from_array(matrix.astype(np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    model.ir_version = 8
-    onnx.save(model, str(path))
+    flat = ("Flatten", ["photo"], {}), ("MatMul", ["Flatten", "w"], {})
+    write_onnx(path, flat, outputs, side=int((size / 3) ** 0.5), w=matrix)
 
 
 def bring(folder, name="places", outputs=4, **lines):

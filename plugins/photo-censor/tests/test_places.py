@@ -13,7 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from albums import write_onnx
 from click.testing import CliRunner
+from mended import mend
 from PIL import ExifTags, Image
 
 from privopt.errors import DoesNotHoldError, InputError, UsageError
@@ -24,7 +26,7 @@ from privopt_photo_censor.command import cli
 from privopt_photo_censor.copies import recount
 from privopt_photo_censor.places import place_table
 
-onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 TOWNS = {
@@ -39,18 +41,8 @@ INPUT = "[input]\nwidth = 16\nheight = 16\n"
 
 def write_colours(path: Path) -> None:
     """Mean colour of each quarter of a picture: 12 numbers."""
-    from onnx import TensorProto, helper
-
-    graph = helper.make_graph(
-        [
-            helper.make_node("AveragePool", ["photo"], ["quarters"], kernel_shape=[8, 8], strides=[8, 8]),
-            helper.make_node("Flatten", ["quarters"], ["seen"]),
-        ],
-        "colours",
-        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, ["n", 3, 16, 16])],
-        [helper.make_tensor_value_info("seen", TensorProto.FLOAT, ["n", 12])],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
+    quarters = "AveragePool", ["photo"], {"kernel_shape": [8, 8], "strides": [8, 8]}
+    write_onnx(path, [quarters, ("Flatten", ["AveragePool"], {})], 12, side=16)
 
 
 def paint(path: Path, town: str, rng: np.random.Generator, *, gps: bool = True) -> None:
@@ -230,11 +222,6 @@ def test_scores_of_copies_that_break_the_promise_do_not_verify(tiny, references,
 
 def forge(folder: Path, **arrays) -> None:
     """Other scores, with sums that fit."""
-    from hashlib import sha256
-
     np.savez(folder / "scores.npz", **arrays)
-    digest = sha256((folder / "scores.npz").read_bytes()).hexdigest()
-    sums = (folder / "SHA256SUMS").read_text().splitlines()
-    lines = [f"{digest}  scores.npz" if line.endswith("  scores.npz") else line for line in sums]
-    (folder / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+    mend(folder)
     assert json.loads((folder / "result.json").read_text())["details"]["copies_protected_k"] >= 0
