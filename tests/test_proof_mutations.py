@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 from forgeries import BASES, make
-from scipy.optimize import linprog
-from scipy.sparse import coo_matrix
+from wholes import optimum
 
 from privopt.checker import Problem, Refused
 from privopt.errors import PrivoptError
@@ -16,26 +15,6 @@ from privopt.run.verify import load_release
 
 ROOM = 1e-9
 """Relative to the optimum: what HiGHS may be wrong by."""
-
-
-def optimum(data) -> float:
-    """The least loss, over all required pairs, by an independent program."""
-    (n, k), pairs, distances = data.shape, data.pairs, data.distances
-    both = np.concatenate([pairs, pairs[:, ::-1]])
-    factor = np.exp(float(data.epsilon) * np.concatenate([distances, distances]))
-    rows = np.arange(len(both) * k).reshape(len(both), k)
-    at = [both[:, [side]] * k + np.arange(k) for side in (0, 1)]
-    values = [np.ones(rows.shape), -np.repeat(factor[:, None], k, axis=1)]
-    entries = np.concatenate([v.ravel() for v in values])
-    places = (np.concatenate([rows.ravel()] * 2), np.concatenate([a.ravel() for a in at]))
-    private = coo_matrix((entries, places), shape=(rows.size, n * k)).tocsr()
-    mass = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), np.arange(n * k))), shape=(n, n * k)).tocsr()
-    options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-    found = linprog(
-        data.weighted.ravel(), A_ub=private, b_ub=np.zeros(rows.size), A_eq=mass, b_eq=np.ones(n), options=options
-    )
-    assert found.status == 0
-    return float(found.fun)
 
 
 def mutated(rng, proof):
@@ -96,7 +75,7 @@ def attacked(base, count, tmp_path):
     folder = make(base, tmp_path)
     opened = load_release(folder)
     data, result = opened.problem.data, json.loads((folder / "result.json").read_text())
-    best = optimum(data)
+    best = optimum(data.weighted, data.pairs, float(data.epsilon) * data.distances)
     assert result["objective"]["lower_bound"] <= best * (1 + ROOM)
     result["objective"]["lower_bound"] = best * (1 + ROOM) + 1e-300
     result["objective"]["value"] = best * 2

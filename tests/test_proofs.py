@@ -12,15 +12,14 @@ import pytest
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, kron
+from mended import mend
+from wholes import optimum
 
 from privopt.checker import check
 from privopt.errors import InputError
 from privopt.exact.bound import Multipliers
 from privopt.exact.stated import stated_above, stated_below, unit_for
 from privopt.metric.proof import Proof, Rows, Trees, prove, read_proof
-from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 
@@ -80,25 +79,9 @@ def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed
     assert verify(folder).complaints == ()
 
 
-def optimum(data) -> float:
-    """The least loss of a mechanism that keeps the exact distances, by HiGHS to 1e-9."""
-    n, outputs = data.shape
-    i, j = np.concatenate([data.pairs, data.pairs[:, ::-1]]).T
-    growth = np.exp(float(data.epsilon) * np.tile(data.metric.no_less(data.distances), 2))
-    reached = growth < 1e12
-    one = csr_array((np.ones(reached.sum()), (np.arange(reached.sum()), i[reached])), shape=(reached.sum(), n))
-    other = csr_array((growth[reached], (np.arange(reached.sum()), j[reached])), shape=(reached.sum(), n))
-    found = linprog(
-        data.weighted.ravel(),
-        A_ub=kron(one - other, eye_array(outputs)),
-        b_ub=np.zeros(reached.sum() * outputs),
-        A_eq=kron(eye_array(n), np.ones((1, outputs))),
-        b_eq=np.ones(n),
-        method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-    )
-    assert found.status == 0
-    return float(found.fun)
+def exact_optimum(data) -> float:
+    """The least loss of a mechanism that keeps the exact distances."""
+    return optimum(data.weighted, data.pairs, float(data.epsilon) * data.metric.no_less(data.distances))
 
 
 def mutated(proof: Proof, rng: np.random.Generator) -> Proof:
@@ -142,7 +125,7 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         folder = solved(tmp_path / str(number), int(rng.integers(2**20)), form, loss, epsilon, within)
         opened = load_release(folder)
         data, objective = opened.problem.data, result_of(folder)["objective"]
-        best = optimum(data)
+        best = exact_optimum(data)
         assert objective["lower_bound"] <= best * (1 + 1e-9) + 1e-12
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
         proof = read_proof(folder, data.shape)
@@ -160,8 +143,7 @@ def folder(tmp_path_factory) -> Path:
 def forged(folder: Path, tmp: Path, change) -> Path:
     copy = shutil.copytree(folder, tmp / "forged")
     change(copy)
-    (copy / "SHA256SUMS").write_text(sums_text(copy))
-    return copy
+    return mend(copy)
 
 
 def rewritten(**parts):

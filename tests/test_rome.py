@@ -4,8 +4,7 @@ import csv
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
+from wholes import optimum
 
 from privopt.declare import load_problem
 from privopt.metric.problem import MetricInstance, MetricProblem
@@ -42,16 +41,8 @@ def independent(problem):
     d = 2 * 6371.0 * np.arcsin(np.sqrt(half))
     n = len(d)
     epsilon = float(problem.read_text().split("epsilon = ")[1].split()[0])
-    i, j = np.nonzero(~np.eye(n, dtype=bool))
-    rows = np.arange(i.size * n)
-    k = np.tile(np.arange(n), i.size)
-    left, right = np.repeat(i, n) * n + k, np.repeat(j, n) * n + k
-    factor = -np.exp(epsilon * np.repeat(d[i, j], n))
-    upper = csr_array(coo_array((np.r_[np.ones(rows.size), factor], (np.r_[rows, rows], np.r_[left, right]))))
-    mass = csr_array(coo_array((np.ones(n * n), (np.repeat(np.arange(n), n), np.arange(n * n)))))
-    done = linprog(d.ravel() / n, A_ub=upper, b_ub=np.zeros(rows.size), A_eq=mass, b_eq=np.ones(n), method="highs-ds")
-    assert done.status == 0
-    return done.fun
+    pairs = np.argwhere(np.triu(np.ones((n, n), dtype=bool), 1))
+    return optimum(d / n, pairs, epsilon * d[tuple(pairs.T)])
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs"])

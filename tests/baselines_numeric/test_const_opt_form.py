@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linprog
+from wholes import optimum
 
 from privopt.errors import InputError
 from privopt.metric.baselines.const_opt import FORMS, const_opt_model, tied_form
@@ -53,21 +53,8 @@ def solved(metric: Metric, epsilon: float, radius: float, cost: np.ndarray) -> t
 
 def least(metric: Metric, epsilon: float, cost: np.ndarray) -> float:
     """Expected loss of the optimal mechanism, by scipy."""
-    n, k = cost.shape
     pairs, distances = required_pairs(metric)
-    rows = []
-    for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
-        for a, b in ((i, j), (j, i)):
-            for out in range(k):
-                row = np.zeros((n, k))
-                row[a, out], row[b, out] = 1.0, -np.exp(epsilon * d)
-                rows.append(row.ravel())
-    mass = np.kron(np.eye(n), np.ones(k))
-    upper = np.array(rows) if rows else None
-    limit = np.zeros(len(rows)) if rows else None
-    found = linprog(cost.ravel() / n, A_ub=upper, b_ub=limit, A_eq=mass, b_eq=np.ones(n), method="highs")
-    assert found.status == 0
-    return float(found.fun)
+    return optimum(cost / len(cost), pairs, epsilon * distances)
 
 
 point = st.tuples(st.integers(0, 30).map(lambda v: v / 10), st.integers(0, 30).map(lambda v: v / 10))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from wholes import optimum
 
 from privopt.metric.optimal import Instance
 
@@ -49,43 +50,8 @@ def excess() -> Callable[[Instance, np.ndarray], float]:
 
 
 def _full_optimum(instance: Instance) -> float:
-    """The whole LP, row by row, by HiGHS at tolerance 1e-9 or so."""
-    import highspy
-    from scipy.sparse import coo_array
-
-    n, k, pairs = instance.records, instance.outputs, len(instance.pairs)
-    i, j = instance.pairs.T if pairs else np.zeros((2, 0), dtype=int)
-    growth = np.exp(instance.lengths / 2)  # each row's two numbers: HiGHS takes none above 1e15
-    rows, columns, values = [], [], []
-    for turn, (a, b) in enumerate(((i, j), (j, i))):
-        number = (turn * pairs + np.arange(pairs))[:, None] * k + np.arange(k)
-        rows += [number.ravel()] * 2
-        columns += [(a[:, None] * k + np.arange(k)).ravel(), (b[:, None] * k + np.arange(k)).ravel()]
-        values += [np.repeat(1 / growth, k), np.repeat(-growth, k)]
-    rows.append(2 * pairs * k + np.repeat(np.arange(n), k))
-    columns.append(np.arange(n * k))
-    values.append(np.ones(n * k))
-    matrix = coo_array(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(2 * pairs * k + n, n * k)
-    ).tocsr()
-    model = highspy.HighsLp()
-    model.num_row_, model.num_col_ = matrix.shape
-    model.col_cost_ = instance.cost.ravel()
-    model.col_lower_, model.col_upper_ = np.zeros(n * k), np.full(n * k, 1.0)
-    model.row_lower_ = np.r_[np.full(2 * pairs * k, -np.inf), np.ones(n)]
-    model.row_upper_ = np.r_[np.zeros(2 * pairs * k), np.ones(n)]
-    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_, model.a_matrix_.index_ = matrix.indptr, matrix.indices
-    model.a_matrix_.value_ = matrix.data
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1)
-    solver.setOptionValue("primal_feasibility_tolerance", 1e-9)
-    solver.setOptionValue("dual_feasibility_tolerance", 1e-9)
-    solver.passModel(model)
-    solver.run()
-    assert solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return float(solver.getInfo().objective_function_value)
+    """The whole LP, row by row, at tolerance 1e-9."""
+    return optimum(instance.cost, instance.pairs, instance.lengths, even=True, tolerance=1e-9)
 
 
 @pytest.fixture(scope="session")
