@@ -9,14 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from mended import edit, mend
 
 from privopt.errors import InputError, PrivoptError
-from privopt.run.folder import check_sums, files_in, read_document, sums_text
+from privopt.run.folder import check_sums, files_in
 from privopt.run.verify import load_release, open_verified, verify
-
-
-def mend(folder):
-    (folder / "SHA256SUMS").write_bytes(sums_text(folder).encode("utf-8", "surrogateescape"))
 
 
 @pytest.fixture
@@ -28,10 +25,7 @@ def pointed_at(folder, name):
     """Another points file in the problem, sums and result.json mended."""
     path = folder / "problem" / "problem.toml"
     path.write_text(path.read_text().replace('"points.csv"', json.dumps(str(name))))
-    result = json.loads((folder / "result.json").read_text())
-    result["problem"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (folder / "result.json").write_text(json.dumps(result))
-    mend(folder)
+    edit(folder, lambda r: r["problem"].update(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
 
 
 @pytest.mark.parametrize("name", ["{outside}/secret.csv", "../../secret.csv", "/dev/zero", "/etc/passwd", "a\0b"])
@@ -137,10 +131,7 @@ def test_json_has_one_meaning_or_is_refused(copy, text, word):
     "file", ["..", ".", "", "a\0b", "../problem/problem.toml", "x" * 300, "\u202egnp", "/dev/zero"]
 )
 def test_an_odd_name_of_the_problem_file_is_refused(copy, file):
-    result = read_document(copy)
-    result["problem"]["file"] = file
-    (copy / "result.json").write_text(json.dumps(result))
-    mend(copy)
+    edit(copy, lambda r: r["problem"].update(file=file))
     with pytest.raises(PrivoptError) as refused:
         verify(copy)
     assert str(refused.value).isprintable()

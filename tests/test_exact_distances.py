@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from mended import mend, rewrite
 
 from privopt import checker
 from privopt.arrays import no_doubles
@@ -19,7 +20,6 @@ from privopt.errors import InputError, UsageError
 from privopt.metric.space.places import Space
 from privopt.metric.space.roads import Roads
 from privopt.metric.space.table import MatrixMetric
-from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -66,25 +66,16 @@ def hold(folder: Path) -> dict:
     return json.loads((folder / "result.json").read_text())["objective"]
 
 
-def changed(folder: Path, **arrays) -> Path:
-    path = folder / "mechanism.npz"
-    with np.load(path) as found:
-        parts = dict(found)
-    np.savez(path, **{**parts, **{name: change(parts[name]) for name, change in arrays.items()}})
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
-    return folder
-
-
 @pytest.mark.parametrize(("name", "kind"), [("weights", ">u8"), ("pairs", ">i8"), ("distances", ">f8")])
 def test_arrays_of_another_byte_order_are_refused(tmp_path, name, kind):
-    folder = changed(solved(tmp_path, SQUARE), **{name: lambda array: array.astype(kind)})
+    folder = rewrite(solved(tmp_path, SQUARE), **{name: lambda array: array.astype(kind)})
     with pytest.raises(InputError, match=name):
         verify(folder)
 
 
 @pytest.mark.parametrize("more", [1e-13, 1e-11, 9e-10, 2e-9])
 def test_distances_above_the_true_ones_do_not_hold(tmp_path, more):
-    folder = changed(solved(tmp_path, SQUARE), distances=lambda d: d * (1 + more))
+    folder = rewrite(solved(tmp_path, SQUARE), distances=lambda d: d * (1 + more))
     assert any("distances" in line for line in verify(folder).complaints)
 
 
@@ -113,7 +104,7 @@ def test_whole_numbers_that_are_no_doubles_are_refused_by_both(tmp_path, what, n
     with pytest.raises(InputError, match=rf"row 0, column 1 \(from 0\): found {number}, .*2\^53"):
         solved(tmp_path / "large", {**files, name: ones * np.uint64(number)}, epsilon=1e-16, **asked)
     np.save(folder / "problem" / name, ones * np.uint64(number))
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    mend(folder)
     with pytest.raises(InputError, match=r"2\^53"):
         verify(folder)
     lines: list[str] = []

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from examples import EXAMPLES
+from mended import edit, mend, rewrite
 from toys import write_toy
 
 from privopt.errors import InputError, PrivoptError
 from privopt.registry import registry
-from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 
@@ -59,11 +59,8 @@ def forge(tmp_path):
         target = tmp_path / "forged"
         if not target.exists():
             shutil.copytree(folder, target)
-        result = json.loads((folder / "result.json").read_text())
-        change(result)
-        (target / "result.json").write_text(json.dumps(result))
-        (target / "SHA256SUMS").write_text(sums_text(target))
-        return target
+        shutil.copy(folder / "result.json", target)
+        return edit(target, change)
 
     return forged
 
@@ -225,15 +222,11 @@ def test_true_counts_published_as_noisy_ones_are_never_proved(example):
 
 
 def test_scales_too_small_for_epsilon_are_found(example, tmp_path):
-    import numpy as np
+    def halved(scales):
+        return [str(float(text) / 2) if "/" not in text else "1" for text in scales.tolist()]
 
-    folder = tmp_path / "forged"
-    shutil.copytree(example("hierarchical-dp"), folder)
-    with np.load(folder / "noisy.npz") as archive:
-        parts = dict(archive)
-    parts["scales"] = np.array([str(float(text) / 2) if "/" not in text else "1" for text in parts["scales"].tolist()])
-    np.savez(folder / "noisy.npz", **parts)
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    folder = shutil.copytree(example("hierarchical-dp"), tmp_path / "forged")
+    rewrite(folder, "noisy.npz", scales=halved)
     assert any("its share of epsilon" in line for line in verify(folder).complaints)
 
 
@@ -289,19 +282,10 @@ def test_a_bound_is_below_the_optimum_at_exact_weights(tmp_path, result_of):
     assert Fraction(bound) <= cheapest
 
 
-def repacked(folder, name, **more):
-    """Arrays added to an archive, its sum mended."""
-    import numpy as np
-
-    with np.load(folder / name) as archive:
-        np.savez(folder / name, **dict(archive), **more)
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
-
-
 @pytest.mark.parametrize(("example_name", "name"), [("words", "mechanism.npz"), ("hierarchical-dp", "noisy.npz")])
 def test_an_array_that_nothing_reads_is_refused(example, tmp_path, example_name, name):
     folder = shutil.copytree(example(example_name), tmp_path / "forged")
-    repacked(folder, name, truth=[1, 2, 3])
+    rewrite(folder, name, truth=[1, 2, 3])
     with pytest.raises(InputError, match="truth: found an array that nothing reads"):
         verify(folder)
 
@@ -311,7 +295,7 @@ def test_rows_published_in_another_order_are_refused(example, tmp_path, name):
     folder = shutil.copytree(example("fl-linear"), tmp_path / "forged")
     head, *rows = (folder / name).read_text().splitlines()
     (folder / name).write_text("\n".join([head, *rows[::-1]]) + "\n")
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    mend(folder)
     assert refused(folder)
 
 
@@ -340,6 +324,6 @@ def test_a_problem_of_fewer_records_than_the_release_does_not_verify(example, tm
     path = folder / "problem" / "problem.toml"
     path.write_text(path.read_text().replace("rows = 7, cols = 8", "rows = 1, cols = 1"))
     (folder / "problem" / "prior.csv").write_text("id,p\n0-0,1.0\n")
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    mend(folder)
     lines = verify(folder).complaints
     assert any("records: not those of the problem" in line for line in lines)

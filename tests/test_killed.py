@@ -7,19 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from toys import grid_text
 
 from privopt.run.verify import verify
 
-SLOW = """
-[records]
-grid = { rows = 12, cols = 12, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 0.7
-[utility]
-kind = "distance"
-"""
+SLOW = grid_text(12, 12, 1.0, 0.7)
 
 
 @pytest.fixture

@@ -11,45 +11,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mended import edit, mend, rewrite
 from scipy.stats import chisquare
 from toys import TOY, write_toy
 
 from privopt.errors import DoesNotHoldError, InfeasibleError, InputError, SolverError, StoppedError, UsageError
-from privopt.run.folder import check_sums, jsonable, sums_text
+from privopt.run.folder import check_sums, jsonable
 from privopt.run.publish import new_folder
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
 FULL = Options(method="full", solver="highs")
-
-
-def copy(source, target):
-    shutil.copytree(source, target)
-    return target
-
-
-def mend(folder):
-    """Make the sums right again after a change."""
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
-
-
-def edit(folder, change):
-    """Change result.json and mend its sum."""
-    path = folder / "result.json"
-    result = json.loads(path.read_text())
-    change(result)
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    mend(folder)
-
-
-def rewrite(folder, **changes):
-    """Change arrays of mechanism.npz and mend its sum."""
-    with np.load(folder / "mechanism.npz") as archive:
-        parts = dict(archive)
-    for name, change in changes.items():
-        parts[name] = change(parts[name].copy())
-    np.savez(folder / "mechanism.npz", **parts)
-    mend(folder)
 
 
 def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
@@ -86,7 +58,7 @@ def test_sums_are_those_of_sha256sum(solved_toy):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
-    folder = copy(solved_toy, tmp_path_factory.mktemp("changed") / "out")
+    folder = shutil.copytree(solved_toy, tmp_path_factory.mktemp("changed") / "out")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files), label="file")
     raw = bytearray(path.read_bytes())
@@ -98,7 +70,7 @@ def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
 
 
 def test_files_added_or_taken_away_are_found(solved_toy, tmp_path):
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     (folder / "problem" / "more.csv").write_text("x")
     assert any("more.csv" in line for line in check_sums(folder))
     (folder / "problem" / "more.csv").unlink()
@@ -130,7 +102,7 @@ def test_files_added_or_taken_away_are_found(solved_toy, tmp_path):
     ],
 )
 def test_a_claim_that_was_edited_is_found_though_its_sum_was_mended(solved_toy, tmp_path, change, word):
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     edit(folder, change)
     complaints = verify(folder).complaints
     assert any(word in line for line in complaints)
@@ -154,32 +126,29 @@ def swapped(weights):
 
 @pytest.mark.parametrize("fault", [at_the_limit, zero_against_positive, swapped])
 def test_weights_that_were_changed_are_found_though_the_sum_was_mended(solved_toy, tmp_path, fault):
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     rewrite(folder, weights=fault)
     assert verify(folder).complaints
 
 
 def test_distances_and_pairs_are_computed_again(solved_toy, tmp_path):
-    longer = copy(solved_toy, tmp_path / "longer")
+    longer = shutil.copytree(solved_toy, tmp_path / "longer")
     rewrite(longer, distances=lambda d: d * 2)
     assert any("distances" in line for line in verify(longer).complaints)
-    fewer = copy(solved_toy, tmp_path / "fewer")
-    with np.load(fewer / "mechanism.npz") as archive:
-        parts = dict(archive)
-    parts["pairs"], parts["distances"] = parts["pairs"][1:], parts["distances"][1:]
-    np.savez(fewer / "mechanism.npz", **parts)
+    fewer = shutil.copytree(solved_toy, tmp_path / "fewer")
+    rewrite(fewer, pairs=lambda pairs: pairs[1:], distances=lambda d: d[1:])
     edit(fewer, lambda r: r["certificate"].update(checked=45))
     assert any("not implied" in line for line in verify(fewer).complaints)
 
 
 def test_records_under_other_names_are_found(solved_toy, tmp_path):
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     rewrite(folder, records=lambda ids: ids[::-1])
     assert any("records" in line for line in verify(folder).complaints)
 
 
 def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     path = folder / "problem" / "problem.toml"
     path.write_text(path.read_text().replace("0.9", "0.8"))
     edit(folder, lambda r: r["guarantee"].update(epsilon=0.8))
@@ -200,7 +169,7 @@ def test_a_problem_with_more_privacy_is_no_longer_met(solved_toy, tmp_path):
 def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_toy, tmp_path, change, word):
     from privopt.run.audit import audit
 
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     edit(folder, change)
     assert any(word in line for line in verify(folder).complaints)
     with pytest.raises(DoesNotHoldError, match=re.escape(word)):
@@ -209,7 +178,7 @@ def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_to
 
 def test_json_that_is_none_is_told(solved_toy, tmp_path):
     for text in ("[" * 100_000, '{"mechanism": NaN}', "[1]", ""):
-        folder = copy(solved_toy, tmp_path / str(len(text)))
+        folder = shutil.copytree(solved_toy, tmp_path / str(len(text)))
         (folder / "result.json").write_text(text)
         mend(folder)
         with pytest.raises(InputError, match=r"result\.json"):
@@ -224,7 +193,7 @@ def test_arrays_of_another_form_are_told(solved_toy, tmp_path):
         "weights": lambda weights: weights.astype(float),
     }
     for name, change in changes.items():
-        folder = copy(solved_toy, tmp_path / name)
+        folder = shutil.copytree(solved_toy, tmp_path / name)
         rewrite(folder, **{name: change})
         with pytest.raises(InputError, match=name):
             verify(folder)
@@ -232,7 +201,7 @@ def test_arrays_of_another_form_are_told(solved_toy, tmp_path):
 
 @pytest.mark.parametrize("name", ["result.json", "SHA256SUMS"])
 def test_a_folder_that_cannot_be_read_is_an_input_error(solved_toy, tmp_path, name):
-    folder = copy(solved_toy, tmp_path / "out")
+    folder = shutil.copytree(solved_toy, tmp_path / "out")
     (folder / name).unlink()
     if name == "result.json":
         mend(folder)
@@ -356,7 +325,7 @@ def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
         growth = Fraction(exp_fixed(Fraction(3.0 * stretch), 120)[0], 2**120)
         small = int(2**63 / (1 + growth)) + 1
         rows = np.array([[2**63 - small, small], [small, 2**63 - small]], dtype=np.uint64)
-        forged = copy(folder, tmp_path / f"forged {stretch}")
+        forged = shutil.copytree(folder, tmp_path / f"forged {stretch}")
         rewrite(forged, weights=lambda _, rows=rows: rows, distances=lambda d, stretch=stretch: d * stretch)
         complaints = verify(forged).complaints
         assert any(line.startswith("certificate: worst") for line in complaints) == (stretch > 1)

@@ -5,12 +5,12 @@ import os
 import shutil
 
 import pytest
+from mended import edit
 
 from privopt.errors import DoesNotHoldError
 from privopt.run import remembered
 from privopt.run import verify as module
 from privopt.run.audit import audit
-from privopt.run.folder import sums_text
 from privopt.run.report.make import write_figures, write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import open_verified, verify
@@ -19,13 +19,8 @@ from privopt.run.verify import open_verified, verify
 @pytest.fixture
 def forged(solved_toy, tmp_path):
     """A DIR whose epsilon was made smaller, with sums to fit."""
-    folder = tmp_path / "forged"
-    shutil.copytree(solved_toy, folder)
-    result = json.loads((folder / "result.json").read_text())
-    result["guarantee"].update(epsilon=0.1, epsilon_text="0.1")
-    (folder / "result.json").write_text(json.dumps(result))
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
-    return folder
+    folder = shutil.copytree(solved_toy, tmp_path / "forged")
+    return edit(folder, lambda r: r["guarantee"].update(epsilon=0.1, epsilon_text="0.1"))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,15 @@ prior = "prior.csv"
 """
 
 
+def grid_text(rows: int, cols: int, cell: object = 1.0, epsilon: object = 1.0, *, within: object = None) -> str:
+    """A problem file over an even grid of a plane; tables of mechanisms may follow."""
+    near = "" if within is None else f"neighbours_within = {within}\n"
+    return (
+        f'[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = {cell} }}\n[distance]\nkind = "euclidean"\n'
+        f'[privacy]\nepsilon = {epsilon}\n{near}[utility]\nkind = "distance"\n'
+    )
+
+
 def write_toy(folder: Path, n: int = 5, text: str = TOY) -> Path:
     """A problem file over n points of a line with a kink, and the files it names."""
     folder.mkdir(parents=True, exist_ok=True)

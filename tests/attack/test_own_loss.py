@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from attrs import evolve
+from toys import grid_text
 
 from privopt.declare import load_problem
 from privopt.errors import ModelError
@@ -13,16 +14,7 @@ from privopt.metric.losses import ExpectedLoss
 from privopt.metric.problem import MetricInstance, MetricProblem
 from privopt.run.verify import load_release
 
-PROBLEM = """
-[records]
-grid = { rows = 2, cols = 3, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 1.0
-[utility]
-kind = "distance"
-"""
+PROBLEM = grid_text(2, 3)
 
 
 class Squared(Exponential):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from scipy import sparse
 
 from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
 from privopt.dsl.sets import IndexSet
+from privopt.testing.data import data_path
 
 Reader = Callable[[Path], StandardForm]
 
@@ -143,8 +143,4 @@ def read_mps() -> Reader:
 
 @pytest.fixture(scope="session")
 def instances() -> Path:
-    root = Path(os.environ.get("PRIVOPT_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    folder = root / "netlib_miplib"
-    if not folder.is_dir():
-        pytest.skip(f"no instances at {folder}; set PRIVOPT_DATA")
-    return folder
+    return data_path("netlib_miplib")

@@ -3,23 +3,14 @@
 import time
 
 import pytest
+from toys import grid_text
 
 from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
 
 pytestmark = pytest.mark.xdist_group("reports")
 
-TEXT = """
-[records]
-grid = { rows = 40, cols = 40, cell_km = 0.25 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 5.0
-neighbours_within = 0.36
-[utility]
-kind = "distance"
-"""
+TEXT = grid_text(40, 40, 0.25, 5.0, within=0.36)
 
 
 @pytest.fixture(scope="module", params=["exponential", pytest.param("optimal-lp", marks=pytest.mark.slow)])

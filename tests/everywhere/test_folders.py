@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forms import forms
+from mended import edit, mend
 
 import privopt as po
 from privopt import checker
@@ -19,7 +20,6 @@ from privopt.exact.weights import repair
 from privopt.metric.everywhere import check_planes
 from privopt.metric.everywhere.mesh import plane_of
 from privopt.metric.space.places import Space
-from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 
@@ -104,10 +104,7 @@ def test_the_other_checker_runs_by_itself_beside_the_first(solved, tmp_path):
         shutil.copy(file, tmp_path)
     for place in (Path(check_planes.__file__), tmp_path / "check_planes.py"):
         for folder, code in ((solved["points"], 0), (solved["graph"], 0), (tmp_path, 2)):
-            done = subprocess.run(
-                [sys.executable, "-I", "-S", place, folder], capture_output=True, text=True, check=False
-            )
-            assert (done.returncode, done.stderr) == (code, "")
+            assert run(place, folder)[0] == code
 
 
 def run(place, folder):
@@ -130,7 +127,7 @@ def test_the_first_hands_planes_over_to_the_other_where_that_lies_beside_it_or_b
     shutil.copy(check_planes.__file__, tmp_path)
     assert run(alone, forged) == other
     (forged / "mechanism.npz").write_bytes(b"")
-    (forged / "SHA256SUMS").write_text(sums_text(forged))
+    mend(forged)
     assert run(alone, forged)[0] == 2
 
 
@@ -139,7 +136,7 @@ def test_no_checker_that_lies_in_the_folder_is_run(solved, tmp_path):
     folder = shutil.copytree(solved["points"], tmp_path / "dir")
     alone = shutil.copy(checker.__file__, folder)
     (folder / "check_planes.py").write_text("check = lambda folder, say: 0\n")
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    mend(folder)
     code, said = run(alone, folder)
     assert (code, said[:26]) == (2, "cannot be checked: files: ")
 
@@ -225,14 +222,8 @@ def test_streets_are_divided_and_ids_follow_the_records(solved):
 def forged(folder, target, change=None, result=None):
     shutil.copytree(folder, target)
     if change is not None:
-        arrays = dict(np.load(target / "mechanism.npz"))
-        np.savez(target / "mechanism.npz", **change(arrays))
-    if result is not None:
-        stated = json.loads((target / "result.json").read_text())
-        result(stated)
-        (target / "result.json").write_text(json.dumps(stated))
-    (target / "SHA256SUMS").write_text(sums_text(target))
-    return target
+        np.savez(target / "mechanism.npz", **change(dict(np.load(target / "mechanism.npz"))))
+    return edit(target, result or (lambda _: None))
 
 
 def refused(folder):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import threadpoolctl
+from toys import grid_text
 
 from privopt.errors import StoppedError
 from privopt.execution import limits, processes
@@ -14,17 +15,7 @@ from privopt.execution.limits import VARIABLES, allowed_threads, limited_to
 from privopt.metric.optimal import interior_state
 from privopt.run.solve import Options, solve
 
-PROBLEM = """
-[records]
-grid = { rows = 16, cols = 17, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 1.0
-neighbours_within = 1.0
-[utility]
-kind = "distance"
-"""
+PROBLEM = grid_text(16, 17, within=1.0)
 
 
 def test_a_block_limits_what_is_loaded_and_what_is_loaded_later_and_ends(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toys import grid_text
 
 from privopt.errors import StoppedError
 from privopt.execution.limits import check_end, ending_at
@@ -30,16 +31,7 @@ from privopt.run.solve import solve as solve_problem
 from privopt.run.verify import verify
 
 METHODS = ("auto", "column-generation", "interior-point")
-GRID = """
-[records]
-grid = { rows = 9, cols = 9, cell_km = 0.5 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 0.9
-[utility]
-kind = "distance"
-"""
+GRID = grid_text(9, 9, 0.5, 0.9)
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 import pytest
 import shapely
+from mended import edit
 from scipy.stats import chisquare
 
 from privopt.errors import InputError, StoppedError, UsageError
 from privopt.exact import TOTAL
 from privopt.metric.matrix import MatrixRelease
-from privopt.run.folder import sums_text
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt.tables import apply as module
@@ -265,12 +265,8 @@ def test_what_is_there_stays_without_force(town, tmp_path, privopt):
 
 
 def test_a_release_that_does_not_hold_ends_with_1(town, tmp_path, privopt):
-    forged = tmp_path / "forged"
-    shutil.copytree(town, forged)
-    result = json.loads((forged / "result.json").read_text())
-    result["guarantee"].update(epsilon=0.1, epsilon_text="0.1")
-    (forged / "result.json").write_text(json.dumps(result))
-    (forged / "SHA256SUMS").write_text(sums_text(forged))
+    forged = shutil.copytree(town, tmp_path / "forged")
+    edit(forged, lambda r: r["guarantee"].update(epsilon=0.1, epsilon_text="0.1"))
     table = csv_of(tmp_path / "t.csv", "lat,lon\n41.9,12.4\n")
     done = privopt("apply", forged, table, "--lat=lat", "--lon=lon", "--out", tmp_path / "o.csv")
     assert (done.returncode, "does not hold" in done.stderr) == (1, True)

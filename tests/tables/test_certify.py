@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
+from toys import grid_text
 
 import privopt as po
 from privopt import checker
@@ -19,17 +20,7 @@ from privopt.exact.least import least_epsilon
 from privopt.run.verify import verify
 from privopt.tables.certify import certify
 
-TEXT = """[records]
-grid = { rows = 3, cols = 3, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 1.0
-[utility]
-kind = "distance"
-[lr-geo]
-radius = 3.0
-"""
+TEXT = grid_text(3, 3) + "[lr-geo]\nradius = 3.0\n"
 PLACES = np.array([(c, r) for r in range(3) for c in range(3)], dtype=float)
 APART = np.hypot(*(PLACES[:, None] - PLACES).transpose(2, 0, 1))
 PAIRS = np.array([(i, j) for i in range(9) for j in range(i + 1, 9)])

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
+from toys import grid_text
 
 import privopt as po
 from privopt.declare.schema import File
@@ -16,16 +17,7 @@ from privopt.run.solve import Options
 from privopt.tables import curve as module
 from privopt.tables.curve import Point, draw_curves, epsilons_of
 
-TOML = """
-[records]
-grid = { rows = 4, cols = 4, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 1.0
-[utility]
-kind = "distance"
-"""
+TOML = grid_text(4, 4)
 COLUMNS = [
     "mechanism",
     "epsilon",

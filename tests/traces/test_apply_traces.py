@@ -1,6 +1,5 @@
 """Tables of traces: whose rows, in which order, what is charged, what is refused."""
 
-import hashlib
 import json
 import shutil
 from datetime import datetime
@@ -11,6 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from mended import edit, mend, rewrite
+from toys import grid_text
 
 import privopt
 from privopt.command.cli import cli
@@ -21,20 +22,14 @@ from privopt.tables.estimate.run import channel_of
 from privopt.tables.times import ranks_of
 from privopt.tables.traces import Tracer
 
-PROBLEM = """
-[records]
-grid = { rows = 3, cols = 3, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 1.0
-[utility]
-kind = "distance"
-[predictive]
+PROBLEM = (
+    grid_text(3, 3)
+    + """[predictive]
 good_within = 4.0
 threshold_epsilon = 1.0
 test_epsilon = 1.0
 """
+)
 FIRST, SEGMENT = Fraction(1), Fraction(4)
 
 
@@ -191,18 +186,7 @@ def test_estimates_take_one_report_of_each_subject(folder, tmp_path):
 
 def forged(folder, copy, **changed):
     """A copy whose test has other numbers, sums and all."""
-    shutil.copytree(folder, copy)
-    with np.load(copy / "prediction.npz") as found:
-        np.savez(copy / "prediction.npz", **{**found, **{name: make(found[name]) for name, make in changed.items()}})
-    summed(copy, "prediction.npz")
-    return copy
-
-
-def summed(folder, name):
-    sums = (folder / "SHA256SUMS").read_text().splitlines()
-    new = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    sums = [f"{new}  {name}" if line.endswith(name) else line for line in sums]
-    (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    return rewrite(shutil.copytree(folder, copy), "prediction.npz", **changed)
 
 
 @pytest.mark.parametrize(
@@ -222,12 +206,8 @@ def test_a_changed_test_does_not_hold(folder, tmp_path, name, make, said):
 
 @pytest.mark.parametrize("name", ["good_within", "threshold_noise", "test_noise", "unit"])
 def test_what_is_told_of_the_test_is_what_the_problem_gives(folder, tmp_path, name):
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    result = json.loads((copy / "result.json").read_text())
-    result["details"]["prediction"][name] = "mile" if name == "unit" else 99.0
-    (copy / "result.json").write_text(json.dumps(result))
-    summed(copy, "result.json")
+    other = {name: "mile" if name == "unit" else 99.0}
+    copy = edit(shutil.copytree(folder, tmp_path / "copy"), lambda r: r["details"]["prediction"].update(other))
     done = CliRunner().invoke(cli, ["verify", str(copy)])
     assert done.exit_code == 1
     assert f"details.prediction.{name}" in done.output
@@ -240,10 +220,9 @@ def test_near_pairs_alone_are_refused_by_solve_and_by_verify(folder, tmp_path):
     done = CliRunner().invoke(cli, ["solve", "predictive", str(tmp_path / "near.toml"), "--out", str(tmp_path / "out")])
     assert done.exit_code == 2
     assert "privacy.neighbours_within: found 1, wanted none" in done.output
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
+    copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "problem" / "problem.toml").write_text(near)
-    summed(copy, "problem/problem.toml")
+    mend(copy)
     done = CliRunner().invoke(cli, ["verify", str(copy)])
     assert done.exit_code == 2
     assert "privacy.neighbours_within: found 1, wanted none" in done.output

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import grid_text
 
 import privopt
 from privopt.command.cli import cli
@@ -15,21 +16,10 @@ from privopt.metric.space.places import Space
 from privopt.metric.traces.hidden import ANYWHERE, Mobility, Step, posteriors
 from privopt.metric.traces.over_time import mean_guess, over_time, unbiased
 
-PROBLEM = """
-[records]
-grid = {{ rows = {side}, cols = {side}, cell_km = {cell} }}
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = {epsilon}
-[utility]
-kind = "distance"
-"""
 
-
-def solved(tmp_path, mechanism, more="", **values):
+def solved(tmp_path, mechanism, more="", *, side, cell, epsilon):
     problem = tmp_path / "problem.toml"
-    problem.write_text(PROBLEM.format(**values) + more)
+    problem.write_text(grid_text(side, side, cell, epsilon) + more)
     return privopt.solve(mechanism, problem)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from privopt.interfaces import SolveContext
 from privopt.metric.optimal.instance import Instance
+from privopt.testing.data import data_path
 
 
 def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | None = None) -> Instance:
@@ -44,13 +42,4 @@ def make_context():
 @pytest.fixture(scope="session")
 def data():
     """Where public data sets are, or a skipped test."""
-
-    def path(*parts: str) -> Path:
-        named = os.environ.get("PRIVOPT_DATA")
-        beside = Path(__file__).resolve().parents[4] / "shared" / "data"
-        found = (Path(named) if named else beside).joinpath(*parts)
-        if not found.exists():
-            pytest.skip(f"no data at {found} (PRIVOPT_DATA names the folder)")
-        return found
-
-    return path
+    return data_path

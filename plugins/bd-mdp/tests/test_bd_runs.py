@@ -12,23 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import grid_text
 
-TOML = """
-[records]
-grid = { rows = 2, cols = 4, cell_km = 1.0 }
-[distance]
-kind = "euclidean"
-[privacy]
-epsilon = 1.0
-neighbours_within = 2.0
-[utility]
-kind = "distance"
-[bd-mdp]
+TOML = (
+    grid_text(2, 4, within=2.0)
+    + """[bd-mdp]
 partition = "minimum-boundary"
 subsets = 3
 start = "cold"
 lagrangian_steps = 0
 """
+)
 CLUSTER = """
 import sys
 from distributed import LocalCluster

@@ -9,10 +9,10 @@ import shutil
 import numpy as np
 import pytest
 from attrs import evolve
+from mended import edit, mend
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
-from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 from privopt_fl_linear import server
@@ -178,10 +178,7 @@ def test_verify_notices(problem):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(out, copy)
         (copy / name).write_text(change((copy / name).read_text()))
-        import privopt.run.folder as files
-
-        (copy / "SHA256SUMS").write_text(files.sums_text(copy))
-        return verify(copy).complaints
+        return verify(mend(copy)).complaints
 
     size = rows(out / "capacities.csv")[0][1]
     assert complaints("capacities.csv", lambda t: t.replace(size, str(float(size) - 5), 1))
@@ -287,8 +284,7 @@ def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch, settings)
 def _sealed(out, result, auto):
     """The folder again, with other words of how the radius was chosen, sums and all."""
     result["details"]["told"]["auto"] = auto
-    (out / "result.json").write_text(json.dumps(result))
-    (out / "SHA256SUMS").write_text(sums_text(out))
+    edit(out, lambda stated: stated.update(result))
 
 
 @pytest.mark.parametrize("rerun", [1, 100_000])

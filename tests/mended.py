@@ -1,0 +1,32 @@
+"""Folders changed by somebody who mends their sums."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from privopt.run.folder import SUMS, sums_text
+
+
+def mend(folder: Path) -> Path:
+    """Make the sums right again after a change."""
+    (folder / SUMS).write_bytes(sums_text(folder).encode("utf-8", "surrogateescape"))
+    return folder
+
+
+def edit(folder: Path, change) -> Path:
+    """Change result.json in place, and mend its sum."""
+    path = folder / "result.json"
+    result = json.loads(path.read_text("utf-8"))
+    change(result)
+    path.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    return mend(folder)
+
+
+def rewrite(folder: Path, name: str = "mechanism.npz", /, **changes) -> Path:
+    """Change arrays of an archive, each by a function of the old one or for a new one, and mend its sum."""
+    with np.load(folder / name) as archive:
+        parts = dict(archive)
+    parts |= {key: change(parts[key].copy()) if callable(change) else change for key, change in changes.items()}
+    np.savez(folder / name, **parts)
+    return mend(folder)
