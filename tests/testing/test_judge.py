@@ -230,6 +230,19 @@ def test_a_limit_is_kept_by_slow_ones():
     assert "would have seen" not in str(found)
 
 
+def test_what_the_first_call_compiles_is_not_taken_for_its_pace():
+    begun = []
+
+    def compiled(given, rng):
+        if not begun:
+            begun.append(time.sleep(3.0))
+        return given + rng.laplace()
+
+    found = judge(compiled, [0, 1], epsilon=1.0, draws=10_000, time_limit=8.0)
+    assert not found.stopped
+    assert found.draws > 5_000
+
+
 def test_outputs_that_never_come_again_are_not_called_compared():
     found = judge(lambda x, rng: f"a{rng.integers(10**15)}:{x}", [0, 1], notion="local-dp", epsilon=1.0, draws=4000)
     assert found.uncompared == 1

@@ -59,7 +59,10 @@ LONGER: Final = 25
 """Times the first draws that a suspicion is worth, shared by the methods of a mechanism."""
 
 SECONDS: Final = 20.0
-"""Of a processor, that they share likewise: for one check, whatever it tries."""
+"""Of a processor, that they share likewise: for one check, whatever it tries, at an effort of AT draws or more."""
+
+AT: Final = 6_000
+"""Draws of an effort below which a suspicion is worth as many seconds less: a third at effort dev."""
 
 UNSURE: Final = 8
 """Further problems among which one is looked for whose outcome is unsure, where each draw is a solve."""
@@ -205,7 +208,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
             trial.powers.append(math.inf if seen is None else seen)
         used = 0.0 if trial.shrinking else trial.once.get("looked longer", 0.0)
         share = trial.subject.siblings
-        longer = min(LONGER * len(one) // share, int((SECONDS / share - used) / (2 * max(pace, 1e-9))))
+        seconds = SECONDS * min(1.0, trial.effort.draws / AT) / share
+        longer = min(LONGER * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
         suspected = any(_best_attack(one, two, SUSPECTED, delta) > epsilon for epsilon, delta in curve)
         if suspected and longer > 2 * len(one):
             trial.once["looked longer"] = used + 2 * longer * pace

@@ -48,6 +48,7 @@ class _Drawer:
     deadline: float
     calls: int = 0
     seconds: float = 0.0
+    _first: tuple[int, float] = field(default=(0, 0.0), init=False)
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -61,8 +62,9 @@ class _Drawer:
 
     @property
     def pace(self) -> float:
-        """Seconds a draw."""
-        return self.seconds / self.calls if self.calls else 0.0
+        """Seconds a draw; the first call, which may import and compile, is left out once as many have come after it."""
+        calls, seconds = self._first if self.calls >= 2 * self._first[0] else (0, 0.0)
+        return (self.seconds - seconds) / (self.calls - calls) if self.calls > calls else 0.0
 
     def draw(self, given: object, count: int) -> list[Any]:
         """So many outputs for one input; an error that the mechanism raises is one."""
@@ -73,8 +75,10 @@ class _Drawer:
                 raise _OutOfTimeError
             size = min(1 if self.many is None else max(CHUNK, count // 8), count - len(found))
             found += self._some(given, size)
+            took = time.perf_counter() - start
+            self._first = self._first if self.calls else (size, took)
             self.calls += size
-            self.seconds += time.perf_counter() - start
+            self.seconds += took
         return found
 
     def _some(self, given: object, count: int) -> list[Any]:
