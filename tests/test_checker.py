@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from examples import EXAMPLES
 from forms import CHECKED, forms
+from mended import edit
 
 from privopt import checker
 from privopt.errors import InfeasibleError
@@ -72,14 +73,11 @@ def test_what_it_does_not_know_it_names(example, name):
 
 
 def test_a_seeded_release_claims_no_privacy(example, tmp_path):
-    from privopt.run.folder import sums_text
+    def seeded(result):
+        result["seed"] = 3
+        result["guarantee"] |= {"seeded": True, "warning": "seeded, not private"}
 
-    folder = shutil.copytree(example("words"), tmp_path / "dir")
-    result = json.loads((folder / "result.json").read_text())
-    result["seed"] = 3
-    result["guarantee"] |= {"seeded": True, "warning": "seeded, not private"}
-    (folder / "result.json").write_text(json.dumps(result))
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    folder = edit(shutil.copytree(example("words"), tmp_path / "dir"), seeded)
     assert verify(folder).verdict == "none"
     assert checker.check(folder, list[str]().append) == 6
 

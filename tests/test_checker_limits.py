@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 
 import numpy as np
 import pytest
 from forgeries import make
+from mended import edit
 
 from privopt import checker
 from privopt.errors import InputError
@@ -16,7 +16,6 @@ from privopt.files import archive
 from privopt.metric.everywhere.check_planes import triangulates
 from privopt.metric.everywhere.mesh import triangulate
 from privopt.metric.space.places import Space
-from privopt.run.folder import sums_text
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +24,8 @@ def grid(tmp_path_factory):
 
 
 def said(folder) -> tuple[int, str]:
-    result = json.loads((folder / "result.json").read_text())
-    file = folder / "problem" / "problem.toml"
-    result["problem"]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-    (folder / "result.json").write_text(json.dumps(result))
-    (folder / "SHA256SUMS").write_text(sums_text(folder))
+    digest = hashlib.sha256((folder / "problem" / "problem.toml").read_bytes()).hexdigest()
+    edit(folder, lambda r: r["problem"].update(sha256=digest))
     lines: list[str] = []
     return checker.check(folder, lines.append), lines[-1]
 

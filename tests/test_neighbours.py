@@ -21,11 +21,12 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from mended import edit
 
 import privopt.noise
 from privopt.errors import UsageError
 from privopt.registry import registry
-from privopt.run.folder import PRIVATE, SUMS, dump_json, sums_text
+from privopt.run.folder import PRIVATE, SUMS, dump_json
 from privopt.run.report.make import write_geo, write_report
 from privopt.run.solve import Options, solve
 from privopt.testing import GeneratedProblem, npy_bytes, subjects
@@ -203,11 +204,7 @@ def test_row_order_tells_nothing_of_locations_on_the_sphere(tmp_path, drop):
 
 def _shown(folder):
     """Report and map of a folder whose times are made equal, so that they are of one make."""
-    path = folder / "result.json"
-    result = json.loads(path.read_text())
-    result["time"] = dict.fromkeys(result["time"], 1.0)
-    path.write_text(dump_json(result))
-    (folder / SUMS).write_text(sums_text(folder))
+    edit(folder, lambda r: r.update(time=dict.fromkeys(r["time"], 1.0)))
     report = write_report(folder).read_bytes()
     try:
         return report, write_geo(folder, folder.parent / "map.geojson").read_bytes()

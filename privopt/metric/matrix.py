@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import evolve, field, fields, frozen
 from numpy.typing import NDArray
 
 from privopt.declare.notebook import card, grid
@@ -107,6 +107,12 @@ class MatrixRelease(Release):
             distances=distances,
             region=data.region,
         )
+
+    @classmethod
+    def of(cls, matrix: MatrixRelease, **more: object) -> Self:
+        """The same matrix as a release of this class, with its further fields."""
+        parts: dict[str, Any] = {part.name: getattr(matrix, part.name) for part in fields(MatrixRelease)} | more
+        return cls(**parts)
 
     @property
     def probabilities(self) -> NDArray[np.float64]:

@@ -137,7 +137,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         terms = problem.declared.terms(problem.data)
         with context.timed("build"):
             prediction = Prediction.of(problem.data, terms)
-        return evolve(outcome, release=self.release_class.around(outcome.release, prediction, terms))
+        return evolve(outcome, release=self.release_class.of(outcome.release, prediction=prediction, terms=terms))
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
         """Metric DP of fresh reports and of traces."""

@@ -44,20 +44,6 @@ class TraceRelease(MatrixRelease):
     terms: Terms | None = None
     walks: ClassVar[type[Walker]] = Walker
 
-    @classmethod
-    def around(cls, fresh: MatrixRelease, prediction: Prediction, terms: Terms) -> Self:
-        """A matrix for fresh reports with the test."""
-        return cls(
-            weights=fresh.weights,
-            records=fresh.records,
-            outputs=fresh.outputs,
-            pairs=fresh.pairs,
-            distances=fresh.distances,
-            repaired=fresh.repaired,
-            prediction=prediction,
-            terms=terms,
-        )
-
     def write(self, folder: Path) -> None:
         """Write mechanism.npz and prediction.npz."""
         super().write(folder)
@@ -70,8 +56,8 @@ class TraceRelease(MatrixRelease):
         Raises:
             InputError: one is missing or not of its form.
         """
-        terms = problem.declared.terms(problem.data)
-        return cls.around(MatrixRelease.load(folder / MATRIX), Prediction.read(folder), terms)
+        fresh, prediction = MatrixRelease.load(folder / MATRIX), Prediction.read(folder)
+        return cls.of(fresh, prediction=prediction, terms=problem.declared.terms(problem.data))
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
@@ -81,11 +67,9 @@ class TraceRelease(MatrixRelease):
     @property
     def walker(self) -> Walker | None:
         """Draws reports of traces."""
-        return (
-            None
-            if self.terms is None
-            else self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
-        )
+        if self.terms is None:
+            return None
+        return self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
 
 
 @frozen(kw_only=True)

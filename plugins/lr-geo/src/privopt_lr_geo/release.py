@@ -159,17 +159,7 @@ class LRGeoRelease(MatrixRelease):
         private = folder / "private" / MATRICES
         if published is None and private.is_dir():
             matrices = {str(user): MatrixRelease.load(private / file_of(str(user))) for user in own.records}
-        return cls(
-            weights=own.weights,
-            records=own.records,
-            outputs=own.outputs,
-            pairs=own.pairs,
-            distances=own.distances,
-            region=own.region,
-            matrices=matrices,
-            published=published,
-            own=_own(folder),
-        )
+        return cls.of(own, matrices=matrices, published=published, own=_own(folder))
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
