@@ -328,7 +328,7 @@ def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, 
     promise |= {"seeded": True, "warning": "seeded, not private"} if "seeded" in stated else {}
     promise["statement"] = str(stated["statement"])
     measured |= {"arithmetic": str(found["arithmetic"]), "kind": promise["kind"], "holds": True, "evidence": "proved"}
-    loose = ["certificate"] if "value_unit" in result["details"] else ["certificate", "objective"]
+    loose = ["certificate", "objective"][: 2 - ("value_unit" in result["details"])] if promise["epsilon"] else []
     for where, wanted in (("objective", objective), ("guarantee", promise), ("certificate", measured)):
         need(not (odd := result[where].keys() ^ wanted.keys()), f"{where}: {sorted(odd)}", 2 - (odd <= wanted.keys()))
         for name, right in wanted.items():
@@ -420,7 +420,7 @@ class Matrix:  # a release of metric differential privacy: mechanism.npz, and wh
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1" if old else "prices:f8:1 trees:u[24]:2"
         version, unit, one, two, *rest = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", 2**20 + 8 * n * self.width)
         self.unit, fits = Fraction(*unit.flat), two.shape == (self.width + 1,) and min(two.flat) >= 0
-        fits = fits if old else (one.shape, two.shape) == ((n,), (self.width, n))
+        fits = fits and rest[0].shape == rest[1].shape if old else (one.shape, two.shape) == ((n,), (self.width, n))
         need([*version.flat] == [3 - old] and self.unit > 0 and fits, "proof.npz: not of its form", 2)
         if old:
             self.growth, rows, at, (which, f) = self.factors(one.rows), one.rows, two.flat, (part.flat for part in rest)
@@ -541,21 +541,21 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
             return
         need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
         cases, leaf = [(frozenset[int](), frozenset(self.gain), frozenset(self.keep), frozenset[int]())], 0
-        for kind, item in zip(kinds, items):
+        pairs = [(j, math.ldexp(f, BITS)) for j, f in zip(places, values, strict=True)]
+        for kind, item in zip(kinds, items, strict=True):
             inside, left, kept, gone = cases.pop()
             if kind == 1:  # a place counts as protected, or does not count
                 cases += [(inside, left - {item}, kept, gone), (inside | {item}, left - {item}, kept, gone)]
             elif kind == 2:  # a photo goes, or stays
                 cases += [(inside, left, kept, gone | {item}), (inside, left, kept | {item}, gone)]
             else:
-                at = range(starts[leaf], starts[leaf + 1])
-                force = [(int(math.ldexp(values[a], BITS)), self.gain[places[a]]) for a in at if places[a] in inside]
+                own = [(self.gain[j], int(f)) for j, f in pairs[starts[leaf] : starts[leaf + 1]] if j in inside]
                 out = gone | {i for i in self.all for j in inside if self.gain[j][i] is None}
-                sums = {i: (1 << 1330) + sum(max(0, f) * gain[i] for f, gain in force) for i in self.all - out}
+                sums = {i: (1 << 1330) + sum(max(0, f) * gain[i] for gain, f in own) for i in self.all - out}
                 most = sum(s for i, s in sums.items() if s > 0 or i in kept) >> 1330  # that stay (Lagrange)
                 need(most < fewest or len(inside) + len(left) < k or kept & out, f"proof.npz: case {leaf} is open")
                 leaf += 1
-        need(not cases and form[0] == 1, "proof.npz: cases that are left open")
+        need(not cases and [*form, len(starts), len(pairs)] == [1, leaf + 1, starts[-1]], "proof.npz: cases left open")
 
     def words(self) -> str:
         promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "scope": self.whom}

@@ -116,6 +116,11 @@ def photos_of(folder: Path) -> Iterator[Forgery]:
                 values=a["values"][:0],
             ),
         )
+        for name, last in (("places", arrays["item"].max()), ("values", 1.0), ("starts", arrays["starts"][-1])):
+            yield at(
+                f"{name} that no case owns",
+                lambda a, n=name, x=last: a.update({n: np.append(a[n], a[n].dtype.type(x))}),
+            )
         yield at("another location", lambda a: a["item"].__setitem__(0, 10_000))
         yield at("multipliers of others", lambda a: a.update(places=a["places"][::-1].copy()))
     for name in arrays:

@@ -91,6 +91,7 @@ def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any
         "an output less": lambda a: a.update(starts=a["starts"][:-1]),
         "rows that are none": lambda a: a["rows"].__setitem__(0, 2**31),
         "rows less": lambda a: a.update(rows=a["rows"][1:]),
+        "multipliers that no output owns": lambda a: a.update(values=np.append(a["values"], a["values"][:1])),
         "integers for multipliers": lambda a: a.update(values=np.ones(len(a["values"]), dtype=np.int64)),
         "objects for multipliers": lambda a: a.update(values=a["values"].astype(object)),
         "prices beside rows": lambda a: a.update(prices=np.zeros(6)),
