@@ -115,10 +115,17 @@ def fit(task: Task) -> tuple[Fit, Mapping[str, Any]]:
     if task.keep is not None:
         found = evolve(found, counts=spread(found.counts, task.keep, task.sizes))
     if task.limits is not None and task.limits.sizes is not None:
-        counts = moved_within(task.tree, found.counts, task.limits, task.exact)
-        same = all(np.array_equal(a, b) for a, b in zip(counts, found.counts, strict=True))
-        found = evolve(found, counts=counts, proved=found.proved and same)
+        found = _moved(task, task.limits, found)
     return found, own
+
+
+def _moved(task: Task, limits: Limits, found: Fit) -> Fit:
+    """Within bounds on sizes; what was proved with estimated totals says nothing of releases with others."""
+    counts = moved_within(task.tree, found.counts, limits, task.exact)
+    same = all(np.array_equal(a, b) for a, b in zip(counts, found.counts, strict=True))
+    pairs = zip(counts, task.totals or (), strict=False)
+    kept = all(np.array_equal(level.sum(axis=1), total) for level, total in pairs)
+    return evolve(found, counts=counts, proved=found.proved and same, lower_bound=found.lower_bound if kept else None)
 
 
 def fit_at_once(task: Task) -> tuple[Fit, Mapping[str, Any]]:

@@ -70,7 +70,7 @@ def moved_within(tree: Tree, counts: Sequence[Ints], limits: Limits, exact: Sequ
 
     Where no numbers of groups have to be kept, the root's counts are the nearest with its total, and from there down
     those of each region's children, size by size. Else leaves move by as few groups as they can in all: two families of
-    sums over a tree, each region's and each region's of a size, make a flow, whose optima are integers.
+    sums over a tree, each region's and each region's of a size, make a flow, whose vertices are integers.
 
     Args:
         tree: the hierarchy.
@@ -137,7 +137,7 @@ def _flow(tree: Tree, leaves: Ints, limits: Limits, exact: Sequence[Ints]) -> In
         row_upper=_free(high) - away,
         col_lower=np.concatenate([np.maximum(least - given, 0), np.maximum(given - most, 0)]).astype(np.float64),
         col_upper=np.concatenate([np.maximum(_free(most) - given, 0), np.maximum(given - least, 0.0)]),
-        integrality=np.ones(2 * cells),
+        integrality=np.zeros(2 * cells),  # its vertices are integers, and simplex ends at one
     )
     solved = get("highs").solve(form, gap=0.0)
     if solved.outcome is Outcome.INFEASIBLE:
