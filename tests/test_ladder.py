@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from privopt.errors import SolverError
+from privopt.metric.baselines import const_opt
 from privopt.run.folder import read_document
 from privopt.run.report import make
 from privopt.run.solve import Options, solve
@@ -90,6 +92,25 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
 @pytest.mark.parametrize(("mechanism", "method"), METHODS)
 def test_a_small_map(tmp_path, mechanism, method):
     within_limits(tmp_path, mechanism, method, 10, 10, 0.6, 2.0)
+
+
+def test_a_solver_that_fails_hands_over_to_the_next(tmp_path, monkeypatch):
+    """CBC's vector for 3 x 3 cells at epsilon 7 and radius 2 misses a row by 1."""
+    tried, own = [], const_opt._solve_model
+
+    def fails_once(data, radius, context):
+        tried.append(context.solver)
+        if context.solver == "cbc":
+            raise SolverError("cbc: its vector misses a row")
+        return own(data, radius, context)
+
+    monkeypatch.setattr(const_opt, "_solve_model", fails_once)
+    done = solve("const-opt", street_map(tmp_path / "map", 3, 3), tmp_path / "out")
+    assert tried == ["cbc", "highs"]
+    assert not done.stopped
+    assert done.result.solver["path"] == "full (cbc: its vector misses a row), highs"
+    assert done.result.solver["name"] == "highs"
+    assert done.result.asked.solver == "cbc"
 
 
 def test_the_largest_share_of_epsilon_uses_nearly_all_of_it(tmp_path):

@@ -132,6 +132,25 @@ class SolveContext:
         """Whether there is room for so many bytes."""
         return needed <= self.room
 
+    def need(self, needed: float, who: str) -> None:
+        """Refuse what does not fit, before it is begun.
+
+        Args:
+            needed: bytes.
+            who: takes them, in the plural.
+
+        Raises:
+            StoppedError: it needs more memory than there is.
+        """
+        from privopt.execution.memory import GB, PROGRAM, resident
+
+        if not self.fits(needed):
+            enough = 1.05 * (needed + max(resident(), PROGRAM))
+            raise StoppedError(
+                f"{who} need {needed / GB:.2g} GB beside what the program holds, and {self.room / GB:.2g} GB are left, "
+                f"so nothing was begun or written; --memory {enough / GB:.2g} would do"
+            )
+
     def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:
         """Tell the progress display, if there is one."""
         if self.progress is not None:

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
 from privopt.exact.bound import Multipliers
 from privopt.execution.limits import ending_at
-from privopt.execution.memory import GB, PROGRAM, resident
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.everywhere.region import unlike
 from privopt.metric.losses import ExpectedLoss
@@ -194,6 +193,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
         Raises:
             ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
+            StoppedError: not even the cheapest method fits into memory, or a limit came before anything feasible.
         """
         data, loss = problem.data, self.utility(problem, context.method)
         constraint = self.privacy(problem, context.method)
@@ -201,7 +201,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             named = f"{constraint.kind!r}, which --method {context.method} cannot take"
             wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
             raise InputError([Fault(data.file, "privacy.kind", named, wanted)])
-        self._room_for(problem, context)
+        records, outputs = data.shape
+        needed = self.bytes_needed(problem, context.method)
+        context.need(needed, f"{records:,} records and {outputs:,} outputs")
         context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
@@ -263,21 +265,6 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         every = problem.data.within is None and problem.data.region is None
         pairs = records * (records - 1) // 2 if every else len(problem.data.pairs)
         return matrix_bytes(records, outputs, pairs)
-
-    def _room_for(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Refuse what does not fit, before it is begun.
-
-        Raises:
-            StoppedError: it needs more memory than there is.
-        """
-        needed = self.bytes_needed(problem, context.method)
-        if not context.fits(needed):
-            records, outputs = problem.data.shape
-            raise StoppedError(
-                f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB beside what the program holds, "
-                f"and {context.room / GB:.2g} GB are left, so nothing was begun or written; --memory "
-                f"{1.05 * (needed + max(resident(), PROGRAM)) / GB:.2g} would do"
-            )
 
     def _released(
         self,

@@ -14,10 +14,11 @@ from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InfeasibleError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
-from privopt_fl_linear.metric import Matrix, Plane, Sphere, Streets
+from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities
 from privopt_fl_linear.reach import Listed, OverSite, Table
 from privopt_fl_linear.server import Site
+from privopt_fl_linear.streets import Streets
 
 
 def town(seed, size):

@@ -19,7 +19,8 @@ from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_fl_linear.algorithms import optimal_assignment, reconnect
 from privopt_fl_linear.command import cli
-from privopt_fl_linear.metric import Matrix, Streets
+from privopt_fl_linear.metric import Matrix
+from privopt_fl_linear.streets import Streets
 
 TOML = '[locations]\npoints = "sites.csv"\n{}[privacy]\nepsilon = 0.5\n[fl-linear]\n{}\n'
 

@@ -141,13 +141,20 @@ def own_loss(problem, weights):
     return float((weights.astype(float) / 2.0**63 * problem.data.cost[problem.users]).sum(axis=1).mean())
 
 
-def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mechanisms_loss(write):
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("benders", "benders (of 23 rows takes 0.092 s at the least, 0 s of the limit are left), exponential"),
+        ("exact", "exact (the time limit came before anything feasible was found), exponential (0.5 of epsilon)"),
+    ],
+)
+def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mechanisms_loss(write, method, path):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
-    outcome = LRGeo().solve(problem, SolveContext(method="benders", deadline=time.monotonic()))
+    outcome = LRGeo().solve(problem, SolveContext(method=method, deadline=time.monotonic()))
     assert outcome.stopped
-    assert outcome.solver["path"] == (
-        "benders (of 23 rows takes 0.092 s at the least, 0 s of the limit are left), exponential"
-    )
+    assert outcome.solver["path"] == path
+    with pytest.raises(StoppedError, match=r"2 users and 25 outputs need .* nothing was begun or written; --memory"):
+        LRGeo().solve(problem, SolveContext(method=method, memory=1e6))
     plain = exponential(problem.data.to_outputs, float(problem.data.epsilon))[problem.users]
     assert own_loss(problem, outcome.release.weights) <= own_loss(problem, plain * 2.0**63) * (1 + 1e-9)
 

@@ -149,7 +149,7 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
-    from privopt.metric.baselines.lp import BYTES_A_NUMBER
+    from privopt.metric.baselines.lp import BYTES_A_NUMBER, by_any_solver
 
     reserve = Reserve(data, context)
     reserve.make()
@@ -159,12 +159,11 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
         tried = f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)"
         return evolve(reserve.alone(tried, StoppedError(f"{tried}; nothing written")), stopped=False)
     try:
-        return evolve(_solve_model(data, radius, context), reserve=reserve)
+        return evolve(by_any_solver(lambda how: _solve_model(data, radius, how), context), reserve=reserve)
     except StoppedError as error:
         return reserve.alone(f"full ({error})", error)
     except SolverError as error:
-        other = "cbc" if context.solver == "highs" else "highs"
-        raise SolverError(f"{error}; try --solver {other}, or the mechanism optimal-lp") from error
+        raise SolverError(f"{error}; try the mechanism optimal-lp") from error
 
 
 def _solve_model(data: MetricData, radius: float, context: SolveContext) -> Matrix:

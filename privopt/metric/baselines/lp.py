@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
 
 __all__ = [
+    "by_any_solver",
     "full_bytes",
     "multipliers_of",
     "optimal_model",
@@ -69,8 +71,12 @@ def solve_full(
         StoppedError: the time limit came before anything feasible.
         SolverError: the solver died or lied.
     """
+
+    def solve(how: SolveContext) -> Matrix:
+        return _solve_model(data, privacy, utility, how)
+
     if not isinstance(privacy, MetricDP):  # the reserve and the structured methods keep metric DP alone
-        return _solve_model(data, privacy, utility, context)
+        return by_any_solver(solve, context)
     if not context.fits(full_bytes(data)):
         found = solve_structured(data, evolve(context, method="auto"))
         left_out = f"full ({full_bytes(data) / GB:.2g} GB, too much)"
@@ -78,7 +84,7 @@ def solve_full(
     reserve = Reserve(data, context)
     reserve.make()
     try:
-        found = _solve_model(data, privacy, utility, context)
+        found = by_any_solver(solve, context)
     except StoppedError as error:
         return reserve.alone(f"full ({error})", error)
     except KeyboardInterrupt:
@@ -86,6 +92,27 @@ def solve_full(
     except SolverError as error:
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
     return evolve(found, reserve=reserve)
+
+
+def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
+    """What the solver asked for gives; where it dies or its answer misses rows, what the next registered one does.
+
+    Raises:
+        SolverError: that failed too, or there is none.
+    """
+    from privopt.backends.choose import names
+
+    try:
+        return solve(context)
+    except SolverError as error:
+        other = next((name for name in names() if name != context.solver), None)
+        if other is None:
+            raise
+        try:
+            found = solve(evolve(context, solver=other))
+        except SolverError as again:
+            raise SolverError(f"{error}; {again}") from error
+        return evolve(found, solver={**found.solver, "path": f"{context.method} ({error}), {other}"})
 
 
 def _solve_model(

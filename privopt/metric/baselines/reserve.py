@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt.metric.mechanism import Matrix
 
-__all__ = ["Reserve"]
+__all__ = ["UNWRITTEN", "Reserve"]
 
 PATIENCE: Final = 10.0
 """Seconds for steeper ones where there is no limit; with one at most the share below of what is left."""
@@ -43,6 +43,8 @@ multipliers are dense; they get that, or `SHARE_CLOSING` of the time that is lef
 SHARE_CLOSING: Final = 0.15
 CALIBRATED: Final = 4e9
 """Pairs times outputs up to which the share is looked for here: beyond it half of epsilon has to do."""
+UNWRITTEN: Final = "; nothing written"
+"""What a stop says where there is nothing at hand."""
 SPARE: Final = 4.0
 """To certify, write and read back a release that is there takes so many times that."""
 
@@ -81,9 +83,9 @@ class Reserve:
             raise error
         return Matrix(
             z=self.release.probabilities,
-            reserve=self,
-            solver={"name": "exponential", "path": tried},
+            solver={"name": "exponential", "path": f"{tried.replace(UNWRITTEN, '')}, {self.path}"},
             stopped=isinstance(error, StoppedError),
+            release=self.release,
         )
 
     def keep(self) -> float | None:

@@ -1,8 +1,7 @@
-"""Where locations lie: the plane, the sphere, streets, or a metric given as a matrix.
+"""Where locations lie: the plane, the sphere, or a metric given as a matrix; along streets: `streets`.
 
 Each answers the few questions that the algorithms ask (cheapest facility, greedy independent set, balls, distances),
-the first two through the KD-tree of `kernels`, streets by `searches` along them, a matrix from its rows. Nothing here
-is secret.
+the first two through the KD-tree of `kernels`, a matrix from its rows. Nothing here is secret.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError
-from privopt.exact.graph import components, edge_matrix
 from privopt.execution.limits import in_threads
 
-__all__ = ["Matrix", "Metric", "Plane", "Sphere", "Streets"]
+__all__ = ["Matrix", "Metric", "Plane", "Sphere", "frozen_array"]
 
 BLOCK_ENTRIES = 4_000_000
 
@@ -92,7 +90,8 @@ def _nearest(metric: Metric, places: Ints, facilities: Ints, cost: Floats, count
     return which, value
 
 
-def _frozen_array(array: Any) -> Floats:
+def frozen_array(array: ArrayLike) -> Floats:
+    """A read-only copy in doubles."""
     return read_only(np.array(array, dtype=np.float64, order="C"))
 
 
@@ -195,10 +194,10 @@ class Plane(_Treed):
     """
 
     def __init__(self, points: Any) -> None:
-        points = _frozen_array(points)
+        points = frozen_array(points)
         if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
             raise InputError([Fault("locations", "x, y", f"shape {points.shape}", "(n, 2) finite numbers")])
-        exact = _frozen_array(np.column_stack([points, np.zeros(len(points))]))
+        exact = frozen_array(np.column_stack([points, np.zeros(len(points))]))
         self.__attrs_init__(points, exact, False)
 
 
@@ -207,138 +206,14 @@ class Sphere(_Treed):
     """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
 
     def __init__(self, degrees: Any) -> None:
-        degrees = _frozen_array(degrees)
+        degrees = frozen_array(degrees)
         ok = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
         if not ok or (np.abs(degrees[:, 0]) > 90.0).any():
             raise InputError([Fault("locations", "lat, lon", "other numbers", "degrees, latitudes within [-90, 90]")])
         lat, lon = np.radians(degrees[:, 0]), np.radians(degrees[:, 1])
         vectors = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
-        exact = _frozen_array(np.column_stack([lat, lon, np.cos(lat)]))
-        self.__attrs_init__(_frozen_array(vectors), exact, True)
-
-
-@frozen(eq=False, init=False)
-class Streets:
-    """Shortest ways over undirected edges between nodes, of which the locations are some; no table of pairs is made.
-
-    >>> import numpy as np
-    >>> line = Streets(np.array(["a", "b", "x"]), np.array(["x", "x", "b"]), np.array([1.0, 2.0, 3.0]), ["a", "b"])
-    >>> line.between(np.array([0]), np.array([1]))
-    array([3.])
-    """
-
-    _start: Ints
-    _node: Ints
-    _length: Floats
-    _places: Ints
-
-    def __init__(self, tails: Any, heads: Any, lengths: Any, ids: Any, *, source: str = "edges") -> None:
-        """Lay out the network.
-
-        Args:
-            tails, heads: (E,) ids of nodes.
-            lengths: (E,) finite, >= 0; of parallel edges the shortest counts.
-            ids: (n,) of the locations, nodes all.
-            source: name of the edges' file, for faults.
-
-        Raises:
-            InputError: a location that is no node, or that no way joins to the others.
-        """
-        names, ends = np.unique(np.concatenate([tails, heads]), return_inverse=True)
-        pairs = ends.reshape(2, -1).T
-        place = np.minimum(np.searchsorted(names, ids), len(names) - 1)
-        lost = np.flatnonzero(names[place] != np.asarray(ids))
-        wanted = "every location as a node of the network"
-        if lost.size:
-            faults = [Fault(source, "from, to", f"no node {ids[row]}", wanted) for row in lost[:20].tolist()]
-            raise InputError(faults)
-        part = components(len(names), pairs)[place]
-        apart = np.flatnonzero(part != part[0])
-        if apart.size:
-            found = f"no way between {ids[0]} and {ids[apart[0]]}, nor to {apart.size - 1} more locations"
-            raise InputError([Fault(source, "", found, "a network that joins all locations")])
-        graph = edge_matrix(len(names), pairs, lengths, both=True)
-        start, node, places = (read_only(np.asarray(a, dtype=np.int64)) for a in (graph.indptr, graph.indices, place))
-        self.__attrs_init__(start, node, _frozen_array(graph.data), places)
-
-    @property
-    def _graph(self) -> tuple[Ints, Ints, Floats]:
-        return self._start, self._node, self._length
-
-    @property
-    def size(self) -> int:
-        """Number of locations."""
-        return len(self._places)
-
-    @property
-    def extent(self) -> float:
-        """The greatest way from a location that lies in the middle of a longest one, as two searches find it."""
-        everyone, here = np.arange(self.size), np.zeros(self.size, dtype=np.int64)
-        ends = []
-        for _ in range(2):
-            ways = self.between(here, everyone)
-            here = np.full(self.size, int(np.argmax(ways)))
-            ends.append(self.between(here, everyone))
-        middle = int(np.argmin(np.maximum(*ends)))
-        return float(self.between(np.full(self.size, middle), everyone).max())
-
-    def cheapest(self, facilities: Ints, cost: Floats, rank: Ints) -> Ints:
-        """See `Metric.cheapest`; one search from all facilities at once."""
-        from privopt_fl_linear import searches
-
-        by = searches.cheapest(*self._graph, self._places[facilities], cost[facilities], rank[facilities])
-        chosen: Ints = facilities[by[self._places]]
-        return chosen
-
-    def independent(self, candidates: Ints, reach: float) -> Ints:
-        """See `Metric.independent`; a search within reach of each that is taken."""
-        from privopt_fl_linear import searches
-
-        taken: Ints = candidates[searches.independent(*self._graph, self._places[candidates], reach)]
-        return taken
-
-    def balls(self, centres: Ints, rank: Ints, radius: float) -> Ints:
-        """See `Metric.balls`."""
-        from privopt_fl_linear import searches
-
-        ordered = centres[np.argsort(rank[centres], kind="stable")]
-        owner = searches.balls(*self._graph, self._places[ordered], radius)[self._places]
-        return np.where(owner >= 0, ordered[np.maximum(owner, 0)], -1)
-
-    def crowded(self, radius: float, wanted: float) -> NDArray[np.bool_]:
-        """See `Metric.crowded`; the count stops at ``wanted``."""
-        from privopt_fl_linear import searches
-
-        answer: NDArray[np.bool_] = searches.crowded(*self._graph, self._places, radius, float(wanted))
-        return answer
-
-    def between(self, a: Ints, b: Ints) -> Floats:
-        """See `Metric.between`; a search from each location of the side with fewer, until it has met its others."""
-        from privopt_fl_linear import searches
-
-        if len(np.unique(a)) > len(np.unique(b)):
-            a, b = b, a
-        order = np.argsort(a, kind="stable")
-        sources, first = np.unique(a[order], return_index=True)
-        found = np.empty(len(a))
-        bounds = np.append(first, len(a))
-        found[order] = searches.between(*self._graph, self._places[sources], bounds, self._places[b[order]])
-        return found
-
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, count: int) -> tuple[Ints, Floats]:
-        """See `Metric.nearest`; a search from each place, until it has met so many."""
-        from privopt_fl_linear import searches
-
-        stands = np.full(len(self._start) - 1, -1)
-        stands[self._places[facilities]] = np.arange(len(facilities))
-        which, value = np.empty((len(places), count), dtype=np.int64), np.empty((len(places), count))
-        sources, added = self._places[places], cost[facilities]
-
-        def fill(a: int, b: int) -> None:
-            which[a:b], value[a:b] = searches.nearest(*self._graph, sources[a:b], stands, added, count)
-
-        in_threads(fill, len(places))
-        return which, value
+        exact = frozen_array(np.column_stack([lat, lon, np.cos(lat)]))
+        self.__attrs_init__(frozen_array(vectors), exact, True)
 
 
 @frozen(eq=False)
@@ -351,7 +226,7 @@ class Matrix:
     2
     """
 
-    distances: Floats = field(converter=_frozen_array)
+    distances: Floats = field(converter=frozen_array)
 
     @distances.validator
     def _is_metric(self, attribute: Any, d: Floats) -> None:

@@ -16,9 +16,10 @@ from privopt.declare.tables import Column, Table, duplicate_faults, read_array, 
 from privopt.errors import Fault, InputError
 from privopt.metric.space.roads import road_table
 from privopt_fl_linear.margins import Kind, MarginRule, Split
-from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere, Streets
+from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.server import Site
+from privopt_fl_linear.streets import Streets
 
 __all__ = ["FLInstance", "FLProblem", "Locations"]
 

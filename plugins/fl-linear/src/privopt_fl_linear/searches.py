@@ -1,4 +1,4 @@
-"""The compiled kernels of :class:`privopt_fl_linear.metric.Streets`: searches along edges that end early.
+"""The compiled kernels of :class:`privopt_fl_linear.streets.Streets`: searches along edges that end early.
 
 ``start`` (N + 1,), ``node`` and ``length`` are the neighbours of each of N nodes (CSR), undirected. SciPy's Dijkstra
 fills a row of N for each start, n^2 in all, and does not say who comes first among equals: hence these.

@@ -97,14 +97,22 @@ def solve_exact(data: MetricData, context: SolveContext) -> Found:
     """Column weights where they meet the gap asked for; else the optimal mechanism, or the best that time allows.
 
     Raises:
-        StoppedError: a limit came first.
+        StoppedError: a limit came before even the exponential mechanism was certified.
         SolverError: no method gave a mechanism.
     """
-    found, reason = _column_weights(data, context)
+    from privopt.metric.baselines.reserve import Reserve
+
+    reserve = Reserve(data, context)
+    if context.deadline is not None:
+        reserve.keep()
+    try:
+        found, reason = _column_weights(data, context)
+    except StoppedError:
+        found, reason = None, "the limit came before column weights were found"
     if found is not None and data.cost.size > LARGEST:
         reason = f"no bound: {data.cost.size:,} entries, of at most {LARGEST:,} for which one is computed"
         return evolve(found, details={**found.details, "reason": reason})
-    return _bounded(data, context, found, reason)
+    return _bounded(data, context, reserve, found, reason)
 
 
 def _column_weights(data: MetricData, context: SolveContext) -> tuple[Found | None, str]:
@@ -257,13 +265,11 @@ def _serve(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
     return serves
 
 
-def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reason: str) -> Found:
+def _bounded(data: MetricData, context: SolveContext, reserve: Reserve, spare: Found | None, reason: str) -> Found:
     """A proved bound; ``spare`` where it meets the gap, else the best that there is."""
-    from privopt.metric.baselines.reserve import Reserve
     from privopt.metric.optimal import Instance, solve
     from privopt.metric.proof import Rows
 
-    reserve = Reserve(data, context)
     try:
         context.check()
         found = solve(
@@ -276,7 +282,7 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
         )
     except (SolverError, StoppedError) as error:
         if spare is None:
-            raise
+            return _alone(reserve, error, reason)
         reason = "; ".join(part for part in (reason, f"no bound: {error}") if part)
         stopped = isinstance(error, StoppedError)
         return evolve(spare, details={**spare.details, "reason": reason}, stopped=stopped)
@@ -293,6 +299,21 @@ def _bounded(data: MetricData, context: SolveContext, spare: Found | None, reaso
     stopped = found.status == "stopped" and not _met(population_loss(best.whole, data), bound, context.gap)
     details = {**best.details, "trajectory": found.trajectory}
     return evolve(best, lower_bound=bound, details=details, stopped=stopped)
+
+
+def _alone(reserve: Reserve, error: StoppedError | SolverError, reason: str) -> Found:
+    """The exponential mechanism, where nothing else came; ``error`` where not even that did."""
+    from privopt import __version__
+    from privopt.metric.baselines.reserve import UNWRITTEN
+
+    reserve.make()
+    if reserve.release is None:
+        raise error
+    path = f"exact ({str(error).replace(UNWRITTEN, '')}), {reserve.path}"
+    solver = {"name": "exponential", "version": __version__, "path": path}
+    details = {"published": "weights", "reason": reason}
+    stopped = isinstance(error, StoppedError)
+    return Found(public=None, whole=reserve.release.weights, details=details, solver=solver, stopped=stopped)
 
 
 def _met(loss: float, bound: float | None, gap: float) -> bool:

@@ -12,7 +12,7 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.everywhere.region import unlike
-from privopt.metric.matrix import MatrixRelease
+from privopt.metric.matrix import MatrixRelease, matrix_bytes
 from privopt.metric.mechanism import SAME_WITHIN
 from privopt.metric.worth import Worth, worth_of
 from privopt_lr_geo.bounds import cost_bounds
@@ -76,8 +76,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """By the method asked for.
 
         Raises:
+            StoppedError: not even the users' rows fit into memory, or a limit came before anything feasible.
             InputError: a method that promises nothing between rows of different users, at every point of a region.
         """
+        users, outputs = len(problem.users), len(problem.data.outputs)
+        context.need(matrix_bytes(users, outputs, 0), f"rows of {users:,} users and {outputs:,} outputs")
         if context.method == "exact":
             return self._exact(problem, context)
         if problem.data.region is not None:
