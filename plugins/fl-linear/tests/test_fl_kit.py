@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +16,7 @@ from privopt_fl_linear.kit import PROFILE
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.mechanism import FLLinear
 
-test_conformance = conformance("fl-linear", how=os.environ.get("PRIVOPT_PROFILE", "dev"))
+test_conformance = conformance("fl-linear", how="dev")
 
 
 class HalfTheNoise(FLLinear):
