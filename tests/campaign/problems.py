@@ -95,6 +95,7 @@ PEOPLE = csv_bytes(
         for tenure in ("owned", "rented")
     ],
 )
+OWNERS = csv_bytes(["age", "tenure"], [["child", "owned"]])
 AGES = csv_bytes(
     ["level_1", "level_2", "age", "count"],
     [["US", state, age, 30] for state in ("GA", "NY") for age in ("child", "adult")],
@@ -234,12 +235,15 @@ PROBLEMS: Final = [
                 "regions": "regions.csv",
                 "records": "people.csv",
                 "attributes": {"age": ["child", "adult"], "tenure": ["owned", "rented"]},
-                "tables": {"age": {"by": ["age"], "share": 2}, "both": {"by": ["age", "tenure"]}},
+                "tables": {
+                    "age": {"by": ["age"], "share": 2},
+                    "both": {"by": ["age", "tenure"], "impossible": "zeros.csv"},
+                },
                 "budget": [0.4, 0.6],
             },
             "privacy": {"epsilon": 0.5, "relation": "moves"},
         },
-        files={"regions.csv": REGIONS, "people.csv": PEOPLE},
+        files={"regions.csv": REGIONS, "people.csv": PEOPLE, "zeros.csv": OWNERS},
     ),
     Given(
         mechanism="hierarchical-tables",

@@ -90,8 +90,13 @@ def test_tables_meet_in_what_is_given_and_a_ring_is_one_margin():
 
 
 @settings(max_examples=25, deadline=None)
-@given(tables=st.sampled_from(FAMILIES), exact=st.sampled_from([0, 1, None]), seed=st.integers(0, 10**6))
-def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, seed, random_tree):
+@given(
+    tables=st.sampled_from(FAMILIES),
+    exact=st.sampled_from([0, 1, None]),
+    chance=st.sampled_from([0.0, 0.2]),
+    seed=st.integers(0, 10**6),
+)
+def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, chance, seed, random_tree):
     """Also noise that is no noise of anything: what must hold is checked in every region, by the joint's own sums."""
     rng, domain = np.random.default_rng(seed), domain_of(tables)
     tree = random_tree(rng, int(rng.integers(1, 4)))
@@ -99,10 +104,21 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, seed, ra
     leaves = rng.integers(0, 40, size=tree.widths[-1])
     totals = add_up(tree, leaves)[:exact]
     scales = [Fraction(3)] * tree.depth
-    counts = fit_tables(tree, domain, noisy, totals=totals, law=GAUSSIAN, scales=scales, gap=1e-2)
+    zeros = [rng.random(domain.shape(table)) < chance for table in tables]
+    allowed = domain.allowed(zeros)
+    joint = np.ones(SIZES, dtype=bool)
+    for table, zero in zip(tables, zeros, strict=True):
+        joint &= ~zero.reshape([SIZES[a] if a in table else 1 for a in range(len(SIZES))])
+    for table in tables:  # what is left of a table is what some cell of all attributes gives
+        assert (allowed[table] == joint.any(axis=tuple(a for a in range(len(SIZES)) if a not in table))).all()
+    if not joint.any():
+        return
+    fixed = {"totals": totals, "zeros": zeros, "law": GAUSSIAN, "scales": scales}
+    counts = fit_tables(tree, domain, noisy, **fixed, gap=1e-2)
     for level, own in enumerate(counts):
         for number, (table, values) in enumerate(zip(tables, own, strict=True)):
             assert values.min() >= 0
+            assert not values[:, ~allowed[table]].any()
             if level < len(totals):
                 assert (values.reshape(len(values), -1).sum(axis=1) == totals[level]).all()
             if level:
@@ -176,8 +192,8 @@ def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
     """The first table is measured as if the whole level were its own."""
     draw = privacy.draw_tables
 
-    def forgetful(problem, counts, *, seed):
-        noisy, records = draw(problem, counts, seed=seed)
+    def forgetful(problem, counts, *, seed, zeros):
+        noisy, records = draw(problem, counts, seed=seed, zeros=zeros)
         budgets = problem.budgets(len(counts))
         for level, (tables, parts) in enumerate(zip(counts, budgets, strict=True)):
             drawn = privacy.law_of(problem.privacy).draw(tables[0], sum(parts), problem.relation.sensitivity, seed=None)
@@ -319,6 +335,28 @@ def test_faults_name_file_and_row_and_no_secret(town, file, change, words):
     assert done.exit_code == 2
     assert words in done.output
     assert "ancient" not in done.output
+
+
+def test_impossible_cells_are_not_measured_and_stay_empty_in_every_table(town):
+    """Children own nothing and live in no flat; some in the input do, of whom nothing tells."""
+    (town / "owners.csv").write_text("age,tenure\nchild,owned\n")
+    (town / "homes.csv").write_text("home,tenure\nflat,\n")
+    problem = write(town, age_tenure='impossible = "owners.csv"', tenure_home='impossible = "homes.csv"')
+    folder = solve("hierarchical-tables", problem, town / "out", Options()).folder
+    assert verify(folder).holds
+    frame = pl.read_csv(folder / "tables" / "age_tenure.csv")
+    children = frame.filter((pl.col("age") == "child") & (pl.col("tenure") == "owned"))
+    assert children.height == 4
+    assert children.select("count", "low", "high").sum().row(0) == (0, 0, 0)
+    flats = pl.read_csv(folder / "tables" / "tenure_home.csv").filter(pl.col("home") == "flat")
+    assert flats["count"].sum() == 0
+    result = json.loads((folder / "result.json").read_text())
+    assert "impossible" in result["guarantee"]["statement"]
+    assert result["certificate"]["checked"] == 4 * (3 + 5 + 2 + 1)
+    (town / "homes.csv").write_text("home,tenure\n,\n")
+    done = privopt("solve", "hierarchical-tables", problem, "--out", town / "none")
+    assert done.exit_code == 2, done.output
+    assert "impossible cells that leave none" in done.output
 
 
 def test_a_plan_needs_no_secret_and_tells_each_table_and_level(town):

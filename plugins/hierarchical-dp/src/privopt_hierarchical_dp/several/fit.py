@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.chain import fit_with_totals
 from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
@@ -36,6 +36,7 @@ def fit_tables(
     noisy: Tables,
     *,
     totals: Sequence[Ints],
+    zeros: Sequence[Bools],
     law: Law,
     scales: Sequence[Fraction],
     gap: float,
@@ -49,6 +50,7 @@ def fit_tables(
         domain: the tables.
         noisy: the noisy values.
         totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
+        zeros: for each table the cells that nobody can be in.
         law: of the noise.
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
@@ -62,11 +64,12 @@ def fit_tables(
         numbers = noisy_numbers(domain, noisy)
         known = estimated_totals(tree, numbers, law=law, scales=scales, order="less", root=root)
     whole: dict[Margin, list[Ints]] = {TOTAL: known}
+    allowed = domain.allowed(zeros)
     for number, step in enumerate(domain.steps, start=1):
         progress(number)
         given = next(margin for margin in whole if set(step.given) <= set(margin))
         tops = [summed(level, given, step.given) for level in whole[given]]
-        whole[step.margin] = _step(tree, domain, step, effects, tops, gap, stopped)
+        whole[step.margin] = _step(tree, domain, step, effects, tops, allowed[step.margin], gap, stopped)
     found: Tables = [[] for _ in range(tree.depth)]
     for table in domain.tables:
         own = next(margin for margin in whole if set(table) <= set(margin))
@@ -81,10 +84,11 @@ def _step(
     step: Step,
     effects: Sequence[Effects],
     tops: Sequence[Ints],
+    allowed: Bools,
     gap: float,
     stopped: Callable[[], bool],
 ) -> list[Ints]:
-    """A margin (R_l, ...) of all levels whose sums are ``tops``: one fit for each cell given."""
+    """A margin (R_l, ...) of all levels whose sums are ``tops``: one fit a cell given, over those ``allowed``."""
     free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -94,6 +98,7 @@ def _step(
         for level, width in zip(effects, tree.widths, strict=True)
     ]
     given = [level.reshape(len(level), -1) for level in tops]
+    able = np.moveaxis(allowed, [axis - 1 for axis in free], last).reshape(-1, cells)
     found = [np.zeros(level.shape, np.int64) for level in wanted]
     for cell in range(given[0].shape[1]):
         own = [level[:, cell] for level in given]
@@ -101,7 +106,7 @@ def _step(
             continue
         fitted = fit_with_totals(
             tree,
-            [np.ascontiguousarray(level[:, cell]) for level in wanted],
+            [np.ascontiguousarray(level[:, cell, able[cell]]) for level in wanted],
             totals=own,
             weights=[1.0] * tree.depth,
             cumulative=False,
@@ -110,7 +115,7 @@ def _step(
             stopped=stopped,
         )
         for level, values in zip(found, fitted.counts, strict=True):
-            level[:, cell] = values
+            level[:, cell, able[cell]] = values
     split = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
     return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
 
@@ -164,6 +169,7 @@ def ends_of(
     counts: Tables,
     *,
     totals: Sequence[Ints],
+    zeros: Sequence[Bools],
     noise: Sequence[Sequence[Noise]],
     confidence: float,
 ) -> list[list[Ends]]:
@@ -175,10 +181,12 @@ def ends_of(
         noisy: the noisy values.
         counts: the released ones, which intervals are widened to hold.
         totals: public numbers of individuals.
+        zeros: for each table the cells that nobody can be in; what they add to others' noise is counted all the same.
         noise: for each level that of each table's cells.
         confidence: of each interval by itself.
     """
     effects = [domain.effects(level) for level in noisy]
+    able = domain.allowed(zeros)
     found: list[list[Ends]] = [[] for _ in range(tree.depth)]
     top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     for number, table in enumerate(domain.tables):
@@ -187,9 +195,11 @@ def ends_of(
         ]
         spread = [noise_of_margin(domain, table, level) for level in noise]
         for level, own in enumerate(least_squares(tree, means, spread)):
+            zero = ~able[table].ravel()
+            reach = np.broadcast_to(quantile(own.variance, own.fourth, confidence), own.mean.shape)
             ends = Ends(
-                mean=own.mean,
-                reach=quantile(own.variance, own.fourth, confidence),
+                mean=np.where(zero, 0.0, own.mean),
+                reach=np.where(zero, 0.0, reach),
                 most=totals[level][:, None] if level < len(totals) else top,
                 released=counts[level][number].reshape(own.mean.shape),
             )

@@ -27,6 +27,7 @@ from privopt_hierarchical_dp.several.release import TablesRelease, true_tables
 __all__ = ["PROFILE", "neighbours", "problems", "related"]
 
 RECORDS: Final = "records.csv"
+ZEROS: Final = "zeros.csv"
 SHAPES: Final = ((("a",),), (("a",), ("a", "b")), (("a", "b"), ("b", "c")), (("a", "b"), ("b", "c"), ("a", "c")))
 """Tables: one; one within another; two that share an attribute; three that form a ring."""
 
@@ -60,10 +61,14 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
         tables["hierarchy"]["budget"] = [draw_from(st.integers(1, 3)) for _ in levels]
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
+    files: dict[str, bytes] = {}
+    if draw_from(st.booleans()):
+        tables["hierarchy"]["tables"]["t0"]["impossible"] = ZEROS
+        files[ZEROS] = csv_bytes(list(shape[0]), [[values[attribute][0] for attribute in shape[0]]])
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
     return GeneratedProblem(
         toml=to_toml(tables),
-        files={RECORDS: csv_bytes([*levels, *used, "count"], rows), "regions.csv": csv_bytes(levels, paths)},
+        files={RECORDS: csv_bytes([*levels, *used, "count"], rows), "regions.csv": csv_bytes(levels, paths), **files},
         secrets=tuple(secrets),
     )
 
@@ -99,7 +104,7 @@ def _queries(problem: TablesInstance, method: str) -> Sequence[Query]:
     """The calls of the noise, as the mechanism makes them, with the sensitivity that it reckons with."""
     names, delta = list(problem.declared.hierarchy.tables), problem.declared.relation.sensitivity
     with recorded() as calls:
-        draw_tables(problem.declared, true_tables(problem.tree, problem.leaves), seed=None)
+        draw_tables(problem.declared, true_tables(problem.tree, problem.leaves), seed=None, zeros=problem.zeros)
     return [
         evolve(call, name=f"table {names[number % len(names)]!r}, level {number // len(names) + 1}", sensitivity=delta)
         for number, call in enumerate(calls)

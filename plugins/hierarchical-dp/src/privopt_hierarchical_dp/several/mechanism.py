@@ -90,7 +90,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         domain = declared.domain
         with context.timed("build"):
             truth = true_tables(tree, problem.leaves)
-            noisy, records = draw_tables(declared, truth, seed=context.seed)
+            noisy, records = draw_tables(declared, truth, seed=context.seed, zeros=problem.zeros)
         scales = [tuple(Fraction(record.scale) for record in level) for level in records]
         exact = declared.relation.exact
         totals = [summed(level[0], domain.tables[0], TOTAL) for level in truth[:exact]]
@@ -100,6 +100,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             domain,
             noisy,
             totals=totals,
+            zeros=problem.zeros,
             law=law,
             scales=[level[0] for level in scales],
             gap=max(context.gap, GAP),
@@ -278,6 +279,7 @@ def _ends(release: TablesRelease) -> list[list[Ends]]:
         release.noisy,
         release.counts,
         totals=release.totals,
+        zeros=release.problem.zeros,
         noise=_noise(release.problem, release.scales),
         confidence=declared.hierarchy.confidence,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from attrs import frozen
 
+from privopt.arrays import Bools
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, UtilityLoss
 from privopt.noise import NoiseRecord
 from privopt_hierarchical_dp.laws import budget_of, law_of
@@ -20,16 +21,24 @@ if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt_hierarchical_dp.several.problem import TablesProblem
 
+IMPOSSIBLE: Final = (
+    " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
+    "same are promised no less, and nothing tells of them."
+)
+
 __all__ = ["AllTables", "Distance", "draw_tables"]
 
 
-def draw_tables(problem: TablesProblem, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord]]]:
+def draw_tables(
+    problem: TablesProblem, counts: Tables, *, seed: int | None, zeros: Sequence[Bools]
+) -> tuple[Tables, list[list[NoiseRecord]]]:
     """Measure every table on every level with noise: the only step that reads true counts.
 
     Args:
         problem: what was asked.
         counts: for each level, for each table (R_l, ...) true counts.
         seed: for experiments only.
+        zeros: for each table the cells that nobody can be in: they are not measured, and 0.
     """
     law, delta = law_of(problem.privacy), problem.relation.sensitivity
     noisy: Tables = []
@@ -40,7 +49,9 @@ def draw_tables(problem: TablesProblem, counts: Tables, *, seed: int | None) -> 
             own = None
             if seed is not None:
                 own = int(np.random.SeedSequence([seed, level, number]).generate_state(1, np.uint64)[0] >> 1)
-            drawn.append(law.draw(values, budget, delta, seed=own))
+            able, whole = ~zeros[number], np.zeros_like(values)
+            whole[:, able], record = law.draw(values[:, able], budget, delta, seed=own)
+            drawn.append((whole, record))
         noisy.append([values for values, _ in drawn])
         records.append([record for _, record in drawn])
     return noisy, records
@@ -65,7 +76,8 @@ class AllTables(PrivacyConstraint[TablesRelease]):
             epsilon=privacy.epsilon,
             unit=relation.unit,
             scope=relation.scope,
-            statement=relation.statement(privacy.kind),
+            statement=relation.statement(privacy.kind)
+            + IMPOSSIBLE * any(table.impossible is not None for table in self.problem.hierarchy.tables.values()),
             extra={
                 "relation": privacy.relation,
                 "tables": list(self.problem.hierarchy.tables),
@@ -94,7 +106,7 @@ class AllTables(PrivacyConstraint[TablesRelease]):
             privacy,
             spent,
             failures,
-            checked=sum(values.size for level in release.noisy for values in level),
+            checked=release.tree.regions * sum(int((~zero).sum()) for zero in release.problem.zeros),
             arithmetic=sums,
             notes={"sensitivity": relation.sensitivity, law.stated: stated},
         )

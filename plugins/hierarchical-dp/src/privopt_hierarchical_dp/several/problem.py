@@ -50,6 +50,11 @@ class CountTable:
         secret=True,
         help="level_1,...,level_L, the attributes, count: this table's own file, where there are no records",
     )
+    impossible: File | None = key(
+        default=None,
+        help="public: the attributes, a row for each cell that nobody can be in (an empty value: any): not measured, "
+        "and 0 in the release",
+    )
 
 
 @frozen(kw_only=True)

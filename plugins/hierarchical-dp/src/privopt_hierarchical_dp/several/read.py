@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from attrs import field, frozen
 
-from privopt.arrays import Ints
+from privopt.arrays import Bools, Ints
 from privopt.declare import File, problem_html
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.several.margins import Margin, summed
@@ -37,11 +37,13 @@ class TablesRead:
         declared: what the problem file says.
         tree: its regions.
         paths: each leaf's columns in the file of regions, and its place.
+        zeros: for each table the cells that nobody can be in.
     """
 
     declared: TablesProblem
     tree: Tree
     paths: Mapping[tuple[str, ...], int] = field(repr=False)
+    zeros: tuple[Bools, ...] = field(repr=False)
 
     def _repr_html_(self) -> str:
         return problem_html(self.declared, {"regions by level": self.tree.widths})
@@ -70,7 +72,10 @@ class TablesRead:
             faults.append(Fault(file, "hierarchy.tables", f"{cells:,} cells in all regions", wanted))
         if faults:
             raise InputError(faults)
-        return cls(declared=declared, tree=tree, paths=paths)
+        zeros = tuple(_impossible(declared, name) for name in declared.hierarchy.tables)
+        if not all(own.any() for own in domain.allowed(zeros).values()):
+            raise InputError([Fault(file, "hierarchy.tables", "impossible cells that leave none", "one for somebody")])
+        return cls(declared=declared, tree=tree, paths=paths, zeros=zeros)
 
 
 @frozen(kw_only=True, eq=False)
@@ -154,12 +159,7 @@ def read_individuals(problem: TablesRead, file: str) -> TablesInstance:
         if len(without) < len(hierarchy.tables):
             raise InputError([Fault(file, "hierarchy", "both records and counts", wanted)])
         whole = tuple(range(len(hierarchy.attributes)))
-        return TablesInstance(
-            declared=problem.declared,
-            tree=problem.tree,
-            paths=problem.paths,
-            leaves=_from_records(problem, hierarchy.records, whole),
-        )
+        return _filled(problem, _from_records(problem, hierarchy.records, whole))
     if without:
         raise InputError([Fault(file, f"hierarchy.tables.{without[0]}", "no counts, and no records", wanted)])
     leaves = []
@@ -169,7 +169,36 @@ def read_individuals(problem: TablesRead, file: str) -> TablesInstance:
         place, codes, count = _codes(problem, table.counts, margin, counted=True)
         leaves.append(_added(problem, margin, place, codes, count, table.counts.name))
     _agree(problem, leaves)
-    return TablesInstance(declared=problem.declared, tree=problem.tree, paths=problem.paths, leaves=tuple(leaves))
+    return _filled(problem, tuple(leaves))
+
+
+def _filled(problem: TablesRead, leaves: tuple[Ints, ...]) -> TablesInstance:
+    return TablesInstance(
+        declared=problem.declared, tree=problem.tree, paths=problem.paths, zeros=problem.zeros, leaves=leaves
+    )
+
+
+def _impossible(declared: TablesProblem, name: str) -> Bools:
+    """The cells of a table that nobody can be in.
+
+    Raises:
+        InputError: a column is missing, or a value is not declared.
+    """
+    margin, source = declared.margin(name), declared.hierarchy.tables[name].impossible
+    found = np.zeros(declared.domain.shape(margin), dtype=bool)
+    if source is None:
+        return found
+    attributes = [list(declared.hierarchy.attributes.items())[own] for own in margin]
+    frame = _table(source, [attribute for attribute, _ in attributes])
+    for row, cells in enumerate(frame.iter_rows(), start=2):
+        at: list[int | slice] = []
+        for (attribute, values), value in zip(attributes, cells, strict=True):
+            if value and value not in values:
+                wanted = f"a value of hierarchy.attributes.{attribute}, or nothing for all"
+                raise InputError([Fault(source.name, f"row {row}, column {attribute}", repr(value), wanted)])
+            at.append(values.index(value) if value else slice(None))
+        found[tuple(at)] = True
+    return found
 
 
 def _from_records(problem: TablesRead, source: File, whole: Margin) -> tuple[Ints, ...]:

@@ -147,7 +147,8 @@ class TablesRelease(Release):
     def complaints(self) -> list[str]:
         """Conditions that fail: non-negative, children adding up, tables agreeing, exact totals met; a line each."""
         names, tables = list(self.problem.declared.hierarchy.tables), self.problem.declared.domain.tables
-        lines = []
+        lines: list[str] = []
+        zeros = {table: ~able for table, able in self.problem.declared.domain.allowed(self.problem.zeros).items()}
 
         def tell(level: int, number: int, off: Bools, what: str) -> None:
             if off.any():
@@ -157,6 +158,7 @@ class TablesRelease(Release):
         for level, counts in enumerate(self.counts):
             for number, (values, table) in enumerate(zip(counts, tables, strict=True)):
                 tell(level, number, values < 0, "has a negative count")
+                tell(level, number, zeros[table] & (values != 0), "has individuals in an impossible cell")
                 if level < len(self.totals):
                     off = summed(values, table, ()) != self.totals[level]
                     tell(level, number, off, "has not the number of individuals that is published exactly")
