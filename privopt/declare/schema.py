@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from attrs import NOTHING, AttrsInstance, field, frozen
+from attrs import NOTHING, AttrsInstance, define, field, frozen
 
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
@@ -71,6 +71,19 @@ class Key:
     infinite: bool = False
 
 
+@define
+class Seen:
+    """What was read of a file, as its readers note it: of a public file ``solve`` publishes no more.
+
+    Attributes:
+        columns: of a table, as its header has them; none where it is no table.
+        instead: contents of which the same is read, where there is more in the file than that; of a table None.
+    """
+
+    columns: set[str] = field(factory=set)
+    instead: bytes | None = None
+
+
 @frozen(kw_only=True)
 class File:
     """A file that a problem file names.
@@ -82,6 +95,7 @@ class File:
         kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the
             same though somebody edits the file meanwhile.
         beside: files in memory that it may name, by name; they come before those on disk.
+        seen: what was read of it so far.
     """
 
     name: str
@@ -89,6 +103,7 @@ class File:
     secret: bool = False
     kept: bytes | None = field(default=None, repr=False, eq=False)
     beside: Mapping[str, bytes] = field(factory=dict, repr=False, eq=False)
+    seen: Seen = field(factory=Seen, repr=False, eq=False)
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:

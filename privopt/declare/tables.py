@@ -8,13 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from attrs import Factory, field, frozen
+from attrs import Factory, define, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import no_doubles, read_only
@@ -35,6 +37,7 @@ __all__ = [
     "read_array",
     "read_lines",
     "read_table",
+    "table_of",
 ]
 
 PARQUET: Final = b"PAR1"
@@ -42,6 +45,11 @@ PARQUET: Final = b"PAR1"
 
 MOST_FAULTS: Final = 20
 """Faults of one file that are listed; the rest are counted."""
+
+POINT: Final = ", with a point before its decimals"
+"""Added to what is wanted where a comma stands there."""
+
+_COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
 @frozen(kw_only=True)
@@ -74,12 +82,24 @@ Table = dict[str, NDArray[Any]]
 """Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
 
 
-def limited(faults: Sequence[Fault], file: str) -> list[Fault]:
-    """The first faults of a file, and how many more there are."""
-    if len(faults) <= MOST_FAULTS:
+def limited(faults: Sequence[Fault], file: str, count: int | None = None) -> list[Fault]:
+    """The first faults of a file, and how many more there are: of ``count`` where these are not all."""
+    more = (len(faults) if count is None else count) - MOST_FAULTS
+    if more <= 0:
         return list(faults)
-    more = len(faults) - MOST_FAULTS
-    return [*faults[:MOST_FAULTS], Fault(file, "", f"{more} more faults of these kinds", "none")]
+    return [*faults[:MOST_FAULTS], Fault(file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "none")]
+
+
+@define
+class _Faults:
+    """Faults of the cells of a table: the first are kept, all are counted."""
+
+    kept: list[Fault] = field(factory=list)
+    count: int = 0
+
+    def add(self, count: int, faults: Iterable[Fault]) -> None:
+        self.kept.extend(islice(faults, max(0, MOST_FAULTS - len(self.kept))))
+        self.count += count
 
 
 def _text(file: File) -> bytes:
@@ -98,19 +118,33 @@ def _text(file: File) -> bytes:
     return raw
 
 
-def _frame(file: File) -> pl.DataFrame:
-    """The table: a CSV file's cells are text, a Parquet file's what they are."""
+def table_of(file: File) -> pl.DataFrame:
+    """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are.
+
+    Raises:
+        InputError: it is no table; the row and byte are named.
+    """
     import polars as pl
 
     if file.contents.startswith(PARQUET):
-        return _parquet(file)
-    raw = _text(file)
-    if not raw.strip():
-        raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
-    try:
-        return pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
-    except pl.exceptions.PolarsError:
-        raise InputError([_ragged(file, raw)]) from None
+        frame = _parquet(file)
+    else:
+        raw = _text(file)
+        if not raw.strip():
+            raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
+        head = raw.split(b"\n", 1)[0].decode()
+        for mark in (";", "\t"):
+            if mark in head and "," not in head:
+                wanted = "commas between fields, a point before decimals"
+                raise InputError([Fault(file.name, "header", f"{mark!r} between fields", wanted)])
+        try:
+            frame = pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
+        except pl.exceptions.PolarsError:
+            raise InputError([_ragged(file, raw)]) from None
+    header = [name.strip() for name in frame.columns]
+    if len(set(header)) == len(header):
+        frame.columns = header
+    return frame
 
 
 def _parquet(file: File) -> pl.DataFrame:
@@ -158,7 +192,7 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
 
     Args:
         file: as the problem names it.
-        columns: wanted; others in the file are left unread.
+        columns: wanted; others in the file are left unread, and ``solve`` publishes none of them.
         any_of: alternative sets of optional columns, of which exactly one must be there in full
             (``[("lat", "lon"), ("x", "y")]``).
 
@@ -168,9 +202,8 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     Raises:
         InputError: with every fault found, up to twenty.
     """
-    frame = _frame(file)
-    header = [name.strip() for name in frame.columns]
-    frame.columns = header if len(set(header)) == len(header) else frame.columns
+    frame = table_of(file)
+    header = frame.columns
     choice = {name for names in any_of for name in names}
     known = [c.label for c in columns if c.name not in choice]
     labels = {c.name: c.label for c in columns}
@@ -192,23 +225,26 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     if frame.height == 0:
         raise InputError([Fault(file.name, "", "a header alone", "at least one row")])
     table: Table = {}
+    bad = _Faults()
     for column in columns:
         if column.label in header:
-            table[column.name] = _column(file, frame[column.label], column, faults)
-            if column.rests and not faults:
+            file.seen.columns.add(column.label)
+            table[column.name] = _column(file, frame[column.label], column, bad)
+            if column.rests and not bad.count:
                 table[f"{column.name} rest"] = _rests(frame[column.label], table[column.name])
-    if faults:
-        raise InputError(limited(faults, file.name))
+    if bad.count:
+        raise InputError(limited(bad.kept, file.name, bad.count))
     return table
 
 
-def _column(file: File, series: pl.Series, column: Column, faults: list[Fault]) -> NDArray[Any]:
+def _column(file: File, series: pl.Series, column: Column, faults: _Faults) -> NDArray[Any]:
     import polars as pl
 
     try:
         stripped = series.cast(pl.String).fill_null("").str.strip_chars()
     except pl.exceptions.PolarsError:  # lists, or bytes
-        faults.append(Fault(file.name, f"column {column.label}", f"values of type {series.dtype}", "text or numbers"))
+        found = f"values of type {series.dtype}"
+        faults.add(1, [Fault(file.name, f"column {column.label}", found, "text or numbers")])
         return np.zeros(len(series))
     if column.kind == "id":
         _note(file, stripped, (stripped == "").to_numpy(), column, "an id", faults)
@@ -250,13 +286,13 @@ def _whole(text: pl.Series) -> pl.Series:
     return pl.select(pl.coalesce(text.cast(pl.Int64, strict=False), rounded)).to_series()
 
 
-def _note(
-    file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: list[Fault]
-) -> None:
-    faults.extend(
-        Fault(file.name, f"row {row + 2}, column {column.label}", series[row] or "nothing", wanted)
-        for row in np.flatnonzero(bad)[: MOST_FAULTS + 1].tolist()
-    )
+def _note(file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: _Faults) -> None:
+    def fault(row: int) -> Fault:
+        found = series[row] or "nothing"
+        hint = POINT if column.kind != "id" and _COMMA.fullmatch(found) else ""
+        return Fault(file.name, f"row {row + 2}, column {column.label}", found, wanted + hint)
+
+    faults.add(int(bad.sum()), map(fault, np.flatnonzero(bad)[:MOST_FAULTS].tolist()))
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:
@@ -354,7 +390,7 @@ def read_array(
             sound += ", whole ones up to 2^53, or doubles"
         faults = [
             Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound)
-            for r, c in places[: MOST_FAULTS + 1].tolist()
+            for r, c in places[:MOST_FAULTS].tolist()
         ]
-        raise InputError(limited(faults, file.name))
+        raise InputError(limited(faults, file.name, len(places)))
     return read_only(values)

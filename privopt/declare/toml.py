@@ -16,14 +16,14 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, NoReturn, TypeVar, Union, get_args, get_origin
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 from cattrs import Converter
 from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
 from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
-from privopt.declare.schema import KEY, File, Folder, Key, Wanted, show
+from privopt.declare.schema import KEY, File, Folder, Key, Seen, Wanted, show
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
@@ -41,6 +41,7 @@ class _Place:
     public: bool
     closed: bool
     beside: Mapping[str, bytes]
+    seen: dict[PurePosixPath, Seen] = field(factory=dict)
 
 
 _place: ContextVar[_Place] = ContextVar("place")
@@ -119,13 +120,14 @@ def _file(value: Any, _: type) -> File:
     if not name:
         raise Wanted(value, "the name of a file")
     place = _place.get()
+    seen = place.seen.setdefault(PurePosixPath(name), Seen())  # one of all keys that name it
     if name in place.beside:
-        return File(name=name, path=None, kept=place.beside[name])
+        return File(name=name, path=None, kept=place.beside[name], seen=seen)
     path = place.base / name
     if place.public and not _within(place.base, name):
         raise Wanted(value, "the name of a file beside it, as privopt solve writes it")
     try:
-        return File(name=name, path=path, kept=read_bytes(path, links=not place.public))
+        return File(name=name, path=path, kept=read_bytes(path, links=not place.public), seen=seen)
     except Unreadable as error:
         wanted = "a file, its path relative to the problem file"
         raise Wanted(value, wanted, words=f"{show(name)}, {error}") from None

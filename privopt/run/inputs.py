@@ -1,7 +1,8 @@
-"""The problem's own files in DIR: the bytes that were read, and none that are secret outside ``private/``.
+"""The problem's own files in DIR: what was read of them, and nothing that is secret outside ``private/``.
 
-Nothing outside ``private/`` may depend on a secret but through the mechanism. The rule is kept here: files that a
-problem class declares secret never reach ``problem/`` (a mechanism may offer a public replacement).
+Columns of a public table that nothing reads (names, telephones) are left out. Nothing outside ``private/`` may depend
+on a secret but through the mechanism. The rule is kept here: files that a problem class declares secret never reach
+``problem/`` (a mechanism may offer a public replacement).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import attrs
 from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
-from privopt.declare.tables import PARQUET, as_csv
+from privopt.declare.tables import PARQUET, as_csv, csv_bytes, table_of
 from privopt.errors import Fault, InputError
 from privopt.run.folder import PRIVATE, PROBLEM, files_in
 
@@ -96,7 +97,7 @@ class ProblemCopy:
         return evolve(self, contents=contents, public=public, renamed=renamed)
 
     def write(self, work: Path) -> None:
-        """Write public files to ``problem/``, secret ones to ``private/problem/``.
+        """Write what was read of public files to ``problem/``, all of secret ones to ``private/problem/``.
 
         Args:
             work: the DIR being written.
@@ -107,7 +108,7 @@ class ProblemCopy:
             if name in self.public:
                 _put(work / PROBLEM / self.renamed.get(name, name), self.public[name])
             elif not file.secret:
-                _put(work / PROBLEM / name, file.contents)
+                _put(work / PROBLEM / name, _as_read(file))
         _put(work / PROBLEM / self.name, self.contents)
 
 
@@ -133,6 +134,15 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
     renamed = _csv_names(made, {*files, source.name})
     beside = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
     return evolve(source, kept=_renamed(source.name, source.contents, renamed), beside={**source.beside, **beside})
+
+
+def _as_read(file: File) -> bytes:
+    """A file as it may be published: without columns of a table that nothing has read."""
+    if not file.seen.columns:
+        return file.contents if file.seen.instead is None else file.seen.instead
+    frame = table_of(file)
+    read = [name for name in frame.columns if name in file.seen.columns]
+    return file.contents if len(read) == len(frame.columns) else csv_bytes(frame.select(read))
 
 
 def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
@@ -20,7 +21,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats
 from privopt.declare.schema import KEY, File, Key
-from privopt.declare.tables import PARQUET
+from privopt.declare.tables import PARQUET, POINT, table_of
 from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
@@ -38,7 +39,14 @@ LONGITUDES: Final = (
     *("pickup_longitude", "pickup_lon", "pickup_lng", "stop_lon"),
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
-IDS: Final = ("id", "node", "node_id", "osmid", "geoid", "fips", "stop_id", "code", "name", "county", "ctyname", "zone")
+IDS: Final = ("id", "node", "node_id", "osmid", "geoid", "fips", "stop_id", "code", "zone")
+NAMES: Final = ("name", "county", "ctyname")
+PEOPLE: Final = re.compile(
+    r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
+    r"|student|subject|device|imei|msisdn|ssn)([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
+    re.IGNORECASE,
+)
+"""Columns that tell people, trips or devices apart, and so no places."""
 
 CELLS: Final = 400
 """Cells of a grid over a table that is no list of places."""
@@ -199,10 +207,18 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         wanted = f"columns such as {', '.join(LATITUDES[:3])} with {', '.join(LONGITUDES[:4])}; x and y; or GeoParquet"
         raise InputError([Fault(points.name, "header", f"columns {', '.join(frame.columns)}", wanted)])
     used = {str(name) for name in columns.values()}
-    ids = _ids(frame, lower, used)
+    ids, others = _ids(frame, lower, used)
+    people = None if ids_alone else next((name for name in frame.columns if PEOPLE.fullmatch(name.strip())), None)
     trips = lat is not None and not ids_alone and (_of_trips(lat) or frame.height > PLACES)
-    if ids and not trips:
-        notes.append(f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}")
+    if people is not None and "lat" not in columns:
+        wanted = "a table of public places; or columns lat and lon, over which a grid is laid"
+        raise InputError([Fault(points.name, f"column {people}", "ids of people or trips, not of places", wanted)])
+    if ids and not trips and people is None:
+        told = f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"
+        notes.append(told + (f"; {' and '.join(others)} would do too" if others else ""))
+        read = ", ".join([*ids, *(name for name in frame.columns if name in used)])
+        taken = f"each row is taken for a public place: solve publishes columns {read} of this table"
+        notes.append(f"{taken}; positions of people need a grid")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
         own = {key: name for key, name in columns.items() if name != key or key == "geometry"}
         records: dict[str, object] = {"points": _relative(points, beside)}
@@ -210,6 +226,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that tells rows apart", "ids of the places")])
     why = f"{frame.height:,} rows of column {lat}" if ids else "no column tells the rows apart"
+    why = why if people is None else f"column {people} tells people or trips apart"
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
     grid, said = _grid(frame, columns, points.name)
     return _Found(records={"grid": grid}, kind=kind, notes=[*notes, said])
@@ -221,31 +238,33 @@ def _of_trips(column: str) -> bool:
 
 def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
     """The table, and its column of geometries where it is GeoParquet."""
-    raw = File.read(points, str(points), wanted="a table").contents
+    file = File.read(points, str(points), wanted="a table")
+    frame = table_of(file)
+    if not file.contents.startswith(PARQUET):
+        return frame, None
     try:
-        if not raw.startswith(PARQUET):
-            return pl.read_csv(io.BytesIO(raw), infer_schema=False), None
-        geo = pl.read_parquet_metadata(io.BytesIO(raw)).get("geo")
-        geometry = None if geo is None else str(json.loads(geo)["primary_column"])
-        return pl.read_parquet(raw), geometry
+        geo = pl.read_parquet_metadata(io.BytesIO(file.contents)).get("geo")
+        return frame, None if geo is None else str(json.loads(geo)["primary_column"])
     except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError):
-        raise InputError([Fault(points.name, "", "a file that cannot be read", "CSV, Parquet or GeoParquet")]) from None
+        raise InputError([Fault(points.name, "", "metadata that cannot be read", "Parquet or GeoParquet")]) from None
 
 
-def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[str, ...]:
-    """Columns that tell rows apart: one, or one under a parent whose names repeat; none where there is no such."""
+def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns that tell rows apart, and others that do: one, or one under a parent whose names repeat; or none."""
     plain = [name for name in frame.columns if name not in used and _names(frame[name])]
-    known = [lower[name] for name in IDS if lower.get(name) in plain]
-    likely = [*known, *(name for name in plain if name not in known and name.lower().endswith(("id", "name")))]
-    for name in likely:
-        if frame[name].n_unique() == frame.height:
-            return (name,)
+    likely: list[str] = []
+    for known, ending in ((IDS, "id"), (NAMES, "name")):
+        likely += [lower[name] for name in known if lower.get(name) in plain]
+        likely += [name for name in plain if name not in likely and name.lower().endswith(ending)]
+    apart = tuple(name for name in likely if frame[name].n_unique() == frame.height)
+    if apart:
+        return apart[:1], apart[1:]
     for name in likely:
         for parent in plain:
             few = frame[parent].n_unique() < frame[name].n_unique()
             if few and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
-                return (parent, name)
-    return ()
+                return (parent, name), ()
+    return (), ()
 
 
 def _names(column: pl.Series) -> bool:
@@ -262,7 +281,7 @@ def _grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[d
     """
     up, across = (_finite(frame[str(columns[name])]) for name in ("lat", "lon"))
     if not up.size or not across.size:
-        raise InputError([Fault(file, "", "no positions that are numbers", "some")])
+        raise InputError([Fault(file, "", "no positions that are numbers", f"numbers{POINT.replace('its', 'their')}")])
     (south, top), (west, right) = (np.quantile(side, [0.01, 0.99]).tolist() for side in (up, across))
     south, west = (math.floor(side / LATTICE) * LATTICE for side in (south, west))
     top, right = (math.ceil(side / LATTICE) * LATTICE for side in (top, right))

@@ -14,7 +14,7 @@ from privopt.declare.schema import files_of
 from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.profile import Profile
 
-__all__ = ["exports", "secret_files"]
+__all__ = ["csv_table", "csv_text", "exports", "secret_files"]
 
 Rows = list[list[str]]
 
@@ -37,7 +37,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         secret: names of its secret files; those that end in ``.csv`` and have a header are written anew.
         chance: of the order.
     """
-    tables = {name: table for name in secret if (table := _table(problem, name)) is not None}
+    tables = {name: table for name in secret if (table := csv_table(problem, name)) is not None}
     reorder = profile.variants.get("reordering")
     moved = None if reorder is None else reorder(problem, chance)
     if moved is not None and _changed(problem, moved.problem) <= set(secret):
@@ -52,7 +52,9 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         yield _written(problem, {name: _other_numbers(table) for name, table in tables.items()}, "numbers were padded")
         quoted = problem
         for name, table in tables.items():
-            quoted = quoted.with_file(name, b"\xef\xbb\xbf" + _csv(table, quoting=csv.QUOTE_ALL, lineterminator="\r\n"))
+            quoted = quoted.with_file(
+                name, b"\xef\xbb\xbf" + csv_text(table, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+            )
         yield Variant(problem=quoted, change="the secret table was written with quotes, CRLF and a byte order mark")
 
 
@@ -61,7 +63,7 @@ def _changed(one: GeneratedProblem, two: GeneratedProblem) -> set[str]:
     return {name for name in {**one.files, **two.files} if one.files.get(name) != two.files.get(name)}
 
 
-def _table(problem: GeneratedProblem, name: str) -> Rows | None:
+def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
     """Header and rows of a CSV file of the problem; None where it is no table."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
@@ -71,11 +73,12 @@ def _table(problem: GeneratedProblem, name: str) -> Rows | None:
 
 def _written(problem: GeneratedProblem, tables: dict[str, Rows], change: str) -> Variant:
     for name, table in tables.items():
-        problem = problem.with_file(name, _csv(table, lineterminator="\n"))
+        problem = problem.with_file(name, csv_text(table, lineterminator="\n"))
     return Variant(problem=problem, change=change)
 
 
-def _csv(table: Rows, **form: Any) -> bytes:
+def csv_text(table: Rows, **form: Any) -> bytes:
+    """A CSV file of header and rows, in the form that the csv module's writer is asked for."""
     text = io.StringIO()
     csv.writer(text, **form).writerows(table)
     return text.getvalue().encode()

@@ -150,3 +150,49 @@ def test_centres_of_polygons_are_those_of_shapely():
     found = centres_of(pl.Series([*raw, shapely.to_wkb(shapely.LineString([(0, 0), (1, 1)])), raw[0][:30]]), "f")
     assert np.allclose(found[:-2], [(point.y, point.x) for point in wanted])
     assert np.isnan(found[-2:]).all()
+
+
+PEOPLE = "user_id,name,phone,lat,lon\n" + "".join(f"u{n},Ann{n},0176,{52.5 + n / 90},13.4\n" for n in range(9))
+
+
+@pytest.mark.parametrize("column", ["user_id", "rider", "TripID", "customer no", "patient_key"])
+def test_positions_of_people_become_a_grid(column, tmp_path):
+    (tmp_path / "t.csv").write_text(PEOPLE.replace("user_id", column))
+    made = init("exponential", tmp_path / "t.csv", tmp_path / "p.toml")
+    assert any(f"column {column} tells people or trips apart: positions and no list" in line for line in made.notes)
+    assert "points" not in made.text
+
+
+def test_people_on_a_plane_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("user_id,id,x,y\na,1,0,0\nb,2,1,1\n")
+    with pytest.raises(InputError, match="column user_id: found ids of people or trips, not of places"):
+        draft("exponential", tmp_path / "t.csv", tmp_path)
+
+
+def test_a_list_of_places_is_said_to_be_published(tmp_path):
+    (tmp_path / "t.csv").write_text("name,shop_id,phone,lat,lon\nA,7,0176,52.5,13.4\nB,8,0177,52.6,13.4\n")
+    notes = draft("exponential", tmp_path / "t.csv", tmp_path).notes
+    assert "ids are those of column shop_id; name would do too" in notes
+    assert any(
+        "each row is taken for a public place: solve publishes columns shop_id, lat, lon of this table" in line
+        for line in notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b"id,lat,lon\na,52.5,13.4\nM\xfcnchen,48.1,11.6\n", "row 3: found byte 0xfc, wanted text in UTF-8"),
+        (b"id;lat;lon\na;52,5;13,4\n", "header: found ';' between fields, wanted commas between fields, a point"),
+        (b"", "found an empty file"),
+        (
+            b'id,lat,lon\na,"52,5",13.4\nb,52.6,13.4\n',
+            "row 2, column lat: found 52,5, wanted a finite number (degrees), with",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named_by_row(raw, said, tmp_path):
+    (tmp_path / "t.csv").write_bytes(raw)
+    with pytest.raises(InputError) as raised:
+        draft("exponential", tmp_path / "t.csv", tmp_path)
+    assert said in str(raised.value)

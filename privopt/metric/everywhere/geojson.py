@@ -82,6 +82,8 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     found = list(_polygons(document, region.name, "", planar))
     if not found:
         raise InputError([Fault(region.name, "", "no polygon", _WANTED)])
+    bare = [[ring.tolist() for ring in rings] for rings in found]  # no properties, no altitudes
+    region.seen.instead = json.dumps({"type": "MultiPolygon", "coordinates": bare}).encode()
     return found
 
 

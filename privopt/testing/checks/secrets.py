@@ -9,7 +9,7 @@ from typing import Final
 from privopt.run.folder import PRIVATE
 from privopt.testing.checks.base import CONSTANT, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
-from privopt.testing.exports import exports, secret_files
+from privopt.testing.exports import csv_table, csv_text, exports, secret_files
 from privopt.testing.noise import answered
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public import artefact, beside, public_bytes, published
@@ -84,6 +84,36 @@ def no_secret_leak(trial: Trial) -> None:
                 f"(in {AGAIN} of {AGAIN} runs)",
                 problem,
             )
+
+
+UNREAD: Final = "telephone"
+"""Column that no mechanism asks for."""
+
+NUMBER: Final = "0176 2350917"
+"""What stands in it."""
+
+
+@check("unread-columns", share=0.2, least=8)
+def unread_columns(trial: Trial) -> None:
+    """Columns of a table that the mechanism does not read are not published."""
+    problem = trial.problem()
+    tables = {name: rows for name in problem.files if (rows := csv_table(problem, name)) is not None}
+    if not tables or not trial.once_only(f"columns of {sorted(tables)}"):
+        return
+    for names in (list(tables), *([name] for name in tables)):
+        planted = problem
+        for name in names:
+            head, *rows = tables[name]
+            wider = [[*head, UNREAD], *([*row, NUMBER] for row in rows)]
+            planted = planted.with_file(name, csv_text(wider, lineterminator="\n"))
+        run = trial.attempt(planted)
+        if run.error is not None:
+            continue  # one of them may hold no other column: each is tried alone
+        for word in (UNREAD, NUMBER):
+            where = _stands(word.encode(), run.folder)
+            if where is not None:
+                trial.fail(f"the column {UNREAD!r}, which nothing reads, stands in {where}", planted)
+        return
 
 
 # --- what the order and the form of the secret tell ------------------------------------------------------

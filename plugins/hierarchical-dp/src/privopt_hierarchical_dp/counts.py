@@ -215,6 +215,8 @@ def check_totals(source: Path | File, groups: Groups, *, name: str | None = None
     missing = [column for column in ("region", "total") if column not in frame.collect_schema().names()]
     if missing:
         raise InputError([Fault(name, "header", f"no column {c!r}", "columns region, total") for c in missing])
+    if isinstance(source, File):
+        source.seen.columns.update(["region", "total"])
     total = whole(frame, "total")
     bad = (total.is_null() | (total < 0)).fill_null(value=True)
     limited(bad_rows(frame, name, "total", bad, "a whole number of groups, 0 or more", ["region"]), name)

@@ -32,6 +32,7 @@ def read_regions(source: File) -> tuple[Regions, bool]:
     """
     name = source.name
     frame, levels = levels_of(scan(source, name), name, ())
+    source.seen.columns.update(levels)
     counted = {"size", "groups"} <= set(frame.collect_schema().names())
     return Regions.of(survey(frame, levels, {}, name)[0], file=name), counted
 
@@ -57,6 +58,7 @@ def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple
         raise InputError([Fault(name, "header", "no column 'size'", "columns region, size; or size alone")])
     if "region" not in frame.collect_schema().names():
         frame = frame.with_columns(region=pl.lit(""))
+    source.seen.columns.update(["region", "size"])
     size = whole(frame, "size")
     bad = (size.is_null() | (size < first) | (size > last)).fill_null(value=True)
     limited(bad_rows(frame, name, "size", bad, f"a whole number from {first} to {last}", ["region"]), name)

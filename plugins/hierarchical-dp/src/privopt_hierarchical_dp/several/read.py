@@ -113,6 +113,7 @@ def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataF
     if not frame.height:
         raise InputError([Fault(name, "", "a header alone", "at least one row")])
     taken = [*columns, *([optional] if optional in found else [])]
+    source.seen.columns.update(taken)
     texts = [pl.col(found[own]).cast(pl.String).str.strip_chars().fill_null("").alias(own) for own in taken]
     return frame.select(texts)
 
