@@ -73,14 +73,14 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
 
 def _written(problem: GeneratedProblem, tables: dict[str, Rows], change: str) -> Variant:
     for name, table in tables.items():
-        problem = problem.with_file(name, csv_text(table, lineterminator="\n"))
+        problem = problem.with_file(name, csv_text(table))
     return Variant(problem=problem, change=change)
 
 
-def csv_text(table: Rows, **form: Any) -> bytes:
-    """A CSV file of header and rows, in the form that the csv module's writer is asked for."""
+def csv_text(table: Rows, *, quoting: int = csv.QUOTE_MINIMAL, lineterminator: str = "\n") -> bytes:
+    """A CSV file of header and rows, as the csv module writes it."""
     text = io.StringIO()
-    csv.writer(text, **form).writerows(table)
+    csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
     return text.getvalue().encode()
 
 

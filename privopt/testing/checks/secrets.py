@@ -105,7 +105,7 @@ def unread_columns(trial: Trial) -> None:
         for name in names:
             head, *rows = tables[name]
             wider = [[*head, UNREAD], *([*row, NUMBER] for row in rows)]
-            planted = planted.with_file(name, csv_text(wider, lineterminator="\n"))
+            planted = planted.with_file(name, csv_text(wider))
         run = trial.attempt(planted)
         if run.error is not None:
             continue  # one of them may hold no other column: each is tried alone

@@ -222,7 +222,7 @@ class HierarchyInstance(PublishedHierarchy):
         """
         from privopt_hierarchical_dp.bounds import check_limits, limits_of
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
-        from privopt_hierarchical_dp.public_tables import read_regions
+        from privopt_hierarchical_dp.public_tables import note_like, read_regions
         from privopt_hierarchical_dp.zeros import zeros_of
 
         declared.checked(file)
@@ -232,6 +232,8 @@ class HierarchyInstance(PublishedHierarchy):
             found = "both counts and units" if given else "neither counts nor units"
             raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
         listed = None if table.regions is None else read_regions(table.regions)[0]
+        if table.like is not None:
+            note_like(table.like)
         if table.counts is not None:
             groups = read_counts(table.counts, table.sizes, first=table.first_size, listed=listed)
         else:

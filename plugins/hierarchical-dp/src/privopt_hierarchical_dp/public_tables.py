@@ -21,7 +21,7 @@ from privopt_hierarchical_dp.reading import (
 )
 from privopt_hierarchical_dp.tree import Regions, Tree
 
-__all__ = ["Bound", "read_bounds", "read_cells", "read_regions"]
+__all__ = ["Bound", "note_like", "read_bounds", "read_cells", "read_regions"]
 
 
 def read_regions(source: File) -> tuple[Regions, bool]:
@@ -35,6 +35,12 @@ def read_regions(source: File) -> tuple[Regions, bool]:
     source.seen.columns.update(levels)
     counted = {"size", "groups"} <= set(frame.collect_schema().names())
     return Regions.of(survey(frame, levels, {}, name)[0], file=name), counted
+
+
+def note_like(source: File) -> None:
+    """Note what ``privopt plan`` reads of a table of the like of the counts, which ``solve`` publishes and does not read."""
+    held = stripped(scan(source, source.name)).collect_schema().names()
+    source.seen.columns.update(["size", "groups", *(name for name in held if name.startswith("level_"))])
 
 
 def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple[int, int, int]]:
