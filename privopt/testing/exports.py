@@ -6,7 +6,6 @@ import csv
 import io
 import random
 from collections.abc import Iterator
-from typing import Any
 
 from attrs import AttrsInstance
 

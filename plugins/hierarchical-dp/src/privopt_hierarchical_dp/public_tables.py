@@ -38,7 +38,7 @@ def read_regions(source: File) -> tuple[Regions, bool]:
 
 
 def note_like(source: File) -> None:
-    """Note what ``privopt plan`` reads of a table of the like of the counts, which ``solve`` publishes and does not read."""
+    """Note what ``privopt plan`` reads of counts like the secret ones: ``solve`` publishes that and reads nothing."""
     held = stripped(scan(source, source.name)).collect_schema().names()
     source.seen.columns.update(["size", "groups", *(name for name in held if name.startswith("level_"))])
 
