@@ -6,6 +6,7 @@ import csv
 import io
 import random
 from collections.abc import Iterator
+from typing import Literal
 
 from attrs import AttrsInstance
 
@@ -76,7 +77,7 @@ def _written(problem: GeneratedProblem, tables: dict[str, Rows], change: str) ->
     return Variant(problem=problem, change=change)
 
 
-def csv_text(table: Rows, *, quoting: int = csv.QUOTE_MINIMAL, lineterminator: str = "\n") -> bytes:
+def csv_text(table: Rows, *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n") -> bytes:
     """A CSV file of header and rows, as the csv module writes it."""
     text = io.StringIO()
     csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
