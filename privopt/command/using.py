@@ -91,7 +91,8 @@ def sample(
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Charge each row with a subject, whatever its position, before its report is drawn; made where there is none.",
+    help="Charge each row with a subject, whatever its position, before its report is drawn, and though no row can be "
+    "reported in the end; made where there is none.",
 )
 @click.option(
     "--subject", metavar="COLUMN", callback=utf8, help="Whom each row is about: with --ledger, or for traces."
@@ -115,6 +116,12 @@ def sample(
     metavar="KEYFILE",
     help="With --ledger: it names subjects by a hash under this key, made where there is none.",
 )
+@click.option(
+    "--prefix",
+    metavar="NAME",
+    callback=utf8,
+    help="Added columns are NAME_report, NAME_report_lat, ...: for a second position in each row, in a second apply.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
 @click.option("--force", is_flag=True, help="Replace TABLE2.")
@@ -131,6 +138,7 @@ def apply(
     time: str | None,
     sticky: bool,
     key: Path | None,
+    prefix: str | None,
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -143,7 +151,7 @@ def apply(
     from privopt.command.terminal import progress_display
     from privopt.interfaces.result import SEEDED
     from privopt.tables.apply import apply as run
-    from privopt.tables.apply import words_of
+    from privopt.tables.protect import words_of
     from privopt.tables.secret import Secret
 
     secret = Secret.of(id=id_, **columns)
@@ -162,12 +170,15 @@ def apply(
             charge=charge,
             subject=subject,
             time=time,
+            prefix=prefix,
             force=force,
             progress=progress,
         )
     warn_of_no_privacy(folder)
     for line in done.notes:
         complain(f"note: {line}")
+    for line in done.warnings:
+        complain(f"warning: {out}: {line}")
     if seed is not None:
         complain(f"warning: {out}: {SEEDED}")
     if done.refused:
@@ -185,7 +196,9 @@ def apply(
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
 @click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: the first of each counts.")
-@click.option("--batch", metavar="COLUMN", callback=utf8, help="An estimate for each value: an hour, a day.")
+@click.option(
+    "--batch", metavar="COLUMN", callback=utf8, help="An estimate for each value: an hour, a day; 1,000 at most."
+)
 @click.option(
     "--also",
     type=(click.Path(path_type=Path), click.Path(path_type=Path)),
@@ -194,7 +207,9 @@ def apply(
     help="A further release of the same records, and its reports: other people's, unless --subject says whose.",
 )
 @click.option("--by", "groups", type=click.Path(path_type=Path), metavar="FILE", help="Table id,group: groups instead.")
-@click.option("--prior", type=click.Path(path_type=Path), metavar="FILE", help="Table id,p: most probable shares.")
+@click.option(
+    "--prior", type=click.Path(path_type=Path), metavar="FILE", help="Table id,p or id,share: most probable shares."
+)
 @click.option("--worth", type=float, default=100.0, show_default=True, metavar="N", help="Reports it counts for.")
 @click.option(
     "--resolution",

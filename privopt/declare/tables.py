@@ -37,6 +37,7 @@ __all__ = [
     "read_array",
     "read_lines",
     "read_table",
+    "stripped",
     "table_of",
 ]
 
@@ -141,10 +142,7 @@ def table_of(file: File) -> pl.DataFrame:
             frame = pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
         except pl.exceptions.PolarsError:
             raise InputError([_ragged(file, raw)]) from None
-    header = [name.strip() for name in frame.columns]
-    if len(set(header)) == len(header):
-        frame.columns = header
-    return frame
+    return frame.rename(dict(zip(frame.columns, stripped(frame.columns), strict=True)))
 
 
 def _parquet(file: File) -> pl.DataFrame:
@@ -185,6 +183,12 @@ def _ragged(file: File, raw: bytes) -> Fault:
             if row and len(row) != width:
                 return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
     return Fault(file.name, "", "text that is no table", "comma-separated values")
+
+
+def stripped(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns without blanks around them, unless two would then be one."""
+    bare = tuple(name.strip() for name in names)
+    return bare if len(set(bare)) == len(set(names)) else tuple(names)
 
 
 def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:

@@ -19,14 +19,14 @@ from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.problem import MetricInstance
 from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
-from privopt.tables.charged import STICKY, ChargeRows, Charging, cost_of
+from privopt.tables.charged import ChargeRows, Charging, cost_of
 from privopt.tables.files import TableFile, TableWriter, ending_of
 from privopt.tables.protect import Protector
-from privopt.tables.secret import Secret
+from privopt.tables.secret import Secret, naming
 from privopt.tables.snap import REASONS
 from privopt.tables.traces import check_subject
 
-__all__ = ["Applied", "apply", "matrix_of", "sample_at", "words_of"]
+__all__ = ["Applied", "apply", "matrix_of", "sample_at"]
 
 
 @frozen(kw_only=True)
@@ -37,6 +37,7 @@ class Applied:
         rows: of the table.
         refused: rows without a report, by reason.
         notes: what whoever publishes the table must know, a sentence each.
+        warnings: what must be looked at before that, a sentence each.
         opened: the release that was used.
         sequence: what holds of all reports of a subject, where they are repeated.
     """
@@ -46,6 +47,7 @@ class Applied:
     notes: tuple[str, ...]
     opened: Opened
     sequence: str | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def reported(self) -> int:
@@ -108,6 +110,7 @@ def apply(
     charge: ChargeRows | None = None,
     subject: str | None = None,
     time: str | None = None,
+    prefix: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Applied:
@@ -123,6 +126,7 @@ def apply(
         charge: charges each report to its subject, durably, before it is drawn; the table is read through before.
         subject: column of whose each row is, for releases that report traces; that of ``charge`` where that is given.
         time: column that a subject's rows are in the order of; the table is held in memory then.
+        prefix: what the names of the added columns begin with, before an underscore.
         force: replace ``out``.
         progress: told how many rows are done.
 
@@ -136,6 +140,8 @@ def apply(
     check_file(out.absolute(), force=force)
     if out.absolute().resolve().is_relative_to(folder.resolve()):
         raise UsageError(f"--out {out}: lies in {folder}, which holds the release alone; name a file elsewhere")
+    if out.absolute().resolve() == table.absolute().resolve():
+        raise UsageError(f"--out {out}: is read, so nothing is written over it; name another file")
     if charge is not None:
         charge.check_apart(folder, table, out)
     source = TableFile.of(table)
@@ -146,7 +152,9 @@ def apply(
     secret = source.whole(secret)
     if secret.geometry:
         source.check_geometry(secret.columns[0])
-    protector = Protector.of(release, problem.data, secret, max_snap=max_snap, seed=seed, subject=subject, time=time)
+    protector = Protector.of(
+        release, problem.data, secret, max_snap=max_snap, seed=seed, subject=subject, time=time, prefix=prefix
+    )
     protector.check(list(source.columns), table.name)
     with ExitStack() as stack:
         if charge is not None:
@@ -161,7 +169,8 @@ def apply(
 def _read_through(source: TableFile, charging: Charging, progress: Progress | None) -> None:
     """Find what is wrong with a table before anybody is charged for it."""
     for batch in source.batches():
-        charging.subjects(nw.from_native(batch, eager_only=True), source.path.name)
+        with naming(source.path.name):
+            charging.subjects(nw.from_native(batch, eager_only=True))
         if progress is not None:
             progress("reading", 0, None, None)
 
@@ -175,12 +184,14 @@ def _write(
     force: bool,
     progress: Progress | None,
 ) -> Applied:
-    rows = 0
+    rows, charging = 0, protector.charging
     with new_file(out, force=force) as path:
         writer = TableWriter(path, ending)
         whole = protector.tracer is not None and protector.tracer.time is not None
         for batch in (pl.concat(list(source.batches())),) if whole else source.batches():
-            writer.write(protector.protect(nw.from_native(batch, eager_only=True)).to_native())
+            with naming(source.path.name):
+                made = protector.protect(nw.from_native(batch, eager_only=True)).to_native()
+            writer.write(made)
             rows += len(batch)
             if progress is not None:
                 progress(f"{rows:,} rows protected", 0, None, None)
@@ -189,20 +200,12 @@ def _write(
             refused=dict(protector.refused),
             notes=protector.notes(opened.result.guarantee),
             opened=opened,
-            sequence=protector.sequence if STICKY in protector.added else None,
+            sequence=protector.sequence if charging is not None and charging.sticky is not None else None,
+            warnings=protector.warnings(source.columns),
         )
         if not done.reported:
-            raise UsageError(f"{source.path}: no row could be reported: {words_of(done.refused) or 'it has no rows'}")
+            raise protector.nothing(str(source.path))
         if progress is not None:
             progress("writing", 0, None, None)
         writer.finish()
     return done
-
-
-def words_of(refused: Mapping[str, int]) -> str:
-    """Counts by reason, in words.
-
-    >>> words_of({"unknown id": 1200, "too far": 3})
-    '1,200 unknown id, 3 too far'
-    """
-    return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())

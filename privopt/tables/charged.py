@@ -6,7 +6,7 @@ which visits of a subject share a place, too, and of nothing else: rows without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,7 +23,7 @@ from privopt.run.ledger.entries import LONGEST, Cost
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.ledger.sticky import SEQUENCE, Sticky
 from privopt.run.verify import Opened
-from privopt.tables.secret import Secret, texts_of
+from privopt.tables.secret import TABLE, Secret, subjects_of
 from privopt.tables.snap import REASONS
 
 __all__ = ["STICKY", "ChargeRows", "Charging", "Drawn", "cost_of"]
@@ -110,19 +110,31 @@ class Charging:
         subject: column.
         cost: of each report.
         sticky: the kept reports; None to draw for every row.
+        charged: rows that were charged so far.
     """
 
     ledger: Ledger
     subject: str
     cost: Cost
     sticky: Sticky | None = None
+    charged: int = 0
 
     @classmethod
     @contextmanager
     def to(cls, ledger: Ledger | Path | str, subject: str, cost: Cost, *, sticky: bool) -> Iterator[Self]:
-        """With the kept reports beside the ledger, where they are asked for; a ledger that is open stays so."""
+        """With the kept reports beside the ledger, where they are asked for.
+
+        A ledger that is open stays so, and is as whole as its owner has seen it to be; one that is opened is checked.
+
+        Raises:
+            DoesNotHoldError: an entry that is not as it was written.
+        """
         with ExitStack() as stack:
-            book = ledger if isinstance(ledger, Ledger) else stack.enter_context(Ledger(ledger))
+            if isinstance(ledger, Ledger):
+                book = ledger
+            else:
+                book = stack.enter_context(Ledger(ledger))
+                book.check()
             kept = stack.enter_context(Sticky.beside(book)) if sticky else None
             yield cls(ledger=book, subject=subject, cost=cost, sticky=kept)
 
@@ -137,17 +149,17 @@ class Charging:
             wanted = "a column that says whom each row is about"
             raise InputError([Fault(table, f"column {self.subject}", found, wanted)])
 
-    def subjects(self, frame: nw.DataFrame[Any], table: str = "table") -> list[str | None]:
+    def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
         """Whom each row is about; None for nobody.
 
         Raises:
             InputError: a name that is too long.
         """
-        names = texts_of(frame[self.subject])
+        names = subjects_of(frame[self.subject])
         long = (names.str.len_chars() > LONGEST).fill_null(value=False).arg_true()
         if len(long):
             found = f"a name of more than {LONGEST:,} characters ({len(long):,} such rows)"
-            raise InputError([Fault(table, f"column {self.subject}", found, "whom each row is about")])
+            raise InputError([Fault(TABLE, f"column {self.subject}", found, "whom each row is about")])
         found_names: list[str | None] = names.to_list()
         return found_names
 
@@ -171,10 +183,16 @@ class Charging:
         if self.sticky is not None:
             outputs[some], reason[some] = self._kept(self.sticky, frame[some], whose, draw, places)
             return outputs, reason
-        granted = some[np.array(self.ledger.charge_each(whose, self.cost), dtype=bool)]
+        granted = some[np.array(self.charge(whose, self.cost), dtype=bool)]
         reason[some] = _SPENT
         outputs[granted], reason[granted] = draw(frame[granted])
         return outputs, reason
+
+    def charge(self, whose: Sequence[str], cost: Cost) -> list[bool]:
+        """Charge a row to each subject; whether the limit allows it."""
+        granted = self.ledger.charge_each(whose, cost)
+        self.charged += sum(granted)
+        return granted
 
     def _kept(
         self,
@@ -192,6 +210,7 @@ class Charging:
             first = np.array(kept.first, dtype=np.int64)
             booked = self.ledger.booked([whose[number] for number in first.tolist()], self.cost)
             granted = first[np.array([mark is not None for mark in booked], dtype=bool)]
+            self.charged += len(granted)
             drawn, _ = draw(frame[granted])
             marks = [mark for mark in booked if mark is not None]
             for number, output, mark in zip(granted.tolist(), drawn.tolist(), marks, strict=True):

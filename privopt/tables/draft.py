@@ -30,15 +30,10 @@ from privopt.metric.problem import MetricProblem
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 from privopt.registry import registry
 from privopt.run.publish import check_file, new_file
+from privopt.tables.likely import LATITUDES, LONGITUDES, PLANES
 
 __all__ = ["Draft", "draft", "init"]
 
-LATITUDES: Final = ("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat")
-LONGITUDES: Final = (
-    *("lon", "lng", "long", "longitude", "start_lon", "start_lng", "start_longitude"),
-    *("pickup_longitude", "pickup_lon", "pickup_lng", "stop_lon"),
-)
-PLANES: Final = (("x", "y"), ("x_km", "y_km"))
 IDS: Final = ("id", "node", "node_id", "osmid", "geoid", "fips", "stop_id", "code", "zone")
 NAMES: Final = ("name", "county", "ctyname")
 PEOPLE: Final = re.compile(
@@ -182,7 +177,7 @@ def _relative(path: Path, beside: Path) -> str:
 
 def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     frame, geometry = _frame(points)
-    lower = {name.strip().lower(): name for name in reversed(frame.columns)}
+    lower = {name.lower(): name for name in reversed(frame.columns)}
 
     def first(names: Sequence[str]) -> str | None:
         return next((lower[name] for name in names if name in lower), None)

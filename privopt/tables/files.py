@@ -1,7 +1,7 @@
 """Tables in files, CSV and Parquet: read in batches that fit memory, written batch by batch.
 
 Cells of a CSV file are text and stay what they are, to the letter: an id 007 is none 7, and 1.10 no 1.1. A line with
-nothing in it is no row. No message quotes a cell: it may be the secret.
+nothing in it is no row; one of commas alone is. No message quotes a cell: it may be the secret.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final, NoReturn
 
 import polars as pl
 from attrs import define, field, frozen
 
-from privopt.errors import Fault, InputError, UsageError
+from privopt.declare.tables import stripped
+from privopt.errors import Fault, InputError, StoppedError, UsageError
 from privopt.files import Unreadable, open_regular
 from privopt.metric.space.wkb import check_degrees, geometries_of
 from privopt.tables.secret import Secret
@@ -88,7 +90,7 @@ class TableFile:
             columns = _header(path, head)
         else:
             try:
-                columns = tuple(_scan_parquet(path).collect_schema().names())
+                columns = stripped(_scan_parquet(path).collect_schema().names())
             except (pl.exceptions.PolarsError, OSError):
                 _refuse(path, "a file that is no Parquet", "a Parquet file")
         return cls(path=path, ending=ending, columns=columns)
@@ -136,7 +138,8 @@ class TableFile:
             row = lazy.head(SAMPLE).collect()
             size = row.estimated_size() / max(1, len(row))
             rows = int(min(BATCH_ROWS, max(SAMPLE, BATCH_BYTES / max(1.0, size))))
-            yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)
+            batches = lazy.collect_batches(chunk_size=rows, maintain_order=True)
+            yield from batches if self.ending == ".parquet" else _without_blank(self.path, batches)
         except pl.exceptions.PolarsError:
             if self.ending == ".csv":
                 raise InputError([_csv_fault(self.path)]) from None
@@ -144,19 +147,45 @@ class TableFile:
 
     def _scan(self) -> pl.LazyFrame:
         if self.ending == ".parquet":
-            return _scan_parquet(self.path)
-        lazy = pl.scan_csv(self.path.absolute(), infer_schema=False, glob=False)
+            lazy = _scan_parquet(self.path)
+        else:
+            lazy = pl.scan_csv(self.path.absolute(), infer_schema=False, glob=False)
         names = lazy.collect_schema().names()
         if len(names) != len(self.columns):
             _refuse(self.path, "a header that cannot be read", "names of columns, and lines that end in \\n or \\r\\n")
-        named = lazy.rename(dict(zip(names, self.columns, strict=True)))  # polars leaves doubled quotes as they are
-        return named.filter(~pl.all_horizontal(pl.all().is_null()))
+        return lazy.rename(dict(zip(names, self.columns, strict=True)))  # polars leaves doubled quotes as they are
 
 
 def _scan_parquet(path: Path | list[Path]) -> pl.LazyFrame:
     """Exactly the files of these names, with the columns that they hold; polars would expand ``*``, ``[`` and ``~``."""
     paths = path if isinstance(path, list) else path.absolute()
     return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+
+
+def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Batches of a CSV file without its blank lines, which polars takes for rows whose cells are all empty (``,,``).
+
+    Which is which is seen by reading the file once more beside them, as far as there are such rows; what is in doubt
+    stays a row.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
+        before = 0
+        for batch in batches:
+            empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            if not empty.any():
+                before += len(batch)
+                yield batch
+                continue
+            said: list[bool] = []
+            with suppress(csv.Error):  # a cell longer than it takes
+                said = [not cells for cells in islice(lines, before, before + len(batch))]
+            before, blank = 0, pl.Series(said, dtype=pl.Boolean)
+            if len(said) == len(batch) and not (blank & ~empty).any():
+                batch = batch.filter(~blank)
+            else:
+                lines = iter(())
+            yield batch
 
 
 def _refuse(path: Path, found: str, wanted: str) -> NoReturn:
@@ -177,7 +206,7 @@ def _header(path: Path, head: bytes) -> tuple[str, ...]:
         _refuse(path, f"byte 0x{ord(odd) - 0xDC00:02x} in the header", "text in UTF-8")
     if b"\r" in head and b"\n" not in head:
         _refuse(path, "lines that end in \\r", "lines that end in \\n or \\r\\n")
-    return tuple(names)
+    return stripped(names)
 
 
 def _csv_fault(path: Path) -> Fault:
@@ -220,7 +249,12 @@ class TableWriter:
 
         Raises:
             UsageError: values that CSV cannot hold.
+            StoppedError: it cannot be written.
         """
+        with self._said():
+            self._add(batch)
+
+    def _add(self, batch: pl.DataFrame) -> None:
         if self.ending == ".csv":
             for name, kind in batch.schema.items():
                 if kind.is_nested() or kind in (pl.Binary, pl.Object):
@@ -237,7 +271,21 @@ class TableWriter:
         self._begun = True
 
     def finish(self) -> None:
-        """Make the file whole."""
+        """Make the file whole.
+
+        Raises:
+            StoppedError: it cannot be written.
+        """
         if self._parts:
-            _scan_parquet(self._parts).sink_parquet(self.path)
+            with self._said():
+                _scan_parquet(self._parts).sink_parquet(self.path)
             shutil.rmtree(self._parts[0].parent)
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """A full disk, say, in one sentence; where Python itself writes, whoever made the file says it."""
+        try:
+            yield
+        except pl.exceptions.PolarsError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise StoppedError(f"{self.path.name}: {reason}; nothing written") from None

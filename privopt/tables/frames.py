@@ -14,7 +14,7 @@ from privopt.tables.secret import Secret
 
 T = TypeVar("T")
 
-__all__ = ["bare", "check_index", "geometries", "with_points"]
+__all__ = ["bare", "check_index", "geometries", "index_names", "with_points"]
 
 
 def geometries(table: object) -> dict[str, tuple[str, ...]]:
@@ -42,6 +42,13 @@ def check_index(table: object, secret: Secret) -> None:
                 raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
 
 
+def index_names(table: object) -> list[str]:
+    """Names of what stands beside a table's columns: the levels of an index of pandas."""
+    if not nw.dependencies.is_pandas_dataframe(table):
+        return []
+    return [str(name) for name in table.index.names if name is not None]
+
+
 def bare(table: T) -> T:
     """A table without metadata: they may describe columns that are gone, to the box around all positions."""
     native: Any = table
@@ -61,7 +68,7 @@ def with_points(table: object, protected: T, column: str, protector: Protector) 
         return protected
     before, native = cast(Any, table), cast(Any, protected)
     first, second = (
-        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64) for name in protector.added[1:3]
+        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64) for name in protector.places
     )
     degrees = protector.outputs.kind == "geographic"
     across, up = (second, first) if degrees else (first, second)

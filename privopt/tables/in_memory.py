@@ -15,11 +15,11 @@ from privopt.interfaces import Result
 from privopt.interfaces.result import SEEDED
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.verify import Opened
-from privopt.tables.apply import matrix_of, words_of
+from privopt.tables.apply import matrix_of
 from privopt.tables.charged import Charging, cost_of
-from privopt.tables.frames import bare, check_index, geometries, with_points
+from privopt.tables.frames import bare, check_index, geometries, index_names, with_points
 from privopt.tables.problems import frame_of
-from privopt.tables.protect import REPORT, Protector, limits_of
+from privopt.tables.protect import REPORT, Protector, limits_of, words_of
 from privopt.tables.secret import Secret
 from privopt.tables.traces import check_subject
 
@@ -37,7 +37,7 @@ class Application:
 
     Attributes:
         columns: of the secret, by what they hold: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
-        max_snap, seed, ledger, subject, time, sticky: as there.
+        max_snap, seed, ledger, subject, time, sticky, prefix: as there.
     """
 
     columns: Mapping[str, str | None]
@@ -47,6 +47,7 @@ class Application:
     subject: str | None = None
     time: str | None = None
     sticky: bool = False
+    prefix: str | None = None
 
 
 def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str]]:
@@ -82,10 +83,12 @@ def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str
             charging=charging,
             subject=asked.subject,
             time=asked.time,
+            prefix=asked.prefix,
         )
         protector.check(list(frame.columns), "table")
         made = protector.protect(frame)
         notes = _notes(protector, len(frame), opened.result)
+        notes += protector.warnings([*frame.columns, *index_names(table)])
     if isinstance(table, Mapping):
         return made.to_dict(as_series=False), notes  # type: ignore[return-value]
     native = bare(made.to_native())
@@ -97,13 +100,13 @@ def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str
 def _array(opened: Opened, given: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
     release, problem = matrix_of(opened)
     if given.ndim == 1:
-        ids, notes = protected(opened, {"id": given.tolist()}, evolve(asked, columns={"id": "id"}))
+        ids, notes = protected(opened, {"id": given.tolist()}, evolve(asked, columns={"id": "id"}, prefix=None))
         return np.array(ids[REPORT], dtype=object), notes
     if given.ndim != 2 or given.shape[1] != 2:
         raise UsageError(f"table: found an array of shape {given.shape}, wanted (B,) ids or (B, 2) positions")
     ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
     table = {end: given[:, axis].tolist() for axis, end in enumerate(ends)}
-    made, notes = protected(opened, table, evolve(asked, columns=dict(zip(ends, ends, strict=True))))
+    made, notes = protected(opened, table, evolve(asked, columns=dict(zip(ends, ends, strict=True)), prefix=None))
     if f"{REPORT}_{ends[0]}" not in made:
         raise UsageError(f"table: found positions, wanted ids: the {len(release.outputs)} outputs lie nowhere")
     return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T, notes
@@ -118,7 +121,7 @@ def _notes(protector: Protector, rows: int, result: Result) -> list[str]:
     refused, charging = protector.refused, protector.charging
     left = sum(refused.values())
     if left == rows:
-        raise UsageError(f"table: no row could be reported: {words_of(refused) or 'it has no rows'}")
+        raise protector.nothing("table")
     notes = [f"{left:,} of {rows:,} rows without a report: {words_of(refused)}"] if left else []
     notes += limits_of(result.guarantee)
     notes += [charging.sequence] if charging is not None and charging.sticky is not None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import narwhals as nw
@@ -10,7 +11,7 @@ import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
-from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError, cut
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
 from privopt.metric.everywhere.projection import Projection
@@ -20,15 +21,16 @@ from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.places import Space
 from privopt.specs import NOTHING
 from privopt.tables.charged import STICKY, Charging, Drawn
+from privopt.tables.likely import like_positions
 from privopt.tables.secret import Secret
-from privopt.tables.snap import REASONS, Snap
+from privopt.tables.snap import REASONS, Snap, Strays
 from privopt.tables.traces import FIRST, KEPT, Traced, Tracer
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
 
-__all__ = ["REPORT", "Protector", "limits_of"]
+__all__ = ["REPORT", "Protector", "limits_of", "words_of"]
 
 REPORT: Final = "report"
 SEEDED: Final = "seeded"
@@ -54,7 +56,9 @@ class Protector:
         marked: whether a seed is that source.
         charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
         tracer: draws reports of traces, where the release reports these.
+        prefix: what the names of the added columns begin with, before an underscore; None for nothing.
         refused: how often each reason has come so far.
+        strays: positions far from every record, so far.
     """
 
     release: MatrixRelease
@@ -65,7 +69,12 @@ class Protector:
     marked: bool
     charging: Charging | None = None
     tracer: Tracer | None = None
+    prefix: str | None = None
     refused: Counter[str] = field(factory=Counter)
+    strays: Strays = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "strays", Strays(reach=self.snap.reach))
 
     @classmethod
     def of(
@@ -79,6 +88,7 @@ class Protector:
         charging: Charging | None = None,
         subject: str | None = None,
         time: str | None = None,
+        prefix: str | None = None,
     ) -> Protector:
         """Prepare for tables.
 
@@ -91,13 +101,16 @@ class Protector:
             charging: charges each report to its subject.
             subject: column of whose each row is, for releases that report traces.
             time: column that a subject's rows are in the order of; left out where they stand in it.
+            prefix: of the names of the added columns, see above.
 
         Raises:
-            UsageError: positions that the records do not have, a distance or a seed that is none, or a seed where
-                subjects are charged.
+            UsageError: a blank prefix, positions that the records do not have, a distance or a seed that is none, or
+                a seed where subjects are charged.
         """
         if seed is not None and seed < 0:
             raise UsageError(f"seed: found {seed}, wanted a whole number of at least 0")
+        if prefix is not None and not prefix.strip():
+            raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
         source = seeded(seed)
         places = data.records if data.region is not None or _on_a_map(data.records) else None
         around = None
@@ -116,6 +129,7 @@ class Protector:
             source=source,
             marked=seed is not None,
             tracer=Tracer.of(release, subject, time, source),
+            prefix=prefix,
         )
         return made if charging is None else made.charged_to(charging)
 
@@ -129,19 +143,37 @@ class Protector:
             raise UsageError("seed: found one beside a ledger, wanted none: no epsilon covers what a seed draws")
         return evolve(self, charging=charging, tracer=None if self.tracer is None else self.tracer.charged_to(charging))
 
+    def _called(self, *names: str) -> tuple[str, ...]:
+        """Names of added columns, behind the prefix where there is one."""
+        return names if self.prefix is None else tuple(f"{self.prefix}_{name}" for name in names)
+
     @property
-    def added(self) -> tuple[str, ...]:
-        """Names of the columns that come to the table."""
+    def report(self) -> str:
+        """Name of the column of reports."""
+        return self._called(REPORT)[0]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Names of the two columns that say where reports lie; none where they lie nowhere."""
         kind = "" if self.outputs is None else self.outputs.kind
         ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind, ())
-        kept = () if self.tracer is None else (KEPT, FIRST)
-        return (REPORT, *(f"{REPORT}_{end}" for end in ends), *kept, *self._marks)
+        return tuple(f"{self.report}_{end}" for end in ends)
+
+    @property
+    def _traces(self) -> tuple[str, ...]:
+        """Columns that say which reports are whose last one again, and whose first."""
+        return () if self.tracer is None else self._called(KEPT, FIRST)
 
     @property
     def _marks(self) -> tuple[str, ...]:
         """Columns that mark a whole table: reports that a seed drew, or that repeat."""
         sticky = self.charging is not None and self.charging.sticky is not None
-        return (*((SEEDED,) if self.marked else ()), *((STICKY,) if sticky else ()))
+        return self._called(*((SEEDED,) if self.marked else ()), *((STICKY,) if sticky else ()))
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Names of the columns that come to the table."""
+        return (self.report, *self.places, *self._traces, *self._marks)
 
     def check(self, names: list[str], table: str) -> None:
         """Refuse a table that lacks the secret's columns, or has some that are to be added.
@@ -155,7 +187,12 @@ class Protector:
         if self.tracer is not None:
             self.tracer.check(names, table, self.secret)
         faults = [
-            Fault(table, f"column {name}", "a column of that name", "none: it is where reports go")
+            Fault(
+                table,
+                f"column {name}",
+                "a column of that name",
+                "none: reports go there, or under a prefix",
+            )
             for name in self.added
             if name in names and name not in (*self.secret.columns, *self.secret.also)
         ]
@@ -166,7 +203,7 @@ class Protector:
         """The table without the secret's columns, with reports; what is refused has none, and is counted."""
         traced: Traced | None = None
         if self.tracer is not None:
-            traced = self.tracer.reports(frame, *self.snap.rows(frame, self.secret))
+            traced = self.tracer.reports(frame, *self.snap.rows(frame, self.secret, strays=self.strays))
             drawn, reason = traced.outputs, traced.reason
         elif self.charging is None:
             drawn, reason = self._drawn(frame)
@@ -178,12 +215,13 @@ class Protector:
             if count:
                 self.refused[REASONS[place]] += count
         place = pl.Series(drawn).replace(-1, None)
-        columns = [pl.Series(REPORT, self.release.outputs.tolist(), dtype=pl.String).gather(place)]
+        columns = [pl.Series(self.report, self.release.outputs.tolist(), dtype=pl.String).gather(place)]
         if self.outputs is not None and self.outputs.coordinates is not None:
-            for axis, name in enumerate(self.added[1:3]):
+            for axis, name in enumerate(self.places):
                 columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(place))
         if traced is not None:
-            columns += [pl.Series(KEPT, traced.kept), pl.Series(FIRST, traced.first)]
+            kept, first = self._traces
+            columns += [pl.Series(kept, traced.kept), pl.Series(first, traced.first)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         backend = frame.implementation
         made = [
@@ -198,7 +236,8 @@ class Protector:
 
     def _drawn(self, frame: nw.DataFrame[Any]) -> Drawn:
         """A report for each row, by its output's number."""
-        rows, reason = self.snap.rows(frame, self.secret)
+        again = self.charging is not None and self.charging.sticky is not None  # rows whose places were asked for
+        rows, reason = self.snap.rows(frame, self.secret, strays=None if again else self.strays)
         good = np.flatnonzero(reason < 0)
         drawn = np.full(len(rows), -1, dtype=np.int64)
         drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
@@ -206,13 +245,37 @@ class Protector:
 
     def _places(self, frame: nw.DataFrame[Any]) -> Drawn:
         """The place of each row, fixed beforehand: its record, or its vertex."""
-        return self.snap.rows(frame, self.secret, fixed=True)
+        return self.snap.rows(frame, self.secret, fixed=True, strays=self.strays)
 
     @property
     def sequence(self) -> str | None:
         """What holds of all reports of a subject, where that is counted."""
         counted = self.tracer or self.charging
         return None if counted is None else counted.sequence
+
+    def nothing(self, table: str) -> UsageError:
+        """The error of a table of which no row could be reported, and what was charged for it."""
+        why = words_of(self.refused) or "it has no rows"
+        charged = 0 if self.charging is None else self.charging.charged
+        all_the_same = f"; {charged:,} rows were charged all the same" if charged else ""
+        return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
+
+    def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
+        """What its owner must look at before a table is published, a sentence each.
+
+        Args:
+            names: of the table's columns before, and of its index.
+        """
+        left = like_positions([name for name in names if name not in (*self.secret.columns, *self.secret.also)])
+        if not left:
+            return self.strays.note
+        several = len(left) > 1
+        return (
+            f"column{'s' if several else ''} {', '.join(map(cut, left[:10]))}{', ...' if len(left) > 10 else ''} "
+            f"{'stay as they are and are' if several else 'stays as it is and is'} named like positions, which nothing "
+            "protects: leave them out, or protect them by a second apply, with a prefix for its reports",
+            *self.strays.note,
+        )
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """What whoever publishes such a table must know, a sentence each, from what the release promises."""
@@ -229,6 +292,15 @@ class Protector:
             "what holds is between records: each position is reported as its nearest record, so two positions, "
             f"however near, may {worth}",
         )
+
+
+def words_of(refused: Mapping[str, int]) -> str:
+    """Counts by reason, in words.
+
+    >>> words_of({"unknown id": 1200, "too far": 3})
+    '1,200 unknown id, 3 too far'
+    """
+    return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
 
 
 def limits_of(guarantee: Guarantee) -> tuple[str, ...]:

@@ -114,6 +114,7 @@ class Released:
         subject: str | None = None,
         time: str | None = None,
         sticky: bool = False,
+        prefix: str | None = None,
     ) -> T:
         """A table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
@@ -136,6 +137,8 @@ class Released:
             time: column that a subject's rows are in the order of, for such a release; left out where they stand in it.
             sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
                 tell which visits shared a place.
+            prefix: what the names of the added columns begin with: ``"end"`` for ``end_report``, ``end_report_lat``,
+                ..., beside reports that are in the table already; each report of a row spends epsilon.
 
         Raises:
             UsageError: a release without a matrix, positions that its records do not have, no table, no row that
@@ -151,6 +154,7 @@ class Released:
             subject=subject,
             time=time,
             sticky=sticky,
+            prefix=prefix,
         )
         made, notes = protected(self.opened, table, asked)
         for line in notes:

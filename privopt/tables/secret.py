@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import narwhals as nw
@@ -14,7 +15,10 @@ from privopt.arrays import Floats
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.space.wkb import points_of
 
-__all__ = ["Secret", "positions_of", "texts_of"]
+__all__ = ["TABLE", "Secret", "naming", "positions_of", "subjects_of", "texts_of"]
+
+TABLE: Final = "table"
+"""What faults call a table that is in memory, or whose file they do not know."""
 
 Kind = Literal["id", "geographic", "planar"]
 
@@ -126,6 +130,15 @@ class Secret:
             raise InputError(faults)
 
 
+@contextmanager
+def naming(file: str) -> Iterator[None]:
+    """Faults in a block name the file that the table is from: whoever looks at columns alone does not know it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError([evolve(each, file=file) if each.file == TABLE else each for each in error.faults]) from None
+
+
 def _is_box(column: nw.Series[Any]) -> bool:
     """Whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
     if isinstance(column.dtype, nw.Struct):
@@ -147,7 +160,7 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
     """
     if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
         found = f"values of type {column.dtype}"
-        raise InputError([Fault("table", f"column {column.name}", found, "text or numbers")])
+        raise InputError([Fault(TABLE, f"column {column.name}", found, "text or numbers")])
     if column.dtype.is_float():  # pandas has no whole numbers beside missing ones
         values = column.to_numpy().astype(np.float64).tolist()
         whole = [None if value != value else f"{value:.0f}" if value.is_integer() else repr(value) for value in values]
@@ -159,6 +172,12 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
         native = pl.Series(column.name, texts, dtype=pl.String)
     text = native.cast(pl.String).str.strip_chars()
     return pl.select(pl.when(text != "").then(text)).to_series().alias(column.name)
+
+
+def subjects_of(column: nw.Series[Any]) -> pl.Series:
+    """A column of names as text, as :func:`texts_of`: each name in one spelling (NFC), whatever its accents are."""
+    texts = texts_of(column)
+    return texts.str.normalize("NFC").alias(texts.name)
 
 
 def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
@@ -189,7 +208,7 @@ def _points(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     native = column.to_native()
     if not hasattr(native, "geom_type"):
         values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
-        return points_of(values, "table")
+        return points_of(values, TABLE)
     if native.crs is not None:  # a GeoSeries: what geopandas knows of it is asked of itself
         native = native.to_crs(4326)
     given = native.notna().to_numpy()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints
@@ -29,7 +29,7 @@ from privopt.tables.secret import Secret, positions_of, texts_of
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ["REASONS", "Snap"]
+__all__ = ["REASONS", "Snap", "Strays"]
 
 REASONS: Final = (
     "unknown id",
@@ -44,6 +44,37 @@ REASONS: Final = (
 last two come with a ledger (:mod:`privopt.tables.charged`). A row that has a report: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
+
+
+@define(kw_only=True)
+class Strays:
+    """Positions that are farther from every record than records are from one another: an owner's errors, likely.
+
+    Attributes:
+        reach: km between the corners of a box around all records, and at least 1: public, as the records are.
+        rows: that are farther away.
+        farthest: of them, km.
+    """
+
+    reach: float
+    rows: int = 0
+    farthest: float = 0.0
+
+    def see(self, away: Floats) -> None:
+        """Count positions by how far they are from the nearest record, km."""
+        self.rows += int((away > self.reach).sum())
+        self.farthest = max(self.farthest, float(away.max(initial=0.0)))
+
+    @property
+    def note(self) -> tuple[str, ...]:
+        """What their owner should know, as a sentence; nothing where there are none."""
+        if not self.rows:
+            return ()
+        return (
+            f"{self.rows:,} rows lie more than {self.reach:.4g} km from every record, farther than the records reach "
+            f"(the farthest {self.farthest:,.0f} km), and are reported as the nearest one: are columns swapped, or "
+            "positions missing? (max-snap leaves such rows without a report; this note is for the table's owner alone)",
+        )
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -90,7 +121,9 @@ class Snap:
             given = "a position in degrees" if secret.kind == "geographic" else "a position in km"
             raise UsageError(f"columns of the secret: found {given}, wanted {wanted}: the records have {has}")
 
-    def rows(self, frame: nw.DataFrame[Any], secret: Secret, *, fixed: bool = False) -> tuple[Ints, Ints]:
+    def rows(
+        self, frame: nw.DataFrame[Any], secret: Secret, *, fixed: bool = False, strays: Strays | None = None
+    ) -> tuple[Ints, Ints]:
         """The record of each row of a table.
 
         Args:
@@ -98,6 +131,7 @@ class Snap:
             secret: its columns.
             fixed: nothing is drawn: where the release holds at every point, the vertex that a position is mostly a
                 mixture of, the lowest in number of several; so each has a cell that never changes.
+            strays: counts positions that get a record far away; None to count none.
 
         Returns:
             (B,) numbers of records, 0 where there is none; and (B,) why not, as a place in :data:`REASONS`, -1 where
@@ -119,7 +153,23 @@ class Snap:
         reason[good[rows[good] < 0]] = _ALONE
         if self.farthest is not None:
             reason[good[away > self.farthest]] = _FAR
+        if strays is not None:
+            strays.see(away[reason[good] < 0])
         return np.maximum(rows, 0), reason
+
+    @property
+    def reach(self) -> float:
+        """km between the corners of a box around all records, and at least 1."""
+        if self.places is None or self.places.coordinates is None:
+            return math.inf
+        points = _apart(self.places.coordinates, self.places.kind)
+        points = points[np.isfinite(points).all(axis=1)]
+        if not len(points):
+            return math.inf
+        across = float(np.linalg.norm(np.ptp(points, axis=0)))
+        if self.places.kind == "geographic":  # a chord of the globe
+            across = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, across / (2 * EARTH_RADIUS_KM)))
+        return max(1.0, across)
 
     @cached_property
     def _row_of(self) -> Ints:

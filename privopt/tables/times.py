@@ -13,7 +13,7 @@ import polars as pl
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError, cut
-from privopt.tables.secret import texts_of
+from privopt.tables.secret import TABLE, texts_of
 
 __all__ = ["ranks_of"]
 
@@ -57,7 +57,8 @@ _RANKED: Final = {"text": pl.String, "rank": pl.Int64}
 
 
 def _fault(column: nw.Series[Any], row: int, found: str, wanted: str) -> InputError:
-    return InputError([Fault("table", f"column {column.name}, row {row + 1}", found, wanted)])
+    """A fault of the row of that number from 0; the header is row 1, as everywhere."""
+    return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", found, wanted)])
 
 
 def _read(text: str) -> tuple[str, Fraction] | None:

@@ -21,7 +21,7 @@ from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source
 from privopt.metric.traces.walk import Limit, State, Walker
 from privopt.tables.charged import Charging
-from privopt.tables.secret import Secret, texts_of
+from privopt.tables.secret import Secret, subjects_of
 from privopt.tables.snap import REASONS
 from privopt.tables.times import ranks_of
 
@@ -166,7 +166,7 @@ class Tracer:
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's subject, -1 for nobody."""
-        texts = texts_of(frame[self.subject])
+        texts = subjects_of(frame[self.subject])
         names = texts.drop_nulls().unique(maintain_order=True).to_list()
         for name in names:
             self._numbers.setdefault(name, len(self._numbers))
@@ -183,7 +183,7 @@ class Tracer:
         names = list(self._numbers)
         whose = [names[subject] for subject, good in zip(subjects, allowed, strict=True) if good]
         cost = evolve(self.charging.cost, epsilon=epsilon)
-        allowed[allowed] = self.charging.ledger.charge_each(whose, cost)
+        allowed[allowed] = self.charging.charge(whose, cost)
         return [bool(each) for each in allowed]
 
     @property

@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError, UsageError
 from privopt.run.ledger.entries import Cost
 from privopt.run.ledger.ledger import Ledger
-from privopt.run.ledger.names import key_at
+from privopt.run.ledger.names import Names, key_at
 
 HALF = Cost(epsilon="0.5", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
+ONE = Cost(epsilon=1, unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
 
 
 @pytest.fixture
@@ -272,3 +273,27 @@ class TwoConnections(RuleBasedStateMachine):
 
 TestTwoConnections = TwoConnections.TestCase
 TestTwoConnections.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+
+
+@pytest.mark.parametrize("hashed", [False, True])
+def test_a_name_has_one_budget_however_its_accents_are_spelt(tmp_path, monkeypatch, hashed):
+    one, two = "Zo\u00eb", "Zoe\u0308"
+    key = tmp_path / "key" if hashed else None
+    with Ledger(tmp_path / "new.ledger", key=key) as ledger:
+        ledger.set_limit(2)
+        assert ledger.charge_each([two, one, two], ONE) == [True, True, False]
+        assert (ledger.named(one), len(ledger.accounts())) == (ledger.named(two), 1)
+        assert (ledger.account(two).spent, len(ledger.charges(two)), len(ledger.charges(one))) == (2, 2, 2)
+        with pytest.raises(UsageError, match="twice, wanted each once"):
+            ledger.charge_disjoint([one, two], ONE)
+    with Ledger(tmp_path / "old.ledger", key=key) as ledger:  # from before names were brought to one form
+        ledger.set_limit(2)
+        with monkeypatch.context() as before:
+            before.setattr(Names, "spelt", lambda names, subject: (names.of(subject),))
+            ledger.charge_each([two, two], ONE)
+            ledger.charge_each([two, "a\u0301", "\u00e1"], ONE)
+        assert ledger.charge_each([one, two], ONE) == [False, False]
+        assert (ledger.account(one).left, ledger.account(two).left) == (0, 0)
+        with pytest.raises(InputError, match="found 2 spellings of one name"):
+            ledger.charge("\u00e1", ONE)
+        assert [ledger.account(each).spent for each in ("\u00e1", "a\u0301")] == [1, 1]

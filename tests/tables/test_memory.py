@@ -81,7 +81,8 @@ def test_nothing_beside_the_table_tells_the_secret(release, tmp_path):
     frame = gpd.GeoDataFrame({"id": ["a", "b"], "geometry": ["one", "two"]}).assign(geom=points)
     frame = frame.set_geometry("geom", crs=4326)
     frame.attrs["corner"] = [41.9, 12.4]
-    safe = release.apply(frame, id="id")
+    with pytest.warns(po.PrivoptWarning, match="column geometry stays as it is and is named like positions"):
+        safe = release.apply(frame, id="id")
     assert (safe.geometry.name, safe["geometry"].tolist(), safe.attrs) == ("geom", ["one", "two"], {})
     assert np.allclose(safe.geometry.y, safe["report_lat"])
     with pytest.raises(UsageError, match="column second: found geometries that would stay"):

@@ -169,7 +169,7 @@ def test_other_releases_have_no_time(tmp_path):
 def test_rows_without_a_time_are_named(folder, tmp_path):
     source = table(tmp_path, [("a", 1, "0-0"), ("a", None, "0-0")])
     done, _ = applied(folder, source, "--subject", "who", "--time", "when", code=2)
-    assert "row 2" in done.stderr
+    assert "in.csv: row 3" in done.stderr
 
 
 def test_estimates_take_one_report_of_each_subject(folder, tmp_path):
@@ -305,5 +305,5 @@ def test_times_are_ranked_exactly(times, order):
     ],
 )
 def test_times_without_an_order_are_named(times, row):
-    with pytest.raises(InputError, match=f"column when, row {row}: found"):
+    with pytest.raises(InputError, match=f"table: row {row + 1}, column when: found"):
         ranks_of(nw.from_native(pl.Series("when", times), series_only=True))

@@ -170,6 +170,10 @@ class Booking:
         row = self.connection.execute("SELECT id FROM terms WHERE kind = 'charge' ORDER BY id LIMIT 1").fetchone()
         return None if row is None else self.terms_of(row[0])
 
+    def knows(self, name: str) -> bool:
+        """Whether a subject was charged under a name."""
+        return self.connection.execute("SELECT 1 FROM subjects WHERE name = ?", (name,)).fetchone() is not None
+
     def balance(self, name: str, micros: int | None) -> tuple[int | None, Fraction, int, Fraction]:
         """A subject's number, what it has spent and how often; and what it had spent before the window that ends now.
 

@@ -166,13 +166,32 @@ class Ledger:
     def booked(self, subjects: Sequence[str], cost: Cost) -> list[Mark | None]:
         """As :meth:`charge_each`: the entry of each report that was charged, None of the others."""
         with self._charging(cost) as (book, terms, limit):
-            names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
+            names = {subject: self._charged_as(book, subject) for subject in dict.fromkeys(subjects)}
             return [
                 (book.head.number, book.head.hash)
                 if book.charge(names[subject], cost, terms, limit) and book.head
                 else None
                 for subject in subjects
             ]
+
+    def _charged_as(self, book: Booking, subject: str) -> str:
+        """The one name under which a subject is charged, however its accents are spelt.
+
+        Raises:
+            InputError: an older ledger has it under several, each with a budget of its own.
+        """
+        spelt = self._names.spelt(subject)
+        known = [name for name in spelt if book.knows(name)] if len(spelt) > 1 else []
+        if len(known) > 1:
+            found = f"{len(known)} spellings of one name, each with charges of its own"
+            wanted = "one: begin another ledger, with a limit that is less by what all of them spent"
+            raise InputError([Fault(str(self.path), f"subject {cut(subject)}", found, wanted)])
+        return known[0] if known else spelt[0]
+
+    def _asked_as(self, book: Booking, subject: str) -> str:
+        """The name under which a subject is looked up: as it is spelt here, where the ledger has that."""
+        given, spelt = self._names.of(subject), self._names.spelt(subject)
+        return next((name for name in (given, *spelt) if len(spelt) > 1 and book.knows(name)), spelt[0])
 
     def charge_disjoint(self, subjects: Sequence[str], cost: Cost) -> None:
         """Charge one release to all the subjects that it is about, each of whom is in one part of its data alone.
@@ -186,13 +205,15 @@ class Ledger:
             BudgetSpentError: one of them has not enough left; nobody was charged.
             InputError: another unit or key than the ledger's.
         """
-        again = next((name for name, times in Counter(subjects).items() if times > 1), None)
+        whose = {subject: self._names.spelt(subject)[0] for subject in subjects}
+        again = next((name for name, times in Counter(whose[each] for each in subjects).items() if times > 1), None)
         if again is not None or not subjects:
-            found = "nobody" if again is None else f"{cut(again)} twice"
+            twice = next((subject for subject, name in whose.items() if name == again), "")
+            found = "nobody" if again is None else f"{cut(twice)} twice"
             raise UsageError(f"subjects: found {found}, wanted each once: parts with a person in common add up")
         with self._charging(cost) as (book, terms, limit):
             for subject in subjects:
-                if not book.charge(self._names.of(subject), cost, terms, limit):
+                if not book.charge(self._charged_as(book, subject), cost, terms, limit):
                     raise BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent; nobody was charged")
 
     @contextmanager
@@ -247,10 +268,9 @@ class Ledger:
             subject: as the caller calls it; one that was never charged has spent nothing.
             hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
         """
-        name = self._names.of(subject)
         with self._reading() as book:
             self._check_names(book)
-            return self._account(book, name, subject, _micros(hours), book.limit)
+            return self._account(book, self._asked_as(book, subject), subject, _micros(hours), book.limit)
 
     def accounts(self, *, hours: Amount | None = None) -> list[Account]:
         """Every subject's account, by name as the ledger has it; see :meth:`account`."""
@@ -274,7 +294,7 @@ class Ledger:
         Args:
             subject: whose; None for everybody's.
         """
-        whose, values = ("", ()) if subject is None else ("WHERE s.name = ? ", (self._names.of(subject),))
+        whose, values = ("", ()) if subject is None else ("WHERE s.name = ? ", (self.named(subject),))
         query = "SELECT s.name, e.terms, e.time, e.number FROM entries e JOIN subjects s ON s.id = e.subject "
         known: dict[int, Cost] = {}
         found = []
@@ -294,8 +314,11 @@ class Ledger:
         return events.to_dp_accounting(charge.cost for charge in self.charges(subject))
 
     def named(self, subject: str) -> str:
-        """What the ledger calls a subject: itself, or its keyed hash."""
-        return self._names.of(subject)
+        """What the ledger calls a subject: itself, or its keyed hash, by the spelling under which it was charged."""
+        if len(spelt := self._names.spelt(subject)) == 1:
+            return spelt[0]
+        with self._reading() as book:
+            return self._asked_as(book, subject)
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
         """Those entries that this ledger holds: none of another's, nor of its own that a backup lacks."""

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import unicodedata
 from pathlib import Path
 from typing import Final, Self
 
@@ -62,6 +63,24 @@ class Names:
         except UnicodeEncodeError:
             raise UsageError(f"subject: found {cut(repr(subject))}, wanted text that UTF-8 can hold") from None
         return subject if self.key is None else hmac.new(self.key, raw, hashlib.sha256).hexdigest()
+
+    def spelt(self, subject: str) -> tuple[str, ...]:
+        r"""The names that a subject may have in the ledger, the one of new subjects first.
+
+        Accents may be letters of their own (NFD) or not (NFC), and look the same. Ledgers from before names were
+        brought to one form hold them as they were given.
+
+        >>> Names().spelt("Zoe\u0308") == ("Zo\u00eb", "Zoe\u0308"), Names().spelt("anna")
+        (True, ('anna',))
+
+        Raises:
+            UsageError: see :meth:`of`.
+        """
+        given = self.of(subject)
+        if subject.isascii():
+            return (given,)
+        ways = (unicodedata.normalize("NFC", subject), subject, unicodedata.normalize("NFD", subject))
+        return tuple(dict.fromkeys(self.of(way) for way in ways if len(way) <= LONGEST))
 
 
 def key_at(path: Path, *, make: bool) -> bytes:

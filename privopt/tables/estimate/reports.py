@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from attrs import define, field, frozen
@@ -18,9 +19,14 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.tables.charged import STICKY
 from privopt.tables.files import TableFile
+from privopt.tables.protect import REPORT
+from privopt.tables.secret import naming, subjects_of
 from privopt.tables.traces import FIRST, KEPT
 
 __all__ = ["Counted", "Counter", "count_batches", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
+
+BATCHES: Final = 1_000
+"""Batches of one table, at most: more are no hours or days, but each row's own time."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -65,6 +71,7 @@ class Counter:
     _repeated: dict[str, int] = field(factory=dict)
     _rows: int = 0
     _traced: bool = False
+    _mark: str = FIRST
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse a table without the columns.
@@ -75,17 +82,21 @@ class Counter:
         wanted = [name for name in (self.column, self.subject, self.batch) if name is not None]
         shown = ", ".join(names)
         faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
-        repeats = {STICKY: "the first of a subject's place", KEPT: "the last of a subject"}
+        own = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
+        if REPORT not in names and not any(f"{own}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
+            own = ""  # a column that was renamed: the marks beside it are those of its reports
+        sticky, kept, self._mark = (f"{own}{mark}" for mark in (STICKY, KEPT, FIRST))
+        repeats = {sticky: "the first of a subject's place", kept: "the last of a subject"}
         for name, which in repeats.items() if self.subject is None else ():
             if name in names:
                 found = f"reports that repeat {which}, which are not independent"
                 faults.append(
                     Fault(self.table, f"column {name}", found, "whose each is: one of each counts (--subject)")
                 )
-        if KEPT in names and FIRST not in names:
-            found = f"reports of traces without a column {FIRST}"
-            faults.append(Fault(self.table, f"column {KEPT}", found, "the table as apply wrote it: one of each counts"))
-        self._traced = KEPT in names
+        if kept in names and self._mark not in names:
+            found = f"reports of traces without a column {self._mark}"
+            faults.append(Fault(self.table, f"column {kept}", found, "the table as apply wrote it: one of each counts"))
+        self._traced = kept in names
         if faults:
             raise InputError(faults)
 
@@ -93,7 +104,8 @@ class Counter:
         """Count rows.
 
         Raises:
-            InputError: an output that the release does not have, or a report of nobody where subjects are asked for.
+            InputError: an output that the release does not have, a report of nobody where subjects are asked for, or
+                more than :data:`BATCHES` batches.
         """
         place = {name: k for k, name in enumerate(self.channel.outputs)}
         report = frame[self.column].cast(pl.String, strict=False)
@@ -108,6 +120,12 @@ class Counter:
         batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
         if self.batch is not None:
             batch = frame[self.batch].cast(pl.String, strict=False).fill_null("")
+            several = self._counts.keys() | set(batch.unique().to_list())
+            if len(several) > BATCHES:
+                found = f"more than {BATCHES:,} values, of which each would be an estimate of its own"
+                raise InputError(
+                    [Fault(self.table, f"column {self.batch}", found, "an hour or a day, say, of each row")]
+                )
         first = self._first(frame, batch, there)
         self._rows += len(frame)
         rows = pl.DataFrame({"batch": batch, "at": at, "there": there, "first": first})
@@ -124,16 +142,15 @@ class Counter:
         """Whether each row with a report is its subject's first of its batch."""
         if self.subject is None:
             return pl.Series([True]).new_from_index(0, len(frame))
-        given = frame[self.subject]
-        given = given.fill_nan(None) if given.dtype.is_float() else given
-        names = given.cast(pl.String, strict=False).fill_null("")
-        nobody = (there & (names.str.strip_chars() == "")).arg_true()
+        with naming(self.table):
+            names = subjects_of(nw.from_native(frame[self.subject], series_only=True)).fill_null("")
+        nobody = (there & (names == "")).arg_true()
         if len(nobody):
             row = self._rows + int(nobody[0]) + 2
             found = f"nobody beside a report ({len(nobody):,} such rows)"
             raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
         made = []
-        may = there & self._marked(frame[FIRST]) if self._traced else there
+        may = there & self._marked(frame[self._mark]) if self._traced else there
         for key, good in zip(zip(batch.to_list(), names.to_list(), strict=True), may.to_list(), strict=True):
             made.append(key not in self.known and (good or not self._traced))
             if good:
@@ -145,7 +162,7 @@ class Counter:
         said = marks.cast(pl.String, strict=False).str.to_lowercase().fill_null("")
         odd = (~said.is_in(["true", "false"])).arg_true()
         if len(odd):
-            where = f"row {self._rows + int(odd[0]) + 2:,}, column {FIRST}"
+            where = f"row {self._rows + int(odd[0]) + 2:,}, column {self._mark}"
             raise InputError([Fault(self.table, where, f"neither ({len(odd):,} such rows)", "true or false")])
         return said == "true"
 
@@ -216,16 +233,21 @@ def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
 
 
 def read_prior(path: Path, ids: Sequence[str]) -> Floats:
-    """(N,) weights, from a table id,p.
+    """(N,) weights, from a table id,p; or id,share, as an estimate is written.
 
     Raises:
         InputError: records that are unknown, missing or there twice, or weights without a finite sum above 0.
     """
-    table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), Column(name="p", least=0.0)])
+    weights = [Column(name=name, least=0.0, optional=True) for name in ("p", "share")]
+    table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), *weights])
+    column = next((name for name in ("p", "share") if name in table), None)
+    if column is None:
+        raise InputError([Fault(path.name, "header", "no column p, and no share", "columns id, p; or id, share")])
     made = np.zeros(len(ids))
-    made[_all_once(path, table["id"], ids)] = table["p"]
+    made[_all_once(path, table["id"], ids)] = table[column]
     if not 0 < (total := made.sum()) < np.inf:
-        raise InputError([Fault(path.name, "column p", f"a sum of {total:g}", "weights with a finite sum above 0")])
+        wanted = "weights with a finite sum above 0"
+        raise InputError([Fault(path.name, f"column {column}", f"a sum of {total:g}", wanted)])
     return made
 
 

@@ -35,7 +35,7 @@ class Files:
         column, subject, batch: as of :class:`privopt.tables.estimate.reports.Counter`.
         also: further releases of the same records, each with its reports.
         groups: a table id,group, or None.
-        prior: a table id,p, or None.
+        prior: a table id,p or id,share, or None.
         page: HTML to write, or None.
         force: replace ``out`` and ``page``.
     """
@@ -195,7 +195,10 @@ def estimate_batches(
     rows, unit = rows_of(opened)
     made: dict[str, Estimate] = {}
     left = []
-    for name in sorted({name for _, found in counted for name in found}):
+    names = sorted({name for _, found in counted for name in found})
+    for number, name in enumerate(names, start=1):
+        if progress is not None and len(names) > 1:
+            progress(f"batch {number:,} of {len(names):,}", 0, None, None)
         here = [(channel, found[name]) for channel, found in counted if name in found]
         skipped = sum(each.skipped for _, each in here)
         if not any(each.counts.any() for _, each in here):
