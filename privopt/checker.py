@@ -481,48 +481,49 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         keys = "scores probabilities folder classifier also subfolders copies_keep true_location keep keep_at_least"
         photos, asked = problem.table("photos", keys), problem.table("privacy", "top_k deletion_budget margin")
-        self.folder, self.result, self.asked = folder, result, asked
-        self.k, self.budget = asked.get("top_k", 0), asked.get("deletion_budget", 0)
+        self.folder, self.result, self.asked, self.k = folder, result, asked, asked.get("top_k", 0)
+        self.budget, file = asked.get("deletion_budget", 0), photos.get("scores", photos.get("probabilities"))
         problem.used |= {f"problem/{name}" for name in (photos.get("classifier"), *photos.get("also", []))}
-        head, *rows = csv.reader(io.StringIO((folder / "deletions.csv").read_text("utf-8")))
+        read: Any = lambda name: csv.reader(io.StringIO((folder / name).read_text("utf-8")))
+        (head, *rows), copied = read("deletions.csv"), "folder" in photos and (folder / "copies.csv").exists()
         names, true = [str(i) for i in range(len(rows))], int(photos.get("true_location", -1))
-        file = photos.get("scores", photos.get("probabilities"))
         if str(file).lower().endswith(".csv"):
             first, *_ = cells = problem.columns(file)
             names = cells.pop(first) if first.lower() in ("photo", "file", "name", "id") else names
             scores: list[Sequence[float]] = [list(map(float, row)) for row in zip(*cells.values())]
         else:
-            parts = "scores:f8:2 true:i8:0 left_out:U:1 positioned:b1:1"
+            parts = "scores:f8:2 true:i8:0 left_out:U:1 positioned:b1:1" + " copies:f8:2" * copied
             table, *found = [problem.array(file)] if file else read_npz(folder / "scores.npz", parts)
             names, true = ([row[0] for row in rows], found[0].flat[0]) if found else (names, true)
             scores = list(table.rows)
-        if "probabilities" in photos:
-            scores = [[math.log(p) if p else -math.inf for p in row] for row in scores]
+        scores = [[math.log(p) if p else -math.inf for p in s] for s in scores] if "probabilities" in photos else scores
         sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(set(names)) == len(scores)
         need(sound and all(row[1:] in (["0"], ["1"]) for row in rows), "deletions.csv: not the photos in problem/", 2)
         self.kept, self.all = {i for i, row in enumerate(rows) if row[1] == "0"}, set(range(len(rows)))
+        scores += found[3].rows if copied else []  # behind those of the photos
+        self.copies = set(range(len(rows), len(scores))) if copied else self.kept
+        sound = not copied or [row[0] for row in read("copies.csv")][1:] == [row[0] for row in rows if row[1] == "0"]
+        sound = sound and len(self.copies) == len(self.kept) and {*map(len, scores)} == {len(scores[0])}
+        need(sound and all(x < math.inf for s in scores for x in s), "copies, or scores: not of the photos kept", 2)
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
         self.theta, least = float(number(asked.get("margin", 0))), photos.get("keep_at_least", 1)
         self.whom = "margin" if self.theta else "these-classifiers" if photos.get("also") else "this-classifier"
         given = (photos.keys() & {"scores", "probabilities", "folder"}, asked.keys() & {"top_k", "deletion_budget"})
         told = [self.budget, self.k, least, photos.get("true_location", int(true)), *self.keep]
         sound = list(map(len, given)) == [1, 1] and {*map(type, told)} == {int} and told[3] == true
-        sound = sound and min(*told, self.theta) >= 0 and asked.get("top_k", 1) > 0
-        need(sound, "problem: wanted one source, one task, one place, and no number below 0", 2)
-        self.least = max(len(self.keep), least)
-        self.blind = {i for i in self.all if scores[i][true] == -math.inf}
-        self.gain: dict[int, list[Any]] = {}  # by place: S_ij - S_it - theta in units of 2**-1074, None for -inf
-        for j in set(range(len(scores[0]))) - {true}:
-            terms = ([0.0] if i in self.blind else [row[j], -row[true], -self.theta] for i, row in enumerate(scores))
-            self.gain[j] = [None if -math.inf in row else sum(int(Fraction(x) * 2**1074) for x in row) for row in terms]
+        need(sound and min(*told, self.theta, asked.get("top_k", 1) - 1) >= 0, "problem: one source, task, place", 2)
+        self.least, self.blind = max(len(self.keep), least), {i for i, s in enumerate(scores) if s[true] == -math.inf}
+        units: Any = lambda *s: None if -math.inf in s else int(sum(map(mul, map(Fraction, s), (1, -1, -1))) * 2**1074)
+        self.gain = {j: [units(s[j], s[true], self.theta) for s in scores] for j in {*range(len(scores[0]))} - {true}}
 
     def privacy(self) -> str:
-        level = [None not in (own := [gain[i] for i in self.kept]) and sum(own) >= 0 for gain in self.gain.values()]
-        self.level = sum(level) if self.kept and not self.kept & self.blind else len(level)
+        one: Any = lambda own: None not in own and sum(own) >= 0
+        level: Any = lambda of: of and not of & self.blind and [one([g[i] for i in of]) for g in self.gain.values()]
+        self.level, copies = (sum(level(of) or [1] * len(self.gain)) for of in (self.kept, self.copies))
         self.deleted, kept = len(self.all) - len(self.kept), self.keep <= self.kept and len(self.kept) >= self.least
-        enough = self.level >= self.k if self.k else self.deleted <= self.budget
+        enough = min(self.level, copies) >= self.k if self.k else self.deleted <= self.budget and copies >= self.level
         need(kept and enough, f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay")
-        return f"{self.level} of {len(level)} other places are as likely as the true one, or likelier"
+        return f"{self.level} of {len(self.gain)} other places are as likely as the true one, or likelier"
 
     def objective(self) -> str:
         self.value, claimed = float(self.deleted if self.k else self.level), self.result["objective"]["lower_bound"]
@@ -539,7 +540,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         form, kinds, items, starts, places, values = (a.flat for a in read_npz(self.folder / "proof.npz", parts, 2**20))
         if fewest > len(self.all) or k > len(self.gain):
             return
-        need(fewest > 0 and not self.blind, "objective.lower_bound: a choice of few deletions protects all places")
+        need(fewest > 0 and not self.blind & self.all, "objective.lower_bound: few deletions protects all places")
         cases, leaf = [(frozenset[int](), frozenset(self.gain), frozenset(self.keep), frozenset[int]())], 0
         pairs = [(j, math.ldexp(f, BITS)) for j, f in zip(places, values, strict=True)]
         for kind, item in zip(kinds, items, strict=True):
@@ -559,9 +560,8 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
 
     def words(self) -> str:
         promise = {"kind": "top-k", "epsilon": None, "epsilon_text": None, "unit": "", "scope": self.whom}
-        others, beaten = len(self.gain), len(self.gain) - self.level
-        worst, allowed = (beaten, others - self.k) if self.k else (self.deleted, self.budget)
-        measured = {"worst": float(worst), "allowed": float(allowed), "checked": others, "protected_k": self.level}
+        worst, most = [len(self.gain) - n for n in (self.level, self.k)] if self.k else [self.deleted, self.budget]
+        measured = {"worst": float(worst), "allowed": float(most), "checked": len(self.gain), "protected_k": self.level}
         unit, measured["rank_after"] = "photos" if self.k else "locations", self.level + 1
         return compare(self.result, self.value, unit, self.asked | promise | {"margin": self.theta}, measured)
 

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from albums import write_album
 from click.testing import CliRunner
+from mended import rewrite
 from PIL import ExifTags, Image
 
+from privopt.checker import check
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run.report.make import write_report
@@ -235,6 +237,26 @@ def test_a_list_of_copies_that_was_forged_is_named(holiday, tmp_path):
     name = next(iter(result["details"]["copies"]))
     (done.folder / "copies.csv").write_text((done.folder / "copies.csv").read_text().replace(f",{name},", ",x.jpg,"))
     assert not verify(done.folder).holds
+
+
+@pytest.mark.parametrize("task", ["deletion_budget = 3", "top_k = 1"])
+def test_the_checker_counts_the_copies_too(holiday, tmp_path, task):
+    holiday.write_text(holiday.read_text().replace("deletion_budget = 3", task))
+    folder = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean")).folder
+    true = load_release(folder).release.true
+    assert check(folder) == 0
+
+    def exposed(copies):
+        told = copies.copy()
+        told[:, true] = 0.0
+        return told
+
+    rewrite(folder, "scores.npz", copies=exposed)
+    assert (check(folder), verify(folder).holds) == (1, False)
+    rewrite(folder, "scores.npz", copies=lambda copies: copies[1:])
+    assert check(folder) == 2
+    with pytest.raises(InputError, match="copies"):
+        verify(folder)
 
 
 def test_names_that_hold_a_date_are_named(holiday, tmp_path):

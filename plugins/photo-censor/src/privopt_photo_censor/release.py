@@ -203,10 +203,12 @@ def _copies(path: Path, kept: Collection[str]) -> tuple[Copy, ...] | None:
 
 
 def _copy_scores(path: Path, copies: tuple[Copy, ...] | None, locations: int) -> Floats | None:
-    """The scores of clean copies, as they are encoded; None where they are not kept."""
+    """The scores of clean copies, as they are encoded; None without copies."""
     scores = read_npz(path, "the scores of copies").get("copies")
-    if scores is None:
+    if scores is None and copies is None:
         return None
+    if scores is None:
+        raise InputError([Fault(str(path), "copies", "nothing", "the scores of the clean copies that are listed")])
     shape = (len(copies or ()), locations)
     good = copies is not None and scores.shape == shape and scores.dtype == np.float64
     if not good or np.isnan(scores).any() or (scores == np.inf).any():
