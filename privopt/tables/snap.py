@@ -72,7 +72,7 @@ class Strays:
             return ()
         return (
             f"{self.rows:,} rows lie more than {self.reach:.4g} km from every record, farther than the records reach "
-            f"(the farthest {self.farthest:,.0f} km), and are reported as the nearest one: are columns swapped, or "
+            f"(the farthest {self.farthest:,.0f} km), and are reported as what is nearest: are columns swapped, or "
             "positions missing? (max-snap leaves such rows without a report; this note is for the table's owner alone)",
         )
 
