@@ -51,7 +51,11 @@ def main() -> None:
     environment = os.environ | {"UV_PYTHON": sys.executable, "UV_PYTHON_DOWNLOADS": "never"}
     environment.pop("VIRTUAL_ENV", None)
     # compiled here, once: where PYTHONDONTWRITEBYTECODE is set each command would compile 1,500 modules again
-    command = [uv, "sync", "--all-packages", "--compile-bytecode", "--quiet"]
+    seen = sys.stderr.isatty()
+    if not (ROOT / ".venv").exists():
+        told = "installing what uv.lock names into .venv: 2.6 GB on disk, fetched where uv keeps none of it; minutes"
+        print(f"privopt: {told}", file=sys.stderr, flush=True)
+    command = [uv, "sync", "--all-packages", "--compile-bytecode", *([] if seen else ["--quiet"])]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if done.returncode == 0:  # uv compiles what it installs, which the workspace's own modules are not
         own = [ROOT / "privopt", *sorted(ROOT.glob("plugins/*/src"))]

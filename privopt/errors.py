@@ -81,6 +81,10 @@ _LONGEST = 300
 """Characters of what is shown of any one thing."""
 
 
+_LISTED = 20
+"""Names that are listed where none is near; the rest are counted."""
+
+
 def cut(text: str) -> str:
     """Text as a message shows it: its first 300 characters where it has more."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
@@ -133,7 +137,9 @@ class UnknownNameError(UsageError):
         self.name = name
         self.known = known = sorted(known)
         near = get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
+        more = f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+        listed = ", ".join(known[:_LISTED]) or "none"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}{more}"
         super().__init__(f"no {kind} is called {name!r}; {hint}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, list[str]]]:

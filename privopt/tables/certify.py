@@ -7,6 +7,7 @@ import math
 import time
 import tomllib
 from collections.abc import Callable
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,9 +112,16 @@ def certify(
         progress: as in :class:`privopt.run.solve.Options`.
 
     Raises:
+        UsageError: an object of another kind, such as a DataFrame.
         InputError: the matrix or the problem will not do: a line a fault.
         StoppedError: it does not fit into memory, or the limit came first.
     """
+    for name, given, kinds, wanted in (
+        ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
+        ("problem", problem, (Problem, PathLike, str), "a problem of privopt.metric_problem, or the path of a file"),
+    ):
+        if not isinstance(given, kinds):
+            raise UsageError(f"{name}: found {type(given).__name__}, wanted {wanted}")
     source = (
         problem.source if isinstance(problem, Problem) else File.read(Path(problem), wanted="a problem file in TOML")
     )

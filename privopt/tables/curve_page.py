@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["curve_page", "figure_of"]
+
+DECADES: Final = 3.0
+"""Beyond so many on an axis powers of ten alone are labelled."""
 
 SCRIPT: Final = """
 const data = JSON.parse(document.getElementById("points").textContent);
@@ -41,6 +45,8 @@ show();
 @themed
 def figure_of(curves: Curves) -> Figure:
     """Loss (lines) and proved bound (dashes) over epsilon, both axes logarithmic."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     figure, axes = axes_of(7.2, 4.6)
     for name, points in _by_mechanism(curves).items():
         losses = [(float(point.epsilon), point.loss) for point in points if point.loss]
@@ -49,6 +55,13 @@ def figure_of(curves: Curves) -> Figure:
         axes.plot(*_sides(bounds), linestyle="--", color=drawn.get_color(), linewidth=1)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        decades = math.log10(high / low)
+        labelled = (1, 2, 5) if 1 < decades <= DECADES else (1,) if decades > DECADES else range(1, 10)
+        axis.set_major_locator(LogLocator(subs=labelled))
+        # plain numbers: the theme reads no markup
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(f"epsilon (per {curves.distance_unit})")
     axes.set_ylabel(f"loss ({curves.unit}); dashed: proved bound")
     axes.grid(visible=True, which="both", linewidth=0.4)

@@ -220,9 +220,18 @@ def metric_problem(
         tables: of single mechanisms: ``lr_geo={"users": "all", ...}``.
 
     Raises:
-        UsageError: amounts in a unit that the distance does not have, or values that no problem file can hold.
+        UsageError: amounts in a unit that the distance does not have, or values that no problem file can hold; a bare
+            array where :func:`distances` or :func:`cost` of it is wanted.
         InputError: a prior that will not do.
     """
+    chosen: tuple[tuple[str, object, str], ...] = (
+        ("distance", distance, "distances(D)"),
+        ("utility", utility, "cost(C)"),
+    )
+    for name, given, maker in chosen:
+        if not isinstance(given, (str, Part)):
+            found = f"found {type(given).__name__}, wanted the name of a kind, or privopt.{maker} of an array"
+            raise UsageError(f"{name}: {found}")
     named = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
@@ -266,6 +275,8 @@ def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
     """A number in the problem's unit, km or per km; text may name another."""
     example = "3/km" if rate else "2 km"
     if not isinstance(given, str):
+        if isinstance(given, (np.integer, np.floating)):
+            return _of_numpy(given, rate=rate)
         if isinstance(given, (bool, type(None))) or not isinstance(given, (int, float, Decimal, Fraction)):
             raise UsageError(f"{what}: found {given!r}, wanted a number or text such as {example!r}")
         return given
@@ -286,6 +297,18 @@ def _amount(given: object, what: str, *, rate: bool, named: bool) -> object:
     if not rate:
         return float(exact)
     return _decimal_below(exact)
+
+
+def _of_numpy(given: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
+    """A NumPy number as Python's; of single precision the more private of the number and its shortest text.
+
+    ``np.float32(0.2)`` is 0.200000003: as an epsilon it is 0.2, as a distance within which people hide 0.200000003.
+    """
+    if isinstance(given, np.integer):
+        return int(given)
+    if isinstance(given, np.float64) or not np.isfinite(given):
+        return float(given)
+    return (min if rate else max)(Decimal(float(given)), Decimal(str(given)))
 
 
 def _decimal_below(exact: Fraction) -> Decimal:

@@ -1,0 +1,62 @@
+"""What a new user meets first: NumPy numbers, arrays and frames in the wrong place, long lists of names."""
+
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pytest
+
+import privopt as po
+from privopt.declare import File
+from privopt.declare.tables import Column, read_table
+from privopt.errors import InputError, UnknownNameError, UsageError
+from privopt.run.report.theme import svg
+from privopt.tables.curve import Curves, Point
+from privopt.tables.curve_page import figure_of
+
+PLACES = po.grid(rows=2, cols=2, cell_km=1)
+
+
+@pytest.mark.parametrize(
+    "given", [np.int64(2), np.float32(0.2), np.float64(0.2), np.float16(0.3), np.longdouble("0.2")]
+)
+def test_numpy_numbers_are_numbers_rounded_for_privacy(given):
+    problem = po.metric_problem(PLACES, distance="euclidean", epsilon=given, neighbours_within=np.float32(1.1))
+    said = dict(line.split(" = ") for line in problem.toml.splitlines() if " = " in line)
+    assert Fraction(said["epsilon"]) == Fraction(str(given))
+    assert Fraction(said["epsilon"]) <= Fraction(float(given)) + Fraction(1, 10**17)
+    assert Fraction(said["neighbours_within"]) == Fraction(float(np.float32(1.1)))
+
+
+def test_arrays_and_frames_in_the_wrong_place():
+    with pytest.raises(UsageError, match=r"distance: found ndarray, wanted .* privopt.distances\(D\)"):
+        po.metric_problem(PLACES, distance=np.ones((2, 2)), epsilon=1)
+    with pytest.raises(UsageError, match="matrix: found DataFrame, wanted an array"):
+        po.certify(pl.DataFrame(np.eye(2)), "p.toml")
+    with pytest.raises(UsageError, match="problem: found ndarray"):
+        po.certify(np.eye(2), np.eye(2))
+
+
+def test_faults_and_names_beyond_twenty_are_counted():
+    rows = "".join(f"p{n},{-1 - n}\n" for n in range(40))
+    with pytest.raises(InputError) as raised:
+        read_table(File(name="t.csv", path=None, kept=f"id,p\n{rows}".encode()), [Column(name="p", least=0.0)])
+    assert len(raised.value.faults) == 21
+    assert "found 20 more faults of these kinds" in str(raised.value)
+    told = str(UnknownNameError("record", "nope", map(str, range(2_000))))
+    assert told.endswith(" and 1,980 more")
+    assert told.count(",") == 20
+
+
+def test_the_axes_of_a_curve_are_plain_numbers():
+    def point(epsilon, loss):
+        return Point(
+            mechanism="exponential", epsilon=Fraction(epsilon), loss=loss, lower_bound=loss, gap=None, bayes_error=None,
+            error_p50=None, error_p95=None, seconds=0.0, status="feasible",
+        )  # fmt: skip
+
+    points = [point("1/5", 1.2), point("4/5", 0.7)]
+    drawn = svg(figure_of(Curves(points=tuple(points), notes=(), unit="km", distance_unit="km")), "t")
+    assert "mathdefault" not in drawn
+    assert ">0.2<" in drawn
+    assert ">0.7<" in drawn
