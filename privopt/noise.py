@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -34,6 +35,8 @@ __all__ = ["NoiseRecord", "continuous_laplace", "discrete_gaussian", "discrete_l
 #: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
 OPENDP_DRAWS = 100_000
 _LARGEST_COUNT = 1 << 62
+_LARGEST_SCALE = 1 << 55
+"""Noise of 2**62, at which a sum might leave 64 bits, has a probability below exp(-128) then."""
 
 
 @frozen
@@ -82,8 +85,8 @@ def discrete_laplace(
         Noisy integers of the same shape, and the record.
 
     Raises:
-        UsageError: counts that are no integers, a budget that is not positive, or numerators and denominators beyond
-            2**40 (see :func:`split_budget`).
+        UsageError: counts that are no integers, a budget that is not positive, noise of a scale above 2**55, which
+            has no room in 64 bits, or numerators and denominators beyond 2**40 (see :func:`split_budget`).
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
@@ -91,6 +94,10 @@ def discrete_laplace(
     """
     values = _whole(counts)
     _positive(scale_reciprocal)
+    if scale_reciprocal * _LARGEST_SCALE < 1:
+        spent = f"{Decimal(scale_reciprocal.numerator) / scale_reciprocal.denominator:.3g}"
+        least = f"at least {1 / _LARGEST_SCALE:.3g}, whose noise is below 2**62"
+        raise UsageError(f"epsilon for each unit of sensitivity is {spent}; wanted {least}: wider noise leaves 64 bits")
     if seed is None and values.size <= OPENDP_DRAWS:
         measurement, scale, mapped = _opendp(scale_reciprocal, "i64")
         drawn = measurement(values.ravel().tolist()) if values.size else []

@@ -17,6 +17,7 @@ from privopt.registry import Registered, discover, registry, using
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing import run_checks, subject
+from privopt.testing.command import judge_skips
 from privopt.testing.efforts import EFFORTS
 
 
@@ -68,7 +69,7 @@ def test_every_kind_is_tried_here():
 def test_a_new_plugin_passes_the_kit(acme, request):
     kind = request.node.callspec.params["acme"]
     tried = subject("acme-mech")
-    results = {result.check: result for result in run_checks(tried, how=FEW)}
+    results = {result.check: result for result in judge_skips(run_checks(tried, how=FEW))}  # as --fail-on-skip does
     tried.close()
     assert tried.traits == TRAITS[kind]
     assert [result for result in results.values() if result.status == "failed"] == []
@@ -80,6 +81,18 @@ def test_a_new_plugin_solves_and_verifies(acme, request, tmp_path):
     solve("acme-mech", acme / "example.toml", tmp_path / "out")
     assert verify(tmp_path / "out").holds
     assert len((acme / "src/acme_mech/mechanism.py").read_text().splitlines()) < 160
+
+
+@pytest.mark.parametrize("acme", ["noise"], indirect=True)
+def test_a_noisy_count_of_nobody_is_published_and_too_wide_noise_is_refused(acme, tmp_path):
+    (acme / "people.txt").write_text("")
+    solve("acme-mech", acme / "example.toml", tmp_path / "out")
+    assert verify(tmp_path / "out").holds
+    problem = acme / "example.toml"
+    problem.write_text(problem.read_text().replace("epsilon = 0.5", "epsilon = 1e-300"))
+    with pytest.raises(UsageError, match=r"epsilon for each unit of sensitivity is 1e-300; wanted at least 2.78e-17"):
+        solve("acme-mech", problem, tmp_path / "wide")
+    assert not (tmp_path / "wide").exists()
 
 
 @pytest.mark.parametrize("acme", ["selection"], indirect=True)

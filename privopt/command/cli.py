@@ -302,7 +302,8 @@ def new(name: str, into: Path, kind: str) -> None:
     from privopt.command.new import new_plugin
 
     folder = new_plugin(name, into, kind)
-    say(f"{folder}: install it with 'python -m pip install -e {folder}', then 'privopt check {name}'")
+    how = f"'uv pip install -e {folder}' (or 'python -m pip install ...')"
+    say(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
 for _command in (*USING, *BEFORE, budget):

@@ -43,7 +43,7 @@ class Kind:
 OWN: Final = ("example.toml", "mechanism.py", "kit.py")
 
 KINDS: Final = {
-    "matrix": Kind("metric-dp", "lp", "the linear program, by CBC or HiGHS", ("example.toml", "mechanism.py")),
+    "matrix": Kind("metric-dp", "lp", "the linear program, by CBC or HiGHS", OWN),
     "noise": Kind("pure-dp", "laplace", "discrete Laplace noise", (*OWN, "people.txt")),
     "selection": Kind("pure-dp", "exponential", "the exponential mechanism", (*OWN, "votes.csv")),
     "sampler": Kind("metric-dp", "shift", "discrete Laplace noise on a place", OWN),
@@ -86,7 +86,6 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "notion": chosen.notion,
         "method": chosen.method,
         "does": chosen.does,
-        "kit": "`kit.py` tells the conformance kit how to try it, " if "kit.py" in chosen.files else "",
     }
     code = f"src/{package}/"
     files = {

@@ -327,16 +327,20 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
     return position.astype(np.int64)
 
 
-def read_lines(file: File) -> NDArray[Any]:
+def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
     """Ids, one a line, none of them empty.
 
+    Args:
+        file: as the problem names it.
+        least: how many there must be; 0 where the file is secret and an empty list is one of those to be made alike.
+
     Raises:
-        InputError: a line is empty, or an id stands twice.
+        InputError: a line is empty, an id stands twice, or there are too few.
     """
     lines = [line.strip() for line in _text(file).decode("utf-8").splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
-    if not lines:
-        faults.append(Fault(file.name, "", "an empty file", "ids, one a line"))
+    if len(lines) < least:
+        faults.append(Fault(file.name, "", f"{len(lines)} lines" if lines else "an empty file", "ids, one a line"))
     ids = np.asarray(lines, dtype=np.str_)
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):

@@ -94,7 +94,9 @@ def wrongs(problem: GeneratedProblem, problem_class: type) -> Iterator[Wrong]:
     yield Wrong(problem=attrs.evolve(problem, toml=problem.toml + "\n[[["), what="the TOML was broken", names=("TOML",))
     yield from _table(problem, problem_class, "")
     for name in problem.files:
-        yield Wrong(problem=problem.with_file(name, b""), what=f"the file {name} was emptied", names=(name,))
+        listed = name.endswith(".txt")  # a list of lines may have none: where it is secret, a refusal would tell
+        emptied = problem.with_file(name, b"")
+        yield Wrong(problem=emptied, what=f"the file {name} was emptied", names=(name,), certain=not listed)
         garbage = b"\x93\x00\xff\xfe,garbage\n\x00"
         yield Wrong(problem=problem.with_file(name, garbage), what=f"the file {name} was made garbage", names=(name,))
         if name.endswith(".csv"):
