@@ -22,10 +22,11 @@ certified result are not errors).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 __all__ = [
     "BudgetSpentError",
@@ -43,6 +44,7 @@ __all__ = [
     "UnknownNameError",
     "UsageError",
     "cut",
+    "faults_in",
     "printable",
 ]
 
@@ -117,6 +119,18 @@ class InputError(PrivoptError):
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...]]]:
         return InputError, (self.faults,)  # pickle would hand the message to __init__
+
+
+@contextmanager
+def faults_in(file: str) -> Iterator[None]:
+    """Let faults of ``"problem"``, as code calls the problem file that does not know its name, name ``file``."""
+    try:
+        yield
+    except InputError as error:
+        if all(fault.file != "problem" for fault in error.faults):
+            raise
+        named = [evolve(fault, file=file) if fault.file == "problem" else fault for fault in error.faults]
+        raise InputError(named) from error.__cause__
 
 
 class UsageError(PrivoptError):

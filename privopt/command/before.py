@@ -21,7 +21,7 @@ from privopt.command.guard import (
     share,
 )
 from privopt.command.terminal import complain, progress_display, say, say_json
-from privopt.errors import UsageError
+from privopt.errors import UsageError, faults_in
 
 __all__ = ["BEFORE"]
 
@@ -183,10 +183,11 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
         raise UsageError(f"plan: method {chosen.name} gives no privacy; wanted one that does")
     loaded = found.load()
     if type(loaded).plan is Mechanism.plan:
-        raise UsageError(f"plan: {mechanism} cannot tell its errors before it is solved; curve compares epsilons")
+        other = loaded.expects or "curve compares epsilons of mechanisms over places"
+        raise UsageError(f"plan: {mechanism} cannot tell its errors before it is solved; {other}")
     declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
     say_when_compiling(quiet=quiet)
-    with progress_display(quiet=quiet) as progress:
+    with progress_display(quiet=quiet) as progress, faults_in(problem.name):
         made = loaded.plan(declared, problem.name, SolveContext(method=chosen.name, progress=progress))
     if as_json:
         say_json(dump_json({"mechanism": mechanism, **made.to_json()}))

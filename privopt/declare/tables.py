@@ -34,11 +34,14 @@ __all__ = [
     "check_ids",
     "csv_bytes",
     "duplicate_faults",
+    "is_parquet",
+    "ragged",
     "read_array",
     "read_lines",
     "read_table",
     "stripped",
     "table_of",
+    "table_text",
 ]
 
 PARQUET: Final = b"PAR1"
@@ -119,6 +122,32 @@ def _text(file: File) -> bytes:
     return raw
 
 
+def is_parquet(file: File) -> bool:
+    """Whether a table is Parquet, by how it begins; else it is CSV."""
+    return file.contents.startswith(PARQUET)
+
+
+def table_text(file: File) -> bytes:
+    """What a CSV file holds, without a BOM: UTF-8, a header at least, no empty lines at its end.
+
+    Raises:
+        InputError: it is none such; a line is named by its row.
+    """
+    raw = _text(file)
+    body = raw.rstrip()
+    if not body:
+        raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
+    if raw.count(b"\n", len(body)) > 1:
+        row = body.count(b"\n") + 2
+        raise InputError([Fault(file.name, f"row {row}", "an empty line", "a row, or the end of the file")])
+    head = io.BytesIO(body).readline().decode()
+    for mark in (";", "\t"):
+        if mark in head and "," not in head:
+            wanted = "commas between fields, a point before decimals"
+            raise InputError([Fault(file.name, "header", f"{mark!r} between fields", wanted)])
+    return raw
+
+
 def table_of(file: File) -> pl.DataFrame:
     """The whole table, no spaces around names of columns: cells of CSV are text, those of Parquet what they are.
 
@@ -127,21 +156,13 @@ def table_of(file: File) -> pl.DataFrame:
     """
     import polars as pl
 
-    if file.contents.startswith(PARQUET):
+    if is_parquet(file):
         frame = _parquet(file)
     else:
-        raw = _text(file)
-        if not raw.strip():
-            raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
-        head = raw.split(b"\n", 1)[0].decode()
-        for mark in (";", "\t"):
-            if mark in head and "," not in head:
-                wanted = "commas between fields, a point before decimals"
-                raise InputError([Fault(file.name, "header", f"{mark!r} between fields", wanted)])
         try:
-            frame = pl.read_csv(io.BytesIO(raw), infer_schema=False).fill_null("")
+            frame = pl.read_csv(io.BytesIO(table_text(file)), infer_schema=False).fill_null("")
         except pl.exceptions.PolarsError:
-            raise InputError([_ragged(file, raw)]) from None
+            raise InputError([ragged(file)]) from None
     return frame.rename(dict(zip(frame.columns, stripped(frame.columns), strict=True)))
 
 
@@ -162,7 +183,7 @@ def as_csv(file: File) -> bytes | None:
     Raises:
         InputError: it is no table.
     """
-    return csv_bytes(_parquet(file)) if file.contents.startswith(PARQUET) else None
+    return csv_bytes(_parquet(file)) if is_parquet(file) else None
 
 
 def csv_bytes(frame: pl.DataFrame) -> bytes:
@@ -174,9 +195,13 @@ def csv_bytes(frame: pl.DataFrame) -> bytes:
     return text.encode()
 
 
-def _ragged(file: File, raw: bytes) -> Fault:
-    """The first row that is no row; a cell is not quoted, as it may be a secret."""
-    rows = csv.reader(io.StringIO(raw.decode("utf-8"), newline=""))
+def ragged(file: File) -> Fault:
+    """The first row of a CSV file that is no row; a cell is not quoted, as it may be a secret.
+
+    Raises:
+        InputError: what :func:`table_text` refuses.
+    """
+    rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline=""))
     with suppress(csv.Error):  # a cell longer than it takes
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):

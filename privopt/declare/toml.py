@@ -27,10 +27,11 @@ from privopt.declare.schema import KEY, File, Folder, Key, Seen, Wanted, show
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
-__all__ = ["load_problem", "structure"]
+__all__ = ["UNKNOWN_KEY", "load_problem", "structure"]
 
 T = TypeVar("T")
 
+UNKNOWN_KEY: Final = "an unknown key"
 LARGEST_TOML: Final = 16 * 2**20
 """Bytes of the largest problem file: tables belong into files of their own."""
 
@@ -313,7 +314,7 @@ def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]
     elif isinstance(error, ForbiddenExtraKeysError):
         known = ", ".join((a.metadata[KEY].name or a.name) for a in attrs.fields(error.cl) if KEY in a.metadata)
         for extra in sorted(error.extra_fields):
-            yield Fault(file, f"{path}.{extra}".lstrip("."), "an unknown key", f"one of {known}")
+            yield Fault(file, f"{path}.{extra}".lstrip("."), UNKNOWN_KEY, f"one of {known}")
     elif isinstance(error, IterableValidationError):
         for inner in error.exceptions:
             yield from _faults(inner, None, path, file)

@@ -68,6 +68,9 @@ class Mechanism(ABC, Generic[P, R]):
     bound_is_proof: ClassVar[bool] = False
     """Whether ``objective.lower_bound`` is what :meth:`proved` gives, to the last bit; else no more than it."""
 
+    expects: ClassVar[str] = ""
+    """Where :meth:`plan` cannot tell errors before epsilon is chosen: what can, in words, for messages."""
+
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
     problems and neighbours from; left out by mechanisms over :class:`privopt.metric.problem.MetricProblem`."""

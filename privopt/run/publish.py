@@ -20,7 +20,17 @@ from attrs import define
 from privopt.errors import StoppedError, UsageError
 from privopt.run.folder import PRIVATE, RESULT, SUMS, sums_text
 
-__all__ = ["Copies", "check_file", "check_target", "discard_partial", "new_copies", "new_file", "new_folder"]
+__all__ = [
+    "Copies",
+    "check_file",
+    "check_new",
+    "check_target",
+    "discard_partial",
+    "new_copies",
+    "new_file",
+    "new_files",
+    "new_folder",
+]
 
 CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
@@ -100,6 +110,33 @@ def new_file(target: Path, *, force: bool = False) -> Iterator[Path]:
         _flush(work)
         check_file(target, force=force)  # another run may have finished meanwhile
         made.replace(target)
+
+
+def check_new(target: Path, *, option: str = "--out") -> None:
+    """Refuse a folder that is there, or that cannot be made.
+
+    Raises:
+        UsageError: it is so.
+    """
+    _check_parent(target, option)
+    if target.exists() or target.is_symlink():
+        raise UsageError(f"{option} {target}: exists already; name a new folder")
+
+
+@contextmanager
+def new_files(target: Path) -> Iterator[Path]:
+    """A folder of files that are no release, which becomes ``target`` when the block ends well, and vanishes else.
+
+    Raises:
+        UsageError: see :func:`check_new`.
+        StoppedError: it could not be written, or an interrupt came; nothing was written.
+    """
+    target = target.absolute()
+    check_new(target)
+    with _parents(target), _claimed(target) as work:
+        yield work
+        check_new(target)  # another run may have finished meanwhile
+        Copies(target=target, work=work).place()
 
 
 @contextmanager

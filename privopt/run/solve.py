@@ -18,7 +18,7 @@ from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
 from privopt.declare.schema import share
-from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError
+from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
 from privopt.exact.certify import remembering
 from privopt.execution import Executor, from_url
 from privopt.execution.limits import ending_at, limited_to
@@ -156,6 +156,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         _terminable(),
         new_copies(options.copy_to, out, force=options.force) as copies,
         remembering(),
+        faults_in(source.name),
     ):
         context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
         with ending_at(context.end):

@@ -15,7 +15,8 @@ from typing import Any
 from attrs import AttrsInstance, evolve, frozen
 
 from privopt import __version__
-from privopt.declare import File, load_problem
+from privopt.declare import File, describe_keys, load_problem
+from privopt.declare.toml import UNKNOWN_KEY
 from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError
 from privopt.execution import Executor, from_url
 from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
@@ -128,7 +129,24 @@ def read_problem(
     ``public`` and ``closed`` as :func:`privopt.declare.load_problem` takes them.
     """
     others = registry().mechanisms.keys()
-    return load_problem(mechanism.problem_class, source, public=public, closed=closed, ignore=others)
+    try:
+        return load_problem(mechanism.problem_class, source, public=public, closed=closed, ignore=others)
+    except InputError as error:
+        raise InputError(_taken_elsewhere(mechanism, fault) for fault in error.faults) from None
+
+
+def _taken_elsewhere(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
+    """The fault of a key that is unknown, with the mechanisms of the same package that take it."""
+    if fault.found != UNKNOWN_KEY:
+        return fault
+    package = type(mechanism).__module__.partition(".")[0]
+    taking = [
+        name
+        for name, one in registry().mechanisms.items()
+        if one.spec.target.partition(".")[0] == package
+        and fault.where in {row.key for row in describe_keys(one.load().problem_class)}
+    ]
+    return evolve(fault, found=f"{fault.found} ({', '.join(taking)} takes it)") if taking else fault
 
 
 def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:

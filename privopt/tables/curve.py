@@ -230,7 +230,8 @@ def _line(name: str, source: File, gap: float | None) -> _Line:
     mechanism = registered.load()
     problem = mechanism.load(read_problem(mechanism, source), source.name)
     if not isinstance(problem, MetricInstance):
-        raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
+        words = f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve"
+        raise UsageError(f"{words}; {mechanism.expects}" if mechanism.expects else words)
     privacy = mechanism.privacy(problem, method.name)
     promised = privacy.guarantee
     loss = mechanism.utility(problem, method.name)

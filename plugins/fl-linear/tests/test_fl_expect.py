@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from privopt.command.cli import cli as privopt
 from privopt_fl_linear.algorithms import optimal_assignment, reconnect
 from privopt_fl_linear.command import cli
 from privopt_fl_linear.location import noisy_counts
@@ -68,7 +69,16 @@ def test_bad_usage_is_a_line(problem, tmp_path):
     path.write_text(PROBLEM.replace("mean_clients = 40", ""))
     done, _ = expect(path, "--epsilon", "0.1:1:3")
     assert done.exit_code == 2
-    assert "mean_clients" in done.stderr
+    assert f"{path.name}: fl-linear.mean_clients: found nothing" in done.stderr
+
+
+def test_plan_and_curve_name_the_command_that_tells(problem):
+    path, _ = problem
+    curve = ["curve", path, "--mechanisms", "fl-linear", "--epsilon", "1:2:2", "--out", path.with_name("c.csv")]
+    for words in (["plan", "fl-linear", path], curve):
+        done = CliRunner().invoke(privopt, [str(word) for word in words])
+        assert done.exit_code == 2
+        assert "privopt-fl-linear expect" in done.stderr
 
 
 def test_the_table_is_written_whole_and_replaced_by_force_alone(problem, tmp_path):

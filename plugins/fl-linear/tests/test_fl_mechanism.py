@@ -58,6 +58,12 @@ def rows(path):
     return [line.split(",") for line in path.read_text().splitlines()[1:]]
 
 
+def test_empty_counts_are_warned_of(problem):
+    path = problem(3, clients=[4, "", 7])
+    assert "1 of 3 locations have an empty count" in run(path)[2].warnings[0]
+    assert run(problem(3, clients=[4, 0, 7]))[2].warnings == ()
+
+
 @pytest.mark.parametrize("method", ["reconnection", "laplace"])
 @pytest.mark.parametrize("columns", [("x", "y"), ("lat", "lon")])
 def test_solve_and_verify(problem, method, columns):

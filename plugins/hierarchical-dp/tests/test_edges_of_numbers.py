@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
+from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.run.solve import Options, solve
 from privopt_hierarchical_dp.half_prices import largest_weight, relax_counts
+from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.projection import project_jointly, sum_up
 from privopt_hierarchical_dp.tree import Tree, add_up
@@ -37,16 +42,76 @@ def _released(folder, path, method):
 TOTALS = [method for method, rule in METHODS.items() if rule.totals != "never"]
 
 
-@pytest.mark.parametrize("method", TOTALS)
-def test_one_size_with_region_totals_leaves_nothing_to_measure(tmp_path, method):
-    path = _problem(tmp_path, [("NY", 1, 4), ("GA", 1, 5)], sizes=1, more="region_totals = true")
-    assert _released(tmp_path, path, method) == {"GA": 5, "NY": 4, "US": 9}
+@pytest.mark.parametrize("method", [None, "cumulative-dp", "hierarchical-dp"])
+@pytest.mark.parametrize("impossible", [False, True])
+def test_a_relation_that_hides_nothing_is_refused(tmp_path, method, impossible):
+    """Numbers of groups are exact, and one size is all that a group can have: the true table would be released."""
+    more = "region_totals = true" if method else ""
+    path = _problem(tmp_path, [("NY", 1, 4), ("GA", 1, 5)], sizes=1 + impossible, more=more)
+    (tmp_path / "like.csv").write_bytes((tmp_path / "c.csv").read_bytes())
+    keys = 'like = "like.csv"\n' + 'impossible = "z.csv"\n' * impossible
+    text = path.read_text().replace("[privacy]", f"{keys}[privacy]")
+    (tmp_path / "z.csv").write_text("size\n2\n")
+    path.write_text(text)
+    for command in (["solve", "--out", f"{tmp_path}/out"], ["plan"]):
+        asked = [command[0], "hierarchical-dp", str(path), *command[1:], *(["--method", method] if method else [])]
+        told = CliRunner().invoke(cli, asked)
+        assert told.exit_code == 2
+        assert "p.toml: privacy.relation" in told.stderr
+        assert '"individuals"' in told.stderr
+    assert not (tmp_path / "out").exists()
+    path.write_text(text.replace("[hierarchical-dp]", 'relation = "groups"').replace("region_totals = true", ""))
+    solve("hierarchical-dp", path, tmp_path / "out")
+
+
+def test_faults_name_the_problem_file_and_the_mechanism_that_takes_a_key(tmp_path):
+    path = _problem(tmp_path, more="region_totals = false")
+    with pytest.raises(InputError, match=r"^p\.toml: hierarchical-dp\.region_totals"):
+        solve("hierarchical-dp", path, tmp_path / "out")
+    path.write_text(path.read_text().replace("[privacy]", '[hierarchy.tables.t]\nby = ["dx"]\n[privacy]'))
+    with pytest.raises(InputError, match=r"hierarchy\.tables: found an unknown key \(hierarchical-tables takes it\)"):
+        solve("hierarchical-dp", path, tmp_path / "out")
+
+
+def test_exact_numbers_of_groups_are_warned_of(tmp_path):
+    path = _problem(tmp_path)
+    for method, exact in ((None, True), ("hierarchical-dp", False)):
+        done = solve("hierarchical-dp", path, tmp_path / "out", Options(method=method, force=True))
+        assert any("published exactly, without noise" in line for line in done.warnings) is exact
+    assert "Every region's number of groups is published exactly" in HierarchicalDP.scope
+
+
+def test_what_was_not_measured_is_not_counted_as_a_condition(tmp_path):
+    path = _problem(tmp_path, rows=[("NY", 1, 4), ("GA", 2, 5)])
+    (tmp_path / "z.csv").write_text("size\n3\n")
+    path.write_text(path.read_text().replace("[privacy]", 'impossible = "z.csv"\n[privacy]'))
+    assert (
+        solve("hierarchical-dp", path, tmp_path / "out").result.certificate.checked == 3
+    )  # sizes 1 or less, 3 regions
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"", "c.csv: found an empty file"),
+        ("level_1,level_2,size,groups\nUS,NY,1,4\n".encode("utf-16"), "c.csv: found text in UTF-16"),
+        (b"level_1,level_2,size,groups\nUS,NY,1,4\nUS,G\xe9,1,4\n", "c.csv: row 3: found byte 0xe9"),
+        (b"level_1,level_2,size,groups\nUS,NY,1,4\nUS,GA,1,4,7\n", "c.csv: row 3: found 5 fields, wanted 4"),
+        (b"level_1;level_2;size;groups\nUS;NY;1;4\n", "c.csv: header: found ';' between fields"),
+        (b"level_1,level_2,size,groups\nUS,NY,1,4\n\n", "c.csv: row 3: found an empty line"),
+        (b"level_1,level_2,size,groups\nUS,NY,1,4\n\nUS,GA,1,4\n", "c.csv: row 3, column size: found nothing, wanted"),
+    ],
+)
+def test_a_table_that_is_none_is_named_by_row_and_reason(tmp_path, raw, words):
+    path = _problem(tmp_path)
+    (tmp_path / "c.csv").write_bytes(raw)
+    with pytest.raises(InputError, match=re.escape(words)):
+        solve("hierarchical-dp", path, tmp_path / "out")
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("sizes", [1, 3])
-def test_one_region_alone(tmp_path, method, sizes):
-    released = _released(tmp_path, _problem(tmp_path, [("r", 1, 6)], sizes=sizes, root=""), method)
+def test_one_region_alone(tmp_path, method):
+    released = _released(tmp_path, _problem(tmp_path, [("r", 1, 6)], root=""), method)
     assert released.keys() == {"r"}
     assert released["r"] == 6 or not METHODS[method].valid
 

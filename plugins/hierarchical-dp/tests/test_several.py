@@ -359,6 +359,22 @@ def test_impossible_cells_are_not_measured_and_stay_empty_in_every_table(town):
     assert "impossible cells that leave none" in done.output
 
 
+def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_of(town):
+    """Regions' numbers are exact, and tables of one cell have nothing else to show."""
+    text = write(town, privacy='epsilon = 1.0\nrelation = "attributes"').read_text()
+    one = text[: text.index("[hierarchy.tables.age]")] + text[text.index("[hierarchy.tables.people]") :]
+    (town / "problem.toml").write_text(one)
+    for command in (["solve", "--out", town / "out"], ["plan"]):
+        done = privopt(command[0], "hierarchical-tables", town / "problem.toml", *command[1:])
+        assert done.exit_code == 2
+        assert 'problem.toml: privacy.relation: found "attributes" where no table has two cells' in done.stderr
+    (town / "problem.toml").write_text(one.replace('"attributes"', '"moves"'))
+    assert not solve("hierarchical-tables", town / "problem.toml", town / "moves", Options()).warnings
+    (town / "problem.toml").write_text(text)
+    done = solve("hierarchical-tables", town / "problem.toml", town / "out", Options())
+    assert "published exactly" in done.warnings[0]
+
+
 def test_a_plan_needs_no_secret_and_tells_each_table_and_level(town):
     problem = write(town)
     for name in ("records", *TABLES):

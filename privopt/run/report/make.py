@@ -24,7 +24,7 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
     Raises:
         DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: ``truth`` without ``private/``, or the mechanism has nothing to compare.
+        UsageError: ``truth`` without ``private/``, the mechanism has nothing to compare, or DIR cannot be written.
     """
     opened = open_verified(folder)
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
@@ -91,6 +91,8 @@ def write_geo(folder: Path, target: Path) -> Path:
 
 def _replace(target: Path, text: str, folder: Path) -> None:
     """Write beside DIR and rename: what a kill leaves would be a file in DIR that no sum covers, which is refused."""
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{target}: its folder cannot be written")
     beside = folder.parent if os.access(folder.parent, os.W_OK | os.X_OK) else target.parent
     handle, name = tempfile.mkstemp(dir=beside, prefix=f".{folder.name}.report-")
     try:

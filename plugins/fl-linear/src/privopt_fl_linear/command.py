@@ -89,18 +89,18 @@ def report(
 @guarded
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
     """Make the problem of the server's side from the messages of one round and the public table of sites."""
+    from privopt.run.publish import check_new, new_files
     from privopt_fl_linear.messages import collected, decimal, read_messages
 
+    check_new(out)
     found = read_messages(messages)
     if not found:
         raise UsageError(f"{messages[0]}: found no message, wanted one a line")
     table, silent = collected(sites, found, missing="leave out" if leave_out else "refuse")
-    try:
-        out.mkdir(parents=True)
-    except FileExistsError:
-        raise UsageError(f"--out {out}: exists already; name a new folder") from None
-    (out / "locations.csv").write_bytes(table)
-    (out / "problem.toml").write_text(PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise), "utf-8")
+    with new_files(out) as work:
+        (work / "locations.csv").write_bytes(table)
+        text = PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise)
+        (work / "problem.toml").write_text(text, "utf-8")
     if silent:
         complain(f"warning: {len(silent)} sites sent nothing and are left out")
     say(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
@@ -119,6 +119,7 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
     import io
 
     from privopt.declare import File, load_problem
+    from privopt.errors import faults_in
     from privopt.run.publish import check_file, new_file
     from privopt.tables.curve import epsilons_of
     from privopt_fl_linear.expect import expected_costs
@@ -126,7 +127,8 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
 
     if out is not None:
         check_file(out, force=force)
-    instance = FLInstance.of(load_problem(FLProblem, File.read(problem, wanted="a problem file in TOML")))
+    with faults_in(problem.name):
+        instance = FLInstance.of(load_problem(FLProblem, File.read(problem, wanted="a problem file in TOML")))
     alphas = (
         [float(value) for value in epsilons_of(alpha)] if alpha else [instance.declared.privacy.failure_probability]
     )
@@ -135,7 +137,9 @@ def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: boo
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["method", "epsilon", "alpha", "delta", "margin_cost", "cost", "relative"])
-    for each in expected_costs(instance, epsilons_of(epsilon), alphas):
+    with faults_in(problem.name):
+        costs = expected_costs(instance, epsilons_of(epsilon), alphas)
+    for each in costs:
         values = (float(each.epsilon), each.alpha, each.delta, each.margin, each.cost, each.relative)
         rows.writerow([each.method, *("" if value is None else f"{value:.9g}" for value in values)])
     if out is None:

@@ -51,6 +51,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     release_class = FLRelease
     scope = COVERED
     kit = "privopt_fl_linear.kit:PROFILE"
+    expects = "privopt-fl-linear expect tells what it will cost over epsilon"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
         """The problem and its locations."""
@@ -185,6 +186,16 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             lower = epsilon_lower(none, one, CONFIDENCE)
             found["statistical"] = {"epsilon_lower": lower, "confidence": CONFIDENCE, "draws": AUDIT_DRAWS}
         return found
+
+    def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
+        """Locations that send no count: an empty cell says so to everybody, and may have been a slip."""
+        silent = problem.data.site.size - len(problem.data.site.senders)
+        if not silent:
+            return []
+        return [
+            f"{silent} of {problem.data.site.size} locations have an empty count and send none, which is public; "
+            "write 0 for one whose clients shall be hidden"
+        ]
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[Section]:
         """Map, capacities against demand, cost over delta."""

@@ -21,12 +21,14 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Final, Literal
+from typing import BinaryIO, Final, Literal
 
 import numpy as np
 from attrs import frozen
 
-from privopt.errors import Fault, InputError, cut
+from privopt.declare import File
+from privopt.declare.tables import is_parquet, table_of
+from privopt.errors import Fault, InputError, UsageError, cut
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.privacy import LocalLaplace
 from privopt_fl_linear.quantiles import Noise
@@ -162,8 +164,9 @@ def kept_or_drawn(
     Raises:
         InputError: the file holds what is no message, or this round's had another epsilon or noise.
         BudgetSpentError: the location has not enough left; nothing was drawn.
+        UsageError: the file cannot be opened; nothing was drawn.
     """
-    with kept.open("a+b") as file:
+    with _opened(kept) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         text = file.read()
@@ -184,6 +187,14 @@ def kept_or_drawn(
         os.fsync(file.fileno())
         _sync_folder(kept)
     return message, drawn
+
+
+def _opened(kept: Path) -> BinaryIO:
+    """The file of messages, made where there is none; not its folder, for one that is misspelt would draw anew."""
+    try:
+        return kept.open("a+b")
+    except OSError as error:
+        raise UsageError(f"{kept}: {error.strerror}; wanted a file to write to, in a folder that is there") from None
 
 
 def _without_torn(text: bytes) -> bytes:
@@ -280,12 +291,16 @@ def collected(
     """
     import polars as pl
 
-    try:  # every column as text: numbers stay as they are written
-        table = pl.read_csv(io.BytesIO(sites.read_bytes()), infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise InputError([Fault(sites.name, "", f"no table ({str(error).splitlines()[0]})", "a CSV table")]) from None
+    file = File.read(sites)
+    table = table_of(file)  # every column as text: numbers stay as they are written
+    if is_parquet(file):
+        raise InputError([Fault(sites.name, "", "a Parquet file", "a CSV table")])
+    table = table.with_columns(pl.all().str.strip_chars())
     if "id" not in table.columns or {"clients", "noisy_clients"} & set(table.columns):
         raise InputError([Fault(sites.name, "header", ",".join(table.columns), "a column id, and none of counts")])
+    blank = (table["id"] == "").arg_true().head(MOST_FAULTS).to_list()
+    if blank:
+        raise InputError([Fault(sites.name, f"row {row + 2}, column id", "nothing", "an id") for row in blank])
     ids, sent = table["id"].to_list(), {message.location: message.noisy for message in messages}
     times = Counter(str(name) for name in ids)
     faults = [

@@ -26,6 +26,7 @@ from privopt_hierarchical_dp.reading import (
     collect,
     levels_of,
     limited,
+    rows_named,
     scan,
     stripped,
     survey,
@@ -89,6 +90,7 @@ def _place(
     return regions.tree, pl.DataFrame(places, schema={**dict.fromkeys(keys, pl.String), "_leaf": pl.Int64}).lazy(), keys
 
 
+@rows_named
 def read_counts(
     source: Path | File, sizes: int, *, first: int = 1, name: str | None = None, listed: Regions | None = None
 ) -> Groups:
@@ -145,6 +147,7 @@ def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str)
     ]
 
 
+@rows_named
 def read_units(
     source: Path | File,
     sizes: int,
@@ -203,6 +206,7 @@ def read_units(
     return Groups(tree=tree, leaves=leaves, empty=empty)
 
 
+@rows_named
 def check_totals(source: Path | File, groups: Groups, *, name: str | None = None) -> None:
     """Check ``region, total`` (numbers of groups) against the sums of the leaves.
 

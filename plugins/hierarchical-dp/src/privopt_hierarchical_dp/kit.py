@@ -77,7 +77,7 @@ def problems(
     alone = len({path[:-1] for path in paths}) == len(paths) > 1
     if alone and draw_from(st.booleans()):  # a short branch
         paths[0] = (*paths[0][:-1], "")
-    sizes = draw_from(st.integers(2, 4))
+    sizes = draw_from(st.integers(3 if zeros else 2, 4))  # two sizes stay possible
     planted = draw_from(st.booleans())
     rows: list[list[Any]] = []
     secrets: list[bytes] = []
@@ -108,8 +108,8 @@ def problems(
         chosen = draw_from(st.lists(st.sampled_from(free), unique=True, max_size=3)) if free else []
         common = {size for _, size in free if all((_leaf(row), size) in free for row in rows)}
         tables["hierarchy"]["impossible"] = ZEROS
-        cells = chosen if zeros == "regions" else [("", size) for size in sorted(common)][: sizes - first]
-        files[ZEROS] = csv_bytes(["region", "size"], cells[: sizes - first])
+        cells = chosen if zeros == "regions" else [("", size) for size in sorted(common)][: sizes - first - 1]
+        files[ZEROS] = csv_bytes(["region", "size"], cells[: sizes - first - 1])
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=kept)
 
 

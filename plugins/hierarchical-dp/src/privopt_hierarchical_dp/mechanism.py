@@ -50,7 +50,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
 
     problem_class: ClassVar[type] = HierarchyProblem
     release_class = HierarchyRelease
-    scope: ClassVar[str] = SIZES.statement(totals=False, most=1, kind="pure-dp")
+    scope: ClassVar[str] = SIZES.statement(totals=True, most=1, kind="pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:PROFILE"
 
     def load(self, declared: HierarchyProblem, file: str) -> HierarchyInstance:
@@ -234,8 +234,16 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Cumulative counts where whole groups are hidden: noise for as many of them as there are sizes."""
+        """Numbers of groups that are exact; noise for as many cumulative counts of whole groups as there are sizes."""
         relation = relation_of(problem.declared)
+        if len(release.totals) == release.tree.depth:
+            one = "unit" if relation.vacant else "group"
+            other = "" if relation.vacant else 'relation = "individuals" or '
+            return [
+                f"every region's number of {one}s is published exactly, without noise: nothing hides a {one} that "
+                f'appears or vanishes, and where all have one size the counts are the true ones; {other}"groups" hides '
+                "them"
+            ]
         if relation.name != "groups" or METHODS[result.method].query == "counts":
             return []
         return [

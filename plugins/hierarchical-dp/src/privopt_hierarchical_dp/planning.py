@@ -22,7 +22,7 @@ from privopt_hierarchical_dp.methods import METHODS, default_shares, level_budge
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.public_tables import read_regions
 from privopt_hierarchical_dp.reading import limited
-from privopt_hierarchical_dp.refusals import check_asked, check_noise
+from privopt_hierarchical_dp.refusals import check_asked, check_hidden, check_noise
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import zeros_of
@@ -76,7 +76,9 @@ def plan(declared: HierarchyProblem, file: str, context: SolveContext) -> Plan:
         wanted = f"{tree.depth}, one for each level"
         raise InputError([Fault(file, "hierarchical-dp.budget", f"{len(shares)} numbers", wanted)])
     shares = tuple(share / sum(shares) for share in shares)
-    check_asked(declared, method, zeros_of(declared, tree), limits_of(declared, tree))
+    zeros = zeros_of(declared, tree)
+    check_hidden(declared, zeros, file)
+    check_asked(declared, method, zeros, limits_of(declared, tree))
     check_noise(declared, method, tree)
     small = tree.regions * declared.hierarchy.classes <= SMALL
     if leaves is not None:

@@ -12,9 +12,10 @@ from privopt.exact.bounds import float_up
 from privopt.exact.gaussian import delta_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt_hierarchical_dp.laws import budget_of, law_of
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity, spent_on_a_neighbour
+from privopt_hierarchical_dp.methods import METHODS, level_budgets, order_of, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.relations import RELATIONS, relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.zeros import sizes_differ, zeros_of
 
 if TYPE_CHECKING:
     from privopt.execution import Executor
@@ -81,7 +82,8 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         privacy, settings = self.problem.privacy, self.problem.settings
         law, budget = law_of(privacy), budget_of(privacy)
         budgets = level_budgets(budget, self.method, release.tree.depth, settings.budget)
-        delta = sensitivity(self.method, settings.max_quantity, relation_of(self.problem))
+        relation = relation_of(self.problem)
+        delta = sensitivity(self.method, settings.max_quantity, relation)
         losses = [law.spent(scale, delta) for scale in release.scales]
         spent = sum(losses, Fraction(0))
         failures = release.shape_faults(self.method, self.totals)
@@ -94,12 +96,19 @@ class LevelNoise(PrivacyConstraint[HierarchyRelease]):
         ]
         if spent > budget:
             failures.append(f"the levels spend {spent}, {law.budget} is {budget}")
+        zeros = zeros_of(self.problem, release.tree)
+        if relation.exact and not sizes_differ(self.problem, zeros):
+            failures.append("groups have one size alone, and their numbers are exact: nothing is hidden")
+        order = order_of(self.method, totals=self.totals, relation=relation)
         notes: dict[str, Any] = {"sensitivity": delta, law.stated: [str(scale) for scale in release.scales]}
         return certified(
             privacy,
             spent,
             failures,
-            checked=sum(level.size for level in release.noisy),
+            checked=sum(
+                level.size if zeros is None else int(zeros.measured(number, order).sum())
+                for number, level in enumerate(release.noisy)
+            ),
             arithmetic=f"exact rationals: sum over levels of {law.sum}",
             notes=notes,
         )

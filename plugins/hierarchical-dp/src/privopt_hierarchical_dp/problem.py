@@ -218,11 +218,12 @@ class HierarchyInstance(PublishedHierarchy):
         Raises:
             InfeasibleError: bounds that clash.
             InputError: every fault of the files; neither or both of counts and units; lists whose
-                length is not the number of levels.
+                length is not the number of levels; a relation that hides nothing.
         """
         from privopt_hierarchical_dp.bounds import check_limits, limits_of
         from privopt_hierarchical_dp.counts import check_totals, read_counts, read_units
         from privopt_hierarchical_dp.public_tables import note_like, read_regions
+        from privopt_hierarchical_dp.refusals import check_hidden
         from privopt_hierarchical_dp.zeros import zeros_of
 
         declared.checked(file)
@@ -240,7 +241,7 @@ class HierarchyInstance(PublishedHierarchy):
             assert table.units is not None
             most = settings.max_quantity
             groups = read_units(table.units, table.sizes, most=most, first=table.first_size, listed=listed)
-        zeros_of(declared, groups.tree)
+        check_hidden(declared, zeros_of(declared, groups.tree), file)
         limits = limits_of(declared, groups.tree)
         if limits is not None and relation_of(declared).exact:
             check_limits(limits, groups, given[0].name)

@@ -14,6 +14,7 @@ from privopt_hierarchical_dp.reading import (
     collect,
     levels_of,
     limited,
+    rows_named,
     scan,
     stripped,
     survey,
@@ -24,6 +25,7 @@ from privopt_hierarchical_dp.tree import Regions, Tree
 __all__ = ["Bound", "note_like", "read_bounds", "read_cells", "read_regions"]
 
 
+@rows_named
 def read_regions(source: File) -> tuple[Regions, bool]:
     """The hierarchy of the regions in ``level_1, ..., level_L``, and whether the table has size and groups too.
 
@@ -43,6 +45,7 @@ def note_like(source: File) -> None:
     source.seen.columns.update(["size", "groups", *(name for name in held if name.startswith("level_"))])
 
 
+@rows_named
 def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple[int, int, int]]:
     """Read ``region, size``, or ``size`` alone for all regions: cells of a public table.
 
@@ -98,6 +101,7 @@ class Bound:
     most: int | None
 
 
+@rows_named
 def read_bounds(source: File, tree: Tree, *, first: int, last: int) -> list[Bound]:
     """Read ``region, at_least, at_most``, public bounds on numbers of groups; an empty cell bounds nothing.
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import polars as pl
 
 from privopt.declare import File
+from privopt.declare.tables import is_parquet, ragged, table_text
 from privopt.errors import Fault, InputError
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "collect",
     "levels_of",
     "limited",
+    "rows_named",
     "scan",
     "stripped",
     "survey",
@@ -30,24 +33,45 @@ MOST_FAULTS: Final = 20
 GROUPS_LIMIT: Final = 2**50
 """Fewer groups than this are in a file."""
 _EXACT_DOUBLES: Final = 2.0**53
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound=Path | File)
+
+
+class _UnreadableError(InputError):
+    """Rows of a table that the engine cannot read; `rows_named` says which."""
+
+
+def rows_named(read: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let a function of a table name the first row that is none."""
+
+    @wraps(read)
+    def named(source: S, /, *args: P.args, **options: P.kwargs) -> R:
+        try:
+            return read(source, *args, **options)
+        except _UnreadableError:
+            file = File.read(source, source.name) if isinstance(source, Path) else source
+            if is_parquet(file):
+                raise
+            raise InputError([ragged(file)]) from None
+
+    return named
 
 
 def scan(source: Path | File, name: str) -> pl.LazyFrame:
-    """A table by its name's ending, not read yet.
+    """A table, not read yet: Parquet, or CSV whose cells are text.
 
     Raises:
-        InputError: neither CSV nor Parquet.
+        InputError: it is neither.
     """
     file = File.read(source, name) if isinstance(source, Path) else source
-    contents = io.BytesIO(file.contents)
+    parquet = is_parquet(file)
+    contents = io.BytesIO(file.contents if parquet else table_text(file))
     try:
-        if file.name.lower().endswith((".parquet", ".pq")):
-            frame = pl.scan_parquet(contents)
-        else:
-            frame = pl.scan_csv(contents, infer_schema=False)
+        frame = pl.scan_parquet(contents) if parquet else pl.scan_csv(contents, infer_schema=False)
         frame.collect_schema()
     except (pl.exceptions.PolarsError, OSError):  # whose words may quote a cell
-        raise InputError([Fault(name, "", "a file that cannot be read", "CSV or Parquet")]) from None
+        raise _UnreadableError([Fault(name, "", "a file that cannot be read", "CSV or Parquet")]) from None
     return frame
 
 
@@ -60,7 +84,7 @@ def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
     try:
         return frame.collect(engine="streaming")
     except (pl.exceptions.PolarsError, OSError):
-        raise InputError([Fault(name, "", "rows that cannot be read", "a table, UTF-8")]) from None
+        raise _UnreadableError([Fault(name, "", "rows that cannot be read", "a table, UTF-8")]) from None
 
 
 def levels_of(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
@@ -114,12 +138,11 @@ def bad_rows(
     frame: pl.LazyFrame, name: str, column: str, bad: pl.Expr, wanted: str, levels: Sequence[str]
 ) -> list[Fault]:
     """The first rows whose ``column`` will not do."""
-    header = 1 if not name.lower().endswith((".parquet", ".pq")) else 0
     rows = collect(
         frame.with_row_index("_row").filter(bad).select("_row", pl.col(column).cast(pl.String), levels[-1]), name
     ).head(MOST_FAULTS)
     return [
-        Fault(name, f"row {row + header + 1}, column {column}", f"{value or 'nothing'} in {region!r}", wanted)
+        Fault(name, f"row {row + 2}, column {column}", (value or "nothing") + f" in {region!r}" * bool(region), wanted)
         for row, value, region in rows.iter_rows()
     ]
 

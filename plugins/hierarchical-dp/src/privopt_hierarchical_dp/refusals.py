@@ -11,6 +11,7 @@ from privopt_hierarchical_dp.laws import GEOMETRIC, KINDS, budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
 from privopt_hierarchical_dp.privacy import with_totals
 from privopt_hierarchical_dp.relations import relation_of
+from privopt_hierarchical_dp.zeros import sizes_differ
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.bounds import Limits
@@ -18,11 +19,19 @@ if TYPE_CHECKING:
     from privopt_hierarchical_dp.tree import Tree
     from privopt_hierarchical_dp.zeros import Zeros
 
-__all__ = ["check_asked", "check_noise", "refuse_wide"]
+__all__ = ["check_asked", "check_hidden", "check_noise", "refuse_wide"]
 
 LARGEST_SCALE: Final = 1 << 40
 PROGRAM_SCALE: Final = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
+
+
+def check_hidden(problem: HierarchyProblem, zeros: Zeros | None, file: str) -> None:
+    """Refuse a relation that hides nothing of the problem: numbers of groups exact, and one size for all of them."""
+    if relation_of(problem).exact and not sizes_differ(problem, zeros):
+        found = f'"{problem.privacy.relation}" where groups have one size alone: every number of groups would be exact'
+        wanted = '"individuals" or "groups", which hide numbers of groups; or groups of two sizes or more'
+        raise InputError([Fault(file, "privacy.relation", found, wanted)])
 
 
 def check_asked(problem: HierarchyProblem, method: str, zeros: Zeros | None, limits: Limits | None) -> None:

@@ -23,7 +23,7 @@ from privopt_hierarchical_dp.tree import Tree
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import HierarchyProblem
 
-__all__ = ["Order", "Zeros", "outside", "spread", "within", "zeros_of"]
+__all__ = ["Order", "Zeros", "outside", "sizes_differ", "spread", "within", "zeros_of"]
 
 Order = Literal["counts", "less", "more", "inner"]
 """What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
@@ -112,6 +112,13 @@ def zeros_of(problem: HierarchyProblem, tree: Tree) -> Zeros | None:
     for start in reversed(tree.start):
         levels.insert(0, np.logical_and.reduceat(levels[0], start[:-1], axis=0))
     return Zeros(levels=levels)
+
+
+def sizes_differ(problem: HierarchyProblem, zeros: Zeros | None) -> bool:
+    """Whether some region can have groups of two sizes: where none can, a number of groups is all there is to know."""
+    if zeros is None:
+        return problem.hierarchy.classes > 1
+    return bool(((~zeros.levels[-1]).sum(axis=1) > 1).any())
 
 
 def outside(zeros: Zeros, leaves: Ints) -> int:

@@ -28,8 +28,14 @@ __all__ = ["PROFILE", "neighbours", "problems", "related"]
 
 RECORDS: Final = "records.csv"
 ZEROS: Final = "zeros.csv"
-SHAPES: Final = ((("a",),), (("a",), ("a", "b")), (("a", "b"), ("b", "c")), (("a", "b"), ("b", "c"), ("a", "c")))
-"""Tables: one; one within another; two that share an attribute; three that form a ring."""
+SHAPES: Final = (
+    (("a",),),
+    ((), ("a",)),
+    (("a",), ("a", "b")),
+    (("a", "b"), ("b", "c")),
+    (("a", "b"), ("b", "c"), ("a", "c")),
+)
+"""Tables: one; numbers of individuals beside one; one within another; two that share one; a ring of three."""
 
 
 @st.composite
@@ -62,7 +68,7 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
-    if draw_from(st.booleans()):
+    if draw_from(st.booleans()) and shape[0]:
         tables["hierarchy"]["tables"]["t0"]["impossible"] = ZEROS
         files[ZEROS] = csv_bytes(list(shape[0]), [[values[attribute][0] for attribute in shape[0]]])
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]

@@ -27,7 +27,7 @@ from privopt_hierarchical_dp.several.fit import (
     noisy_numbers,
 )
 from privopt_hierarchical_dp.several.margins import TOTAL, summed
-from privopt_hierarchical_dp.several.privacy import AllTables, Distance, difference, draw_tables
+from privopt_hierarchical_dp.several.privacy import AllTables, Distance, difference, draw_tables, hides
 from privopt_hierarchical_dp.several.problem import TablesProblem
 from privopt_hierarchical_dp.several.read import TablesInstance, TablesRead, read_individuals
 from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
@@ -58,6 +58,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     def load(self, declared: TablesProblem, file: str) -> TablesInstance:
         """The problem and its individuals."""
         problem = TablesRead.of(declared, file)
+        _check_hidden(problem, file)
         _check_noise(declared, problem.tree.depth)
         return read_individuals(problem, file)
 
@@ -197,6 +198,7 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         privacy, tree, names = declared.privacy, problem.tree, list(declared.hierarchy.tables)
         key = "epsilon" if privacy.rho is None else "rho"
         whole: Fraction = getattr(privacy, key)
+        _check_hidden(problem, file)
         _check_noise(declared, tree.depth)
         found = {}
         for step in STEPS:
@@ -220,6 +222,15 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             shares=tuple(a * b / (sum(shares) * sum(own)) for a in shares for b in own),
             notes=("Before cells are made non-negative: where most are empty releases err less.",),
         )
+
+    def warnings(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[str]:
+        """Numbers of individuals that are exact."""
+        if len(release.totals) < release.tree.depth:
+            return []
+        return [
+            "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
+            'leaves or moves to another region; relation = "individuals" does'
+        ]
 
     def report(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[Section]:
         """Tables with their noise and widths of intervals, and what was released of the whole."""
@@ -257,6 +268,14 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
 
 ROWS: Final = 200
 """Rows of a table in the report."""
+
+
+def _check_hidden(problem: TablesRead, file: str) -> None:
+    if not hides(problem):
+        relation = problem.declared.privacy.relation
+        found = f'"{relation}" where no table has two cells to tell apart: every number would be exact'
+        wanted = '"individuals", which hides numbers of individuals; or a table of two cells or more'
+        raise InputError([Fault(file, "privacy.relation", found, wanted)])
 
 
 def _check_noise(declared: TablesProblem, depth: int) -> None:

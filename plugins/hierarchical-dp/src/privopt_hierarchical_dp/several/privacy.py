@@ -20,13 +20,14 @@ from privopt_hierarchical_dp.several.release import TablesRelease
 if TYPE_CHECKING:
     from privopt.execution import Executor
     from privopt_hierarchical_dp.several.problem import TablesProblem
+    from privopt_hierarchical_dp.several.read import TablesRead
 
 IMPOSSIBLE: Final = (
     " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
     "same are promised no less, and nothing tells of them."
 )
 
-__all__ = ["AllTables", "Distance", "draw_tables"]
+__all__ = ["AllTables", "Distance", "draw_tables", "hides"]
 
 
 def draw_tables(
@@ -55,6 +56,16 @@ def draw_tables(
         noisy.append([values for values, _ in drawn])
         records.append([record for _, record in drawn])
     return noisy, records
+
+
+def hides(problem: TablesRead) -> bool:
+    """Whether a change that the relation covers can be seen in some table: else all that it shows is exact."""
+    declared, domain = problem.declared, problem.declared.domain
+    exact = declared.relation.exact
+    if exact == 0 or (exact is not None and problem.tree.widths[-1] > exact):
+        return True
+    allowed = domain.allowed(problem.zeros)
+    return any(int(allowed[table].sum()) > 1 for table in domain.tables)
 
 
 @frozen(kw_only=True)
@@ -98,6 +109,8 @@ class AllTables(PrivacyConstraint[TablesRelease]):
             for number, loss in enumerate(own)
             if loss > shares[number]
         ]
+        if not hides(release.problem):
+            failures.append("no table has two cells, and numbers of individuals are exact: nothing is hidden")
         if spent > budget:
             failures.append(f"all tables and levels spend {spent}, {law.budget} is {budget}")
         stated = [[str(scale) for scale in level] for level in release.scales]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.declare import File, problem_html
+from privopt.declare.tables import table_of
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.several.margins import Margin, summed
 from privopt_hierarchical_dp.several.problem import TablesProblem
@@ -97,12 +97,7 @@ def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataF
     """
     import polars as pl
 
-    name, contents = source.name, io.BytesIO(source.contents)
-    try:
-        parquet = source.contents.startswith(b"PAR1")
-        frame = pl.read_parquet(contents) if parquet else pl.read_csv(contents, infer_schema=False)
-    except (pl.exceptions.PolarsError, OSError):  # whose words may quote a cell
-        raise InputError([Fault(name, "", "a file that cannot be read", "CSV (UTF-8) or Parquet")]) from None
+    name, frame = source.name, table_of(source)
     found = {column.strip(): column for column in frame.columns}
     if len(found) < len(frame.columns):
         raise InputError([Fault(name, "header", "a column twice", "each once")])
@@ -124,14 +119,7 @@ def _read_places(source: File) -> tuple[Tree, Mapping[tuple[str, ...], int]]:
     Raises:
         InputError: a column is missing, a leaf stands twice, or the regions form no tree.
     """
-    import polars as pl
-
-    try:
-        header = pl.read_csv(io.BytesIO(source.contents), infer_schema=False, n_rows=0).columns
-        if source.contents.startswith(b"PAR1"):
-            header = list(pl.read_parquet_schema(io.BytesIO(source.contents)))
-    except (pl.exceptions.PolarsError, OSError):
-        header = []
+    header = table_of(source).columns
     depth = max(1, sum(column.strip().startswith("level_") for column in header))
     paths = list(_table(source, _levels(depth)).iter_rows())
     tree = Tree.from_paths(paths, file=source.name)
