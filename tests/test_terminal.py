@@ -111,3 +111,18 @@ def test_time_left_follows_the_pace():
     assert time_left(past[:2], 2.0, limit=None, wanted=1e-6) == ""
     assert time_left(closing(1.0 - 1e-12), 8.0, limit=7200.0, wanted=1e-6) == "at most 2.0 h left"
     assert time_left([Report(phase="p")], 1.0, limit=601.0, wanted=1e-6) == "at most 10 min left"
+
+
+def test_an_interrupt_while_modules_are_imported_ends_without_a_traceback():
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, *rest):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from privopt.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", "interrupted\n")

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 from attrs import NOTHING, AttrsInstance, define, field, frozen
@@ -44,6 +44,7 @@ __all__ = [
 Check = Callable[[Any], str | None]
 """Takes a value; returns what was wanted instead, or None where the value will do."""
 
+T = TypeVar("T")
 KEY: Final = "privopt.key"
 
 
@@ -254,14 +255,23 @@ def show(value: object) -> str:
 
 def files_of(problem: AttrsInstance) -> list[File]:
     """Every file that a problem names, in the order of its fields."""
-    found: list[File] = []
+    return _named(problem, File)
+
+
+def folders_of(problem: AttrsInstance) -> list[Folder]:
+    """Every folder that a problem names."""
+    return _named(problem, Folder)
+
+
+def _named(problem: AttrsInstance, kind: type[T]) -> list[T]:
+    found: list[T] = []
     for attribute in attrs.fields(type(problem)):
         value = getattr(problem, attribute.name)
-        if isinstance(value, File):
+        if isinstance(value, kind):
             found.append(value)
         elif isinstance(value, tuple):
-            found.extend(item for item in value if isinstance(item, File))
+            found.extend(item for item in value if isinstance(item, kind))
         elif KEY in attribute.metadata:
             own = value.values() if isinstance(value, Mapping) else (value,)
-            found.extend(file for table in own if attrs.has(type(table)) for file in files_of(table))
+            found.extend(item for table in own if attrs.has(type(table)) for item in _named(table, kind))
     return found

@@ -353,11 +353,7 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
 
 
 def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
-    """Ids, one a line, none of them empty.
-
-    Args:
-        file: as the problem names it.
-        least: how many there must be; 0 where the file is secret and an empty list is one of those to be made alike.
+    """Ids, one a line, none of them empty, ``least`` or more: 0 where the file is secret, and nobody is a list too.
 
     Raises:
         InputError: a line is empty, an id stands twice, or there are too few.

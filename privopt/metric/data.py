@@ -124,6 +124,7 @@ class MetricData:
             edges = self.region.edges
             return edges, read_only(self.metric.between(edges[:, 0], edges[:, 1]))
         pairs, distances = required_pairs(self.metric, self.within)
+        _check_both_ways(self.metric, pairs, distances, self.records)
         return read_only(pairs), read_only(distances)
 
     @property
@@ -332,7 +333,10 @@ def _spread(problem: MetricProblem, ground: Ground) -> Spread | None:
 def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread: Spread | None) -> Floats:
     """What the loss says of records, or of those who stand around them, held to its shape and to finite numbers."""
     utility = problem.utility
-    cost = np.asarray(utility.cost(spaces), dtype=np.float64).view()  # a table of distances is shared with its metric
+    given = np.asarray(utility.cost(spaces))
+    if given.dtype.kind not in "biuf":
+        raise RegistryError(f"utility.kind {utility.kind}: cost() gives values of {given.dtype}, wanted real numbers")
+    cost = np.asarray(given, dtype=np.float64).view()  # a table of distances is shared with its metric
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
         raise RegistryError(f"utility.kind {utility.kind}: cost() has shape {cost.shape}, wanted {shape}")
@@ -347,6 +351,24 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: Ground | None, spread:
     hats = spread.hats(len(spaces.records))[:, None]
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
     return np.divide(expected, hats, out=np.zeros(shape), where=hats > 0)
+
+
+def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
+    """Hold a third party's distances to what a promise at them means: the same real number there and back.
+
+    Raises:
+        RegistryError: they are not, with a pair.
+    """
+    if type(metric).between.__module__.startswith("privopt."):  # the same double by how it is computed
+        return
+    back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))
+    if back.dtype.kind not in "iuf" or distances.dtype.kind not in "iuf":
+        raise RegistryError(f"{type(metric).__name__}.between() gives values of {back.dtype}, wanted real numbers")
+    off = np.flatnonzero(back != distances)
+    if off.size:
+        i, j = (records.ids[place] for place in pairs[off[0]].tolist())
+        found = f"{distances[off[0]]!r} from record {i} to {j} and {back[off[0]]!r} back"
+        raise RegistryError(f"{type(metric).__name__}.between(): there and back differ: {found}, wanted one distance")
 
 
 def _connected(metric: Metric, records: Space, file: str) -> None:

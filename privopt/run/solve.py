@@ -17,7 +17,7 @@ from typing import Any
 from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
-from privopt.declare.schema import share
+from privopt.declare.schema import folders_of, share
 from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
 from privopt.exact.certify import remembering
 from privopt.execution import Executor, from_url
@@ -160,7 +160,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     ):
         context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
         with ending_at(context.end):
-            declared, problem, copy = _loaded(mechanism, source, context)
+            declared, problem, copy = _loaded(mechanism, source, context, out)
             privacy = mechanism.privacy(problem, method.name)
             registered.expect("privacy", privacy, PrivacyConstraint)
             if options.charged is not None:
@@ -216,11 +216,16 @@ def _context(
 
 
 def _loaded(
-    mechanism: Mechanism[Any, Any], source: File, context: SolveContext
+    mechanism: Mechanism[Any, Any], source: File, context: SolveContext, out: Path
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
     """The problem as it will be read in DIR, declared and loaded, and its copy."""
     with context.timed("build"):
         given = read_problem(mechanism, source)
+        for own in (folder.path.resolve() for folder in folders_of(given) if folder.path is not None):
+            if own in (target := out.resolve(), *target.parents) or target in own.parents:
+                raise UsageError(
+                    f"--out {out}: lies in {own}, which the problem reads, or around it; name one elsewhere"
+                )
         published = with_csv_tables(source, given)  # what is solved is what will be read in DIR
         declared = given if published is source else read_problem(mechanism, published)
         copy = ProblemCopy.of(published, declared)

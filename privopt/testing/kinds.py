@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -52,8 +52,8 @@ LOST: Final = 0.02
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
 
 
-def _problems(role: str, name: str) -> SearchStrategy[GeneratedProblem]:
-    """The kind's own strategy, or the kit's problems with its name in them."""
+def _problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
+    """The kind's own strategy, or the kit's problems with its name in them; those after the first where it has none."""
     found = registry().kind(role, name).load()
     declared = found.keys()
     if declared is None:
@@ -61,11 +61,14 @@ def _problems(role: str, name: str) -> SearchStrategy[GeneratedProblem]:
     if declared.kit:
         module, _, member = declared.kit.partition(":")
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
-        return strategy
-    if role == "distance":
-        return metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name)
+        return [strategy]
     plain = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
-    return plain.map(lambda problem: problem.with_key(KEYS[role], name))
+    if role == "distance":
+        plain = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
+    named = plain.map(lambda problem: problem.with_key(KEYS[role], name))
+    if role != "distance":
+        return [named]
+    return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
 def _distance(instance: MetricInstance[Any]) -> str | None:
@@ -192,12 +195,12 @@ def check_kind(role: str, name: str, *, how: Effort | None = None, seed: int = 0
 def _try(
     check: str,
     function: Callable[[MetricInstance[Any]], str | None],
-    problems: SearchStrategy[GeneratedProblem],
+    problems: Sequence[SearchStrategy[GeneratedProblem]],
     how: Effort,
     seed: int,
 ) -> CheckResult:
     def one(_: object, data: st.DataObject) -> None:
-        problem = data.draw(problems)
+        problem = data.draw(problems[0])
         with tempfile.TemporaryDirectory() as folder:
             loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder))))
             found = function(loaded)
@@ -207,6 +210,8 @@ def _try(
     try:
         return try_solver(check, one, None, how, seed)
     except Unsatisfiable:
+        if problems[1:]:
+            return _try(check, function, problems[1:], how, seed)
         reason = 'no problem was drawn that names it; wanted kit = "package.module:STRATEGY" on its class'
         return CheckResult(check=check, version=1, status="failed", reason=reason)
 

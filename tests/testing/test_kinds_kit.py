@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from privopt.errors import UsageError
+from privopt.errors import RegistryError, UsageError
 from privopt.metric.kinds import LossKind
 from privopt.metric.privacy import MetricDP
 from privopt.metric.space.geometry import EuclideanMetric
 from privopt.metric.space.kinds import Euclidean
 from privopt.registry import Kind, discover, registry, using
+from privopt.run.solve import solve
 from privopt.specs import KindSpec
 from privopt.testing import check_kind
 from privopt.testing.efforts import Effort
@@ -61,6 +62,48 @@ def test_a_wrong_distance_is_caught(metric, words, how):
 
     with with_kind("distance", "euclidean", Planted):
         assert words in failed(check_kind("distance", "euclidean", how=how))["distances"]
+
+
+def solve_grid(tmp_path):
+    text = "[records]\ngrid = { rows = 1, cols = 3, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+    (tmp_path / "p.toml").write_text(text + "[privacy]\nepsilon = 1.0\n[utility]\nkind = 'distance'\n")
+    return solve("exponential", tmp_path / "p.toml", tmp_path / "out")
+
+
+def test_a_distance_that_differs_there_and_back_is_not_solved(tmp_path):
+    class Planted(Euclidean):
+        def metric(self, records, outputs):
+            return OneWay(records, outputs)
+
+    with (
+        with_kind("distance", "euclidean", Planted),
+        pytest.raises(RegistryError, match=r"there and back differ: .*1.0.* from record 0-0 to 0-1 and .*2.0.* back"),
+    ):
+        solve_grid(tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_loss_that_is_no_real_number_is_not_solved(tmp_path):
+    class Planted(LossKind):
+        kind: ClassVar[str] = "distance"
+
+        def cost(self, spaces):
+            return spaces.metric.to_outputs() + 1j
+
+        def unit(self, distance):
+            return distance
+
+    with with_kind("loss", "distance", Planted), pytest.raises(RegistryError, match="complex128, wanted real numbers"):
+        solve_grid(tmp_path)
+
+
+def test_a_distance_without_keys_or_problems_of_its_own_is_tried(how):
+    class Planted(Euclidean):
+        kind: ClassVar[str] = "straight"
+
+    with with_kind("distance", "straight", Planted):
+        [found] = check_kind("distance", "straight", how=how)
+    assert found.status == "passed", found.reason
 
 
 def test_a_loss_that_changes_is_caught(how):

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from privopt.errors import InputError, UsageError
+from privopt.errors import InputError, StoppedError, UsageError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.counts import read_counts, read_units
@@ -242,6 +242,22 @@ def test_an_interrupt_leaves_a_valid_release(tmp_path, monkeypatch, method):
     assert done.stopped
     assert done.result.status == "feasible"
     assert verify(tmp_path / "out").complaints == ()
+
+
+def test_an_interrupt_that_breaks_an_import_is_no_fault_of_a_plugin(tmp_path, monkeypatch):
+    import privopt_hierarchical_dp.mechanism as mechanism
+
+    def interrupted(task):
+        raise KeyboardInterrupt
+
+    def broken(task):
+        raise AttributeError("partially initialized module 'numba' has no attribute 'njit'")
+
+    monkeypatch.setattr(mechanism, "fit", interrupted)
+    monkeypatch.setattr(mechanism, "fit_at_once", broken)
+    with pytest.raises(StoppedError, match="interrupted before anything could be fitted"):
+        solve("hierarchical-dp", _problem(tmp_path), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_time_limit_ends_the_projection_with_a_valid_release(tmp_path, random_tree):

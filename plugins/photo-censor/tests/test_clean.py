@@ -210,6 +210,24 @@ def test_copies_beside_the_photos_or_in_dir_are_refused(holiday, tmp_path):
         assert not target.exists()
 
 
+@pytest.mark.parametrize("where", ["photos/out", "."])
+def test_a_result_among_the_photos_or_around_them_is_refused(holiday, where):
+    out = holiday.parent / where
+    if where == ".":
+        out = holiday.parent / "photos" / ".."
+        (holiday.parent / "result.json").write_text("{}")
+    with pytest.raises(UsageError, match="which the problem reads"):
+        solve("photo-censor", holiday, out, Options(force=True))
+    assert len(list((holiday.parent / "photos").glob("DSCN*"))) == 9
+    assert not (holiday.parent / "photos" / "out").exists()
+
+
+def test_a_broken_photo_is_named(holiday):
+    (holiday.parent / "photos" / "torn.jpg").write_bytes(b"no picture")
+    with pytest.raises(InputError, match=r"torn\.jpg: found a photo that .*\(no picture, or a broken one\)"):
+        solve("photo-censor", holiday, holiday.parent / "out")
+
+
 def test_no_copies_where_nothing_is_written(holiday, tmp_path, monkeypatch):
     monkeypatch.setattr("privopt.run.solve._check_written", lambda work, context: 1 / 0)
     with pytest.raises(ZeroDivisionError):

@@ -6,7 +6,8 @@ are published exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -30,7 +31,7 @@ from privopt_hierarchical_dp.top_down import top_down
 from privopt_hierarchical_dp.tree import Tree
 from privopt_hierarchical_dp.zeros import Order, Zeros, spread
 
-__all__ = ["Task", "fit", "fit_at_once", "objective_weights", "refuse_size"]
+__all__ = ["Task", "falling_back", "fit", "fit_at_once", "objective_weights", "refuse_size"]
 
 _ROOT_PULL = 1e6  # weight of G in the relaxed model, beside weights of at most 1
 
@@ -126,6 +127,19 @@ def _moved(task: Task, limits: Limits, found: Fit) -> Fit:
     pairs = zip(counts, task.totals or (), strict=False)
     kept = all(np.array_equal(level.sum(axis=1), total) for level, total in pairs)
     return evolve(found, counts=counts, proved=found.proved and same, lower_bound=found.lower_bound if kept else None)
+
+
+@contextmanager
+def falling_back() -> Iterator[None]:
+    """Around what an interrupted fit falls back on: a library whose import was broken off may fail in any way.
+
+    Raises:
+        StoppedError: it did.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise StoppedError("interrupted before anything could be fitted; nothing written") from error
 
 
 def fit_at_once(task: Task) -> tuple[Fit, Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.bounds import limits_of
 from privopt_hierarchical_dp.chain import Fit
-from privopt_hierarchical_dp.fitting import fit, fit_at_once, objective_weights, refuse_size
+from privopt_hierarchical_dp.fitting import falling_back, fit, fit_at_once, objective_weights, refuse_size
 from privopt_hierarchical_dp.laws import GEOMETRIC, budget_of, law_of
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import METHODS, draw, level_budgets, sensitivity, spent_on_a_neighbour
@@ -135,7 +135,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
             try:
                 found, own = fit(task)
             except KeyboardInterrupt:
-                found, own = fit_at_once(task)
+                with falling_back():
+                    found, own = fit_at_once(task)
         stopped = bool(own.get("stopped")) or context.remaining == 0.0
         scales = tuple(Fraction(record.scale) for record in records)
         first = problem.declared.hierarchy.first_size

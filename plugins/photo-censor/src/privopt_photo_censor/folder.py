@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from attrs import field, frozen
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
@@ -219,6 +219,7 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
         yield
     except UNREADABLE as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = "no picture, or a broken one" if isinstance(error, UnidentifiedImageError) else reason
         wanted = "a photo of 8 or 16 bits a channel"
         raise InputError([Fault(name, "", f"a photo that cannot be {what} ({reason})", wanted)]) from None
 

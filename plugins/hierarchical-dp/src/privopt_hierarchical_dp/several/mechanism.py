@@ -15,6 +15,7 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
+from privopt_hierarchical_dp.fitting import falling_back
 from privopt_hierarchical_dp.laws import law_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, least_squares
 from privopt_hierarchical_dp.refusals import refuse_wide
@@ -114,7 +115,8 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
                     progress=lambda number: context.report(f"margin {number} of {len(domain.steps)}", number),
                 )
             except KeyboardInterrupt:
-                counts, interrupted = task(stopped=lambda: True), True
+                with falling_back():
+                    counts, interrupted = task(stopped=lambda: True), True
         release = TablesRelease(
             problem=problem, counts=counts, noisy=noisy, totals=totals, scales=scales, law=law, truth=truth
         )
