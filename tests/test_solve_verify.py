@@ -350,3 +350,20 @@ def test_a_certified_release_is_written_where_its_bound_takes_too_long(toy, tmp_
     assert done.result.objective.lower_bound is None
     assert "no time to prove a bound" in done.result.solver["path"]
     assert verify(tmp_path / "out").holds
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "interfaces.seams.UtilityLoss.restate",
+        "metric.mechanism.MetricMechanism.proved",
+        "interfaces.mechanism.Mechanism.details",
+    ],
+)
+def test_a_limit_that_comes_while_a_folder_is_verified_says_nothing_of_it(solved_toy, monkeypatch, asked):
+    def late(*_, **__):
+        raise StoppedError("late")
+
+    monkeypatch.setattr(f"privopt.{asked}", late)
+    with pytest.raises(StoppedError, match="late"):
+        verify(solved_toy)

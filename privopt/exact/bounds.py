@@ -13,6 +13,7 @@ A double stands for the rational that it is, epsilon is a :class:`fractions.Frac
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -43,20 +44,22 @@ KERNEL_ERROR = 2.0**-80
 
 #: So many distances are done by rationals before compiled code is loaded.
 FEW = 100
+_LARGEST = sys.float_info.max
 _TERMS = 24
 _LANES = 64
 
 
 def float_down(value: Fraction) -> float:
-    """Greatest double that is at most ``value``."""
+    """Greatest double that is at most ``value``; -inf below them all."""
+    if abs(value) > _LARGEST:
+        return _LARGEST if value > 0 else -math.inf
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
 def float_up(value: Fraction) -> float:
-    """Smallest double that is at least ``value``."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+    """Smallest double that is at least ``value``; inf above them all."""
+    return -float_down(-value)
 
 
 def _two_doubles(value: Fraction) -> tuple[float, float]:

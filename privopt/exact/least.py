@@ -181,7 +181,8 @@ def _worst(
     report: Callable[[str], object],
 ) -> Least:
     """The greatest log ratio / distance over pairs that are apart and have their zeros in the same columns."""
-    over, under = (apart + off) / distances * (1.0 + 2.0**-50), (apart - off) / distances * (1.0 - 2.0**-50)
+    with np.errstate(over="ignore"):  # distances of 1e-310 and the like: infinite, as the answer is
+        over, under = (apart + off) / distances * (1.0 + 2.0**-50), (apart - off) / distances * (1.0 - 2.0**-50)
     near = np.flatnonzero(over >= under.max())
     near = near[np.argsort(-over[near], kind="stable")]
     value, at = 0.0, -1

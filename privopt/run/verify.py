@@ -17,7 +17,7 @@ from attrs import AttrsInstance, evolve, frozen
 from privopt import __version__
 from privopt.declare import File, describe_keys, load_problem
 from privopt.declare.toml import UNKNOWN_KEY
-from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError
+from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
 from privopt.execution import Executor, from_url
 from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
 from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
@@ -199,6 +199,7 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
 
     Raises:
         InputError: DIR cannot be read.
+        StoppedError: a limit came first, which says nothing of DIR.
     """
     complaints = check_sums(folder)
     if not complaints:
@@ -217,6 +218,8 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     complaints += _bookkeeping(opened, again)
     try:
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
+    except StoppedError:
+        raise
     except PrivoptError as error:
         complaints.append(str(error))
     except Exception as error:  # details that solve did not write may be of any form
@@ -287,6 +290,8 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         value, wanted = utility.state(release) if unit is None else (utility.restate(release, unit), unit)
         if wanted != unit:
             complaints.append(f"{RESULT}: details.{VALUE_UNIT}: missing, where {value!r} is known to {wanted!r}")
+    except StoppedError:
+        raise
     except CertificationError as error:
         complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {error}")
     except Exception as error:  # a release that does not fit its problem
@@ -296,6 +301,8 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
     try:
         facts = opened.mechanism.details(problem, release, result.method, result.details.told)
+    except StoppedError:
+        raise
     except Exception as error:  # what nobody checks may be of any form
         facts = {}
         complaints.append(f"{RESULT}: details.{TOLD}: not as {result.method} tells ({type(error).__name__}: {error})")
@@ -325,7 +332,7 @@ def _unproved(opened: Opened, *, fits: bool) -> list[str]:
         return lines
     try:
         proved = opened.mechanism.proved(opened.problem, opened.release, opened.result, opened.folder)
-    except InputError:
+    except (InputError, StoppedError):
         raise
     except Exception as error:  # a proof that does not fit its problem
         found = str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"

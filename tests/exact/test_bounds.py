@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
 
 import mpmath
@@ -8,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.exact.bounds import FEW, exp_bounds, exp_fixed, float_down, float_up
+from privopt.exact.bounds import FEW, exp_bounds, exp_fixed, float_down, float_up, log_bounds
 
 
 @given(
@@ -68,3 +69,10 @@ def test_rounding_of_rationals_is_directed(value):
     low, high = float_down(value), float_up(value)
     assert Fraction(low) <= value <= Fraction(high)
     assert high <= math.nextafter(low, math.inf)
+
+
+def test_what_no_double_reaches_is_infinite_or_the_last_double():
+    far, last = Fraction(10) ** 400, sys.float_info.max
+    assert (float_up(far), float_down(far)) == (math.inf, last)
+    assert (float_up(-far), float_down(-far)) == (-last, -math.inf)
+    assert log_bounds(Fraction(2), Fraction(5e-324)) == (last, math.inf)

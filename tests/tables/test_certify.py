@@ -13,12 +13,14 @@ from toys import grid_text
 
 import privopt as po
 from privopt import checker
+from privopt.declare.schema import File
 from privopt.errors import InputError
 from privopt.exact import TOTAL
 from privopt.exact import certify as certify_weights
 from privopt.exact.least import least_epsilon
+from privopt.run.solve import Options
 from privopt.run.verify import verify
-from privopt.tables.certify import certify
+from privopt.tables.certify import certify, measure, repair
 
 TEXT = grid_text(3, 3) + "[lr-geo]\nradius = 3.0\n"
 PLACES = np.array([(c, r) for r in range(3) for c in range(3)], dtype=float)
@@ -276,3 +278,17 @@ def test_between_any_two_points_of_a_plane(folder, rate):
     with pytest.warns(po.PrivoptWarning, match="mesh is coarse"):
         released = po.solve("given", found.problem)
     assert released.guarantee.scope == "everywhere"
+
+
+def test_a_distance_so_small_that_no_rate_is_a_double(tmp_path):
+    np.save(tmp_path / "d.npy", [[0.0, 1e-310, 1.0], [1e-310, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    np.save(tmp_path / "z.npy", [[0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.3, 0.3, 0.4]])
+    (tmp_path / "p.toml").write_text(
+        "[records]\ncount = 3\n[distance]\nkind = 'matrix'\nmatrix = 'd.npy'\n[privacy]\nepsilon = 1.0\n"
+        "[utility]\nkind = 'distance'\n"
+    )
+    options = Options()
+    found = measure(File.read(tmp_path / "z.npy"), File.read(tmp_path / "p.toml"), options)
+    assert not found.holds
+    assert found.epsilon == math.inf
+    assert verify(repair(found, tmp_path / "given", options).folder).verdict == "proved"
