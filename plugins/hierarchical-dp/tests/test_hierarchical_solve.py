@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from privopt.errors import InputError, StoppedError, UsageError
+from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.counts import read_counts, read_units
@@ -207,7 +208,6 @@ def test_a_changed_count_is_found_out(tmp_path):
     lines[1] = lines[1].rsplit(",", 1)[0] + ",77"
     path.write_text("\n".join(lines) + "\n")
     sums = tmp_path / "out" / "SHA256SUMS"
-    from privopt.run.folder import sums_text
 
     sums.write_text(sums_text(tmp_path / "out"))
     complaints = verify(tmp_path / "out").complaints
@@ -333,3 +333,20 @@ def test_units_and_totals_of_short_branches(tmp_path):
         ("r", 1, 1),
         ("r", 2, 1),
     ]
+
+
+@pytest.mark.parametrize("method", ["hierarchical-dp", "top-down"])
+def test_sums_that_wrap_are_no_sums(tmp_path, method):
+    """Four children of 2^62 each, one more by what the parent has: 64 bits would have them add up."""
+    counts = "level_1,level_2,size,groups\n" + "".join(f"US,{name},1,3\n" for name in "abcd")
+    solve("hierarchical-dp", _problem(tmp_path, counts), tmp_path / "out", Options(method=method))
+    frame = pl.read_csv(tmp_path / "out" / "release.csv")
+    one = pl.col("size") == 1
+    top = frame.filter(one & (pl.col("region") == "US"))["groups"][0]
+    forged = pl.when(pl.col("region") == "d").then(2**62 + top).otherwise(2**62)
+    own = pl.when(one & (pl.col("region") != "US")).then(forged).otherwise(pl.col("groups"))
+    frame.with_columns(groups=own).write_csv(tmp_path / "out" / "release.csv")
+    (tmp_path / "out" / "SHA256SUMS").write_text(sums_text(tmp_path / "out"))
+    assert "release.csv: level 2 has numbers that add up to 2^61 or more" in " ".join(
+        verify(tmp_path / "out").complaints
+    )

@@ -298,6 +298,32 @@ def test_verify_says_what_was_changed(town, name, change, words):
     assert words in done.output
 
 
+@pytest.mark.parametrize("forged", [2**62, "1e30000000", "0", "1" + "0" * 400])
+def test_sums_that_wrap_and_scales_without_end_are_refused(town, forged):
+    """Four children of 2^62 each, one more by what the parent has: in 64 bits they add up, or so it seems."""
+    (town / "regions.csv").write_text("level_1,level_2\n" + "".join(f"Town,{name}\n" for name in "abcd"))
+    out = solve("hierarchical-tables", write(town), town / "out", Options()).folder
+    if isinstance(forged, int):
+        for path in sorted((out / "tables").iterdir()):
+            frame = pl.read_csv(path)
+            top, counts = frame.filter(pl.col("region") == "Town")["count"], frame["count"].to_numpy().copy()
+            for name in "abcd":
+                counts[frame["region"].to_numpy() == name] = forged
+            counts[frame["region"].to_numpy() == "d"] += top.to_numpy()
+            frame.with_columns(count=pl.Series(counts)).write_csv(path)
+        words = "add up to 2^61 or more"
+    else:
+        with np.load(out / "noisy.npz") as archive:
+            arrays = dict(archive)
+        arrays["scales.1"] = np.array([forged, *arrays["scales.1"][1:]])
+        np.savez_compressed(out / "noisy.npz", **arrays)
+        words = "4 rationals above 0"
+    (out / "SHA256SUMS").write_text(sums_text(out))
+    done = privopt("verify", out)
+    assert done.exit_code == (1 if isinstance(forged, int) else 2), done.output
+    assert words in " ".join(done.output.split())
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

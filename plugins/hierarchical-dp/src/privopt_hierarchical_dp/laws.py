@@ -10,10 +10,11 @@ rho = Delta / (2 V); either adds up over the levels.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from math import exp, expm1
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from privopt import noise
 from privopt.arrays import Ints
@@ -23,7 +24,7 @@ from privopt_hierarchical_dp.least_squares import Noise
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import Privacy
 
-__all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "Law", "budget_of", "law_of", "noise_of"]
+__all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "Law", "budget_of", "law_of", "noise_of", "stated_scales"]
 
 
 class Law(ABC):
@@ -160,3 +161,23 @@ def noise_of(scale: Fraction) -> Noise:
     x = float(min(1 / scale, Fraction(1000)))  # beyond, the variance is the least anyway
     variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
+
+
+RATIONAL: Final = re.compile(r"[0-9]{1,1000}(/[0-9]{1,1000})?")
+"""A scale as it is written; ``1e30000000`` would be a number that nothing gets done with."""
+WIDEST: Final = 1 << 128
+"""No noise is drawn at a scale as large."""
+
+
+def stated_scales(stated: Any, count: int) -> tuple[Fraction, ...] | None:
+    """Scales read back from a file; None where they are not ``count`` rationals above 0 and below 2^128, as text."""
+    texts = stated.tolist() if hasattr(stated, "tolist") else None
+    if not isinstance(texts, list) or len(texts) != count:
+        return None
+    if not all(isinstance(text, str) and RATIONAL.fullmatch(text) for text in texts):
+        return None
+    parts = [[int(part) for part in text.split("/")] for text in texts]
+    if min(min(own) for own in parts) < 1:
+        return None
+    scales = tuple(Fraction(*own) for own in parts)
+    return scales if max(scales) < WIDEST else None

@@ -198,6 +198,8 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     def verify(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> list[str]:
         """Non-negative, intervals, zeros and bounds kept; consistent where a method's releases always are."""
         method = result.method
+        if beyond := release.past_sums():
+            return beyond
         complaints = release.complaints()
         if not METHODS[method].valid and not any("negative" in line for line in complaints):
             complaints = []
@@ -212,7 +214,7 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     ) -> float | None:
         """What fitting the released noisy values once more proves."""
         method, asked = result.method, result.asked
-        if release.shape_faults(method, with_totals(problem.declared, method)):
+        if release.past_sums() or release.shape_faults(method, with_totals(problem.declared, method)):
             return None
         task = task_of(
             problem.declared,

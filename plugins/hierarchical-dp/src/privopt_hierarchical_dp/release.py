@@ -14,10 +14,10 @@ from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of
+from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of, stated_scales
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.relations import relation_of
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, past_sums
 
 if TYPE_CHECKING:
     from privopt_hierarchical_dp.problem import PublishedHierarchy
@@ -158,9 +158,18 @@ class HierarchyRelease(Release):
             if values.shape[1] != width
         ]
 
+    def past_sums(self) -> list[str]:
+        """Files whose numbers no sum in 64 bits can be trusted with; a line each."""
+        found = [(f"{ARTEFACT}: level {n}", past_sums(own)) for n, own in enumerate(self.counts, start=1)]
+        found += [(f"{NOISY}: level_{n}", past_sums(own, rows=True)) for n, own in enumerate(self.noisy, start=1)]
+        found += [(f"{NOISY}: totals_{n}", past_sums(own)) for n, own in enumerate(self.totals, start=1)]
+        wanted = "has numbers that add up to 2^61 or more; no release has as many groups"
+        return [f"{where} {wanted}" for where, off in found if off]
+
     def complaints(self) -> list[str]:
         """Conditions of a valid release that fail: non-negative, children adding up, exact totals met."""
-        lines = []
+        if lines := self.past_sums():
+            return lines
         for names, level in zip(self.tree.names, self.counts, strict=True):
             if level.min(initial=0) < 0:
                 lines.append(f"{ARTEFACT}: region {names[int(np.argmin(level.min(axis=1)))]!r} has a negative count")
@@ -189,13 +198,10 @@ def _scales(path: Path, law: Law, stated: Any, depth: int) -> tuple[Fraction, ..
     Raises:
         InputError: not one positive rational for each level.
     """
-    try:
-        scales = tuple(Fraction(text) for text in stated.tolist())
-        if len(scales) == depth and min(scales) > 0:
-            return scales
-    except (AttributeError, TypeError, ValueError, ZeroDivisionError):
-        pass
-    raise InputError([Fault(str(path), law.stated, "other values", f"{depth} rationals above 0 as text")])
+    scales = stated_scales(stated, depth)
+    if scales is None:
+        raise InputError([Fault(str(path), law.stated, "other values", f"{depth} rationals above 0 as text")])
+    return scales
 
 
 def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:

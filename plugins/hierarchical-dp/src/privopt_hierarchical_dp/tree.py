@@ -12,10 +12,12 @@ from attrs import field, frozen
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Regions", "Tree", "add_up", "named"]
+__all__ = ["Regions", "Tree", "add_up", "named", "past_sums"]
 
 
 UNIQUE: Final = "names that are unique over the tree"
+LARGEST_SUM: Final = 2.0**61
+"""Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -272,3 +274,9 @@ def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
     for start in reversed(tree.start):
         levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
     return levels[::-1]
+
+
+def past_sums(values: Ints, *, rows: bool = False) -> bool:
+    """Whether sums over values (R, ...), or over each of their rows alone, could pass 64 bits."""
+    sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
+    return bool((sizes.max(initial=0.0) if rows else sizes.sum()) >= LARGEST_SUM)

@@ -14,10 +14,10 @@ from privopt.arrays import Bools, Ints
 from privopt.errors import Fault, InputError
 from privopt.files.archive import read_npz
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of
+from privopt_hierarchical_dp.laws import GEOMETRIC, Law, law_of, stated_scales
 from privopt_hierarchical_dp.several.fit import Tables
 from privopt_hierarchical_dp.several.margins import summed
-from privopt_hierarchical_dp.tree import add_up
+from privopt_hierarchical_dp.tree import add_up, past_sums
 
 if TYPE_CHECKING:
     import polars as pl
@@ -144,8 +144,27 @@ class TablesRelease(Release):
             bounds=bounds,
         )
 
+    def past_sums(self) -> list[str]:
+        """Files whose numbers no sum in 64 bits can be trusted with; a line each."""
+        wanted = "numbers that add up to 2^61 or more; no release has as many individuals"
+        names = list(self.problem.declared.hierarchy.tables)
+        lines = [
+            f"{file} on level {level} has {wanted}"
+            for level, (counts, noisy) in enumerate(zip(self.counts, self.noisy, strict=True), start=1)
+            for name, own, drawn in zip(names, counts, noisy, strict=True)
+            for file, off in (
+                (f"{FOLDER}/{name}.csv", past_sums(own)),
+                (f"{NOISY}: noisy.{name}", past_sums(drawn, rows=True)),
+            )
+            if off
+        ]
+        off = [level for level, totals in enumerate(self.totals, start=1) if past_sums(totals)]
+        return lines + [f"{NOISY}: totals on level {level} has {wanted}" for level in off]
+
     def complaints(self) -> list[str]:
         """Conditions that fail: non-negative, children adding up, tables agreeing, exact totals met; a line each."""
+        if beyond := self.past_sums():
+            return beyond
         names, tables = list(self.problem.declared.hierarchy.tables), self.problem.declared.domain.tables
         lines: list[str] = []
         zeros = {table: ~able for table, able in self.problem.declared.domain.allowed(self.problem.zeros).items()}
@@ -178,13 +197,10 @@ def _scales(path: Path, name: str, stated: Any, tables: int) -> tuple[Fraction, 
     Raises:
         InputError: not one positive rational for each table.
     """
-    try:
-        scales = tuple(Fraction(text) for text in stated.tolist())
-        if len(scales) == tables and min(scales) > 0:
-            return scales
-    except (AttributeError, TypeError, ValueError, ZeroDivisionError):
-        pass
-    raise InputError([Fault(str(path), name, "other values", f"{tables} rationals above 0 as text")])
+    scales = stated_scales(stated, tables)
+    if scales is None:
+        raise InputError([Fault(str(path), name, "other values", f"{tables} rationals above 0 as text")])
+    return scales
 
 
 def _places(tree: Tree) -> list[tuple[str, str, int, int]]:
