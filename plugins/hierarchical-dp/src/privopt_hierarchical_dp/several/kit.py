@@ -68,7 +68,8 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
-    if draw_from(st.booleans()) and shape[0]:
+    two_left = relation != "attributes" or max(map(len, shape)) > 1  # cells: else the relation hides nothing
+    if draw_from(st.booleans()) and shape[0] and two_left:
         tables["hierarchy"]["tables"]["t0"]["impossible"] = ZEROS
         files[ZEROS] = csv_bytes(list(shape[0]), [[values[attribute][0] for attribute in shape[0]]])
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
