@@ -257,7 +257,7 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     bad = _Faults()
     for column in columns:
         if column.label in header:
-            file.seen.columns.add(column.label)
+            file.seen.columns.update([] if file.secret else [column.label])  # of what is published
             table[column.name] = _column(file, frame[column.label], column, bad)
             if column.rests and not bad.count:
                 table[f"{column.name} rest"] = _rests(frame[column.label], table[column.name])
