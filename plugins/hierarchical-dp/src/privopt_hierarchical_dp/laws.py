@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from math import exp, expm1
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from privopt import noise
 from privopt.arrays import Ints
@@ -169,7 +169,7 @@ WIDEST: Final = 1 << 128
 """No noise is drawn at a scale as large."""
 
 
-def stated_scales(stated: Any, count: int) -> tuple[Fraction, ...] | None:
+def stated_scales(stated: object, count: int) -> tuple[Fraction, ...] | None:
     """Scales read back from a file; None where they are not ``count`` rationals above 0 and below 2^128, as text."""
     texts = stated.tolist() if hasattr(stated, "tolist") else None
     if not isinstance(texts, list) or len(texts) != count:
