@@ -132,7 +132,9 @@ def describe(mechanism: str) -> None:
     metavar="FILE",
     help="Charge epsilon before noise is drawn; made where there is none.",
 )
-@click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom; default: the secret file's name.")
+@click.option(
+    "--subject", metavar="ID", callback=utf8, help="With --ledger: whom; default: the one secret file's name."
+)
 @click.option(
     "--hash-subjects",
     "key",

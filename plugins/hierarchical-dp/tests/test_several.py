@@ -298,6 +298,40 @@ def test_verify_says_what_was_changed(town, name, change, words):
     assert words in done.output
 
 
+def test_nobody_is_a_table_too_and_the_owner_is_told_the_truth(town):
+    """One individual and none are alike: no refusal may tell them apart."""
+    for name in ("records", *TABLES):
+        pl.read_csv(town / f"{name}.csv").clear().write_csv(town / f"{name}.csv")
+    own = {name: f'counts = "{name}.csv"' for name in TABLES}
+    for source, counts in (('records = "records.csv"', {}), ("", own)):
+        done = solve("hierarchical-tables", write(town, source=source, **counts), town / "out", Options(force=True))
+        assert verify(done.folder).holds
+    epsilon = json.loads(privopt("audit", town / "out", "--json").stdout)["epsilon"]
+    assert 1.0 - 1e-12 <= epsilon["achieved"] <= epsilon["claimed"] == 1.0
+    told = privopt("report", town / "out", "--truth")
+    assert told.exit_code == 0, told.output
+    page = (town / "out" / "private" / "report.html").read_text()
+    assert "share of intervals that hold" in page
+    assert "there are 0 in the input" in page
+    (town / "regions.csv").write_text("level_1,level_2\n")
+    done = privopt("solve", "hierarchical-tables", town / "problem.toml", "--out", town / "none")
+    assert (done.exit_code, "a header alone" in done.output) == (2, True)
+
+
+def test_tables_of_their_own_are_charged_to_whom_their_owner_names(town):
+    own = {name: f'counts = "{name}.csv"' for name in TABLES}
+    problem, ledger = write(town, source="", **own), town / "all.ledger"
+    words = ("solve", "hierarchical-tables", problem, "--out", town / "out", "--ledger", ledger)
+    assert privopt("budget", ledger, "--set", "3").exit_code == 0
+    done = privopt(*words)
+    assert (done.exit_code, "wanted --subject ID" in " ".join(done.output.split())) == (2, True)
+    assert not (town / "out").exists()
+    assert privopt(*words, "--subject", "census").exit_code == 0
+    assert "census" in privopt("budget", ledger, "--json").stdout
+    write(town)  # one file of records has one name
+    assert privopt(*words, "--force").exit_code == 0
+
+
 @pytest.mark.parametrize("forged", [2**62, "1e30000000", "0", "1" + "0" * 400])
 def test_sums_that_wrap_and_scales_without_end_are_refused(town, forged):
     """Four children of 2^62 each, one more by what the parent has: in 64 bits they add up, or so it seems."""
@@ -334,6 +368,8 @@ def test_sums_that_wrap_and_scales_without_end_are_refused(town, forged):
         ({"privacy": 'epsilon = 1.0\nrelation = "sizes"'}, "individuals, moves, attributes"),
         ({"privacy": "rho = 1.0"}, "privacy.rho"),
         ({"source": 'records = "records.csv"\nbudget = [1]'}, "2, one for each level"),
+        ({"source": 'records = "records.csv"\nbudget = [1e-9, 1]'}, "hierarchy.budget, level 1"),
+        ({"age": "share = 1e-160"}, "hierarchy.tables.age.share"),
     ],
 )
 def test_faults_name_the_key(town, changes, words):
@@ -341,6 +377,14 @@ def test_faults_name_the_key(town, changes, words):
     assert done.exit_code == 2
     assert words in done.output
     assert not (town / "out").exists()
+
+
+@pytest.mark.parametrize("name", ['ho\\"me', "ho\\nme"])
+def test_names_that_cannot_head_a_column_are_refused(town, name):
+    problem = write(town)
+    problem.write_text(problem.read_text().replace("home = [", f'"{name}" = ['))
+    done = privopt("solve", "hierarchical-tables", problem, "--out", town / "out")
+    assert (done.exit_code, "names without quotes" in done.output) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from attrs import AttrsInstance, frozen
+from attrs import AttrsInstance, fields, frozen, has
 
-from privopt.declare import files_of
+from privopt.declare import File, files_of
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee, Progress, Release
 from privopt.registry import registry
@@ -23,7 +25,7 @@ class ChargeRelease:
     Attributes:
         ledger: its file, made where there is none.
         subject: whom: a person, or the data set that all of whose tables share one limit; None for the name of the
-            problem's secret file.
+            problem's secret file, of which there may be one: tables that users name may each have their own.
         key: file with the key under which the ledger hashes subjects; None for names as they are.
     """
 
@@ -69,6 +71,12 @@ class ChargeRelease:
             found = f"{guarantee.kind}, whose reports are drawn later"
             raise UsageError(f"--ledger: found {found}; wanted one that draws noise now: apply charges those")
         secret = [file.name for file in files_of(declared) if file.secret]
+        alike = dict.fromkeys(file.name for file in _of_tables_named(declared) if file.secret)
+        if self.subject is None and len(alike) > 1:
+            found = f"{len(alike)} secret files of the same individuals ({', '.join(list(alike)[:5])})"
+            raise UsageError(
+                f"--ledger: found {found}; wanted --subject ID: any of these names would split their limit"
+            )
         subject = self.subject or (secret[0] if secret else "")
         if not subject:
             raise UsageError("--ledger: found no secret file whose name could be the subject, wanted --subject ID")
@@ -82,3 +90,14 @@ class ChargeRelease:
         with Ledger(self.ledger, key=self.key) as ledger:
             ledger.check(progress=progress)
             ledger.charge(subject, cost)
+
+
+def _of_tables_named(problem: Any) -> Iterator[File]:
+    """Files of tables whose keys users name: several of one kind."""
+    for attribute in fields(type(problem)):
+        value = getattr(problem, attribute.name)
+        if has(type(value)) and not isinstance(value, File):
+            yield from _of_tables_named(value)
+        elif isinstance(value, Mapping):
+            for table in value.values():
+                yield from files_of(table) if has(type(table)) else ()

@@ -15,6 +15,7 @@ from attrs import NOTHING, frozen
 from privopt.declare import File
 from privopt.errors import PrivoptError
 from privopt.testing.checks.base import Trial, check
+from privopt.testing.exports import secret_files
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import told
 
@@ -46,7 +47,8 @@ def bad_input(trial: Trial) -> None:
     """Bad input gives a PrivoptError that names the key or the file, and nothing is written."""
     problem = trial.problem()
     trial.run(problem)
-    cases = list(wrongs(problem, trial.subject.mechanism_class.problem_class))
+    secret = secret_files(trial.subject.declared(problem))
+    cases = list(wrongs(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "nightly":
         cases = _some(trial.chance(problem).sample(cases, len(cases)))
     for wrong in cases:
@@ -89,8 +91,8 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
         trial.fail(f"{wrong.what}: the message does not name {' or '.join(wrong.names)}: {error}", wrong.problem)
 
 
-def wrongs(problem: GeneratedProblem, problem_class: type) -> Iterator[Wrong]:
-    """Problems with one thing wrong each, out of what the problem class declares."""
+def wrongs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
+    """Problems with one thing wrong each, out of what the problem class declares; some of their files are secret."""
     yield Wrong(problem=attrs.evolve(problem, toml=problem.toml + "\n[[["), what="the TOML was broken", names=("TOML",))
     yield from _table(problem, problem_class, "")
     for name in problem.files:
@@ -103,8 +105,11 @@ def wrongs(problem: GeneratedProblem, problem_class: type) -> Iterator[Wrong]:
             lines = problem.files[name].splitlines()
             ragged = b"\n".join([*lines, b",".join([b"1"] * (lines[0].count(b",") + 3))]) + b"\n"
             bare = lines[0] + b"\n"
-            for text, what in ((ragged, f"a row of {name} was made too long"), (bare, f"{name} was cut to its header")):
-                yield Wrong(problem=problem.with_file(name, text), what=what, names=(name,))
+            yield Wrong(
+                problem=problem.with_file(name, ragged), what=f"a row of {name} was made too long", names=(name,)
+            )
+            cut = problem.with_file(name, bare)  # of a secret table that leaves nobody, whom a refusal would tell of
+            yield Wrong(problem=cut, what=f"{name} was cut to its header", names=(name,), certain=name not in secret)
             yield from _cells(problem, name, lines)
         if name.endswith(".npy"):
             yield from _arrays(problem, name)

@@ -49,6 +49,8 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in used}
     cells = [(*path, *own) for path in paths for own in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
+    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is nobody
+        counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
     if draw_from(st.booleans()):
         counts[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
@@ -95,7 +97,10 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         found = [list(row) for row in rows]
         for index, by in changes:
             found[index][-1] = str(int(found[index][-1]) + by)
-        if all(int(found[index][-1]) >= 0 for index, _ in changes):
+        now = [int(found[index][-1]) for index, _ in changes]
+        if min(now) == 0:  # who is not there has no row
+            found = [row for row in found if row[-1] != "0"]
+        if min(now) >= 0:
             yield problem.with_file(RECORDS, csv_bytes(header, found))
 
     for one, row in enumerate(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -13,10 +14,10 @@ from attrs import AttrsInstance, evolve
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
-from privopt.exact.bounds import float_down
+from privopt.exact.bounds import float_down, float_up
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_hierarchical_dp.fitting import falling_back
-from privopt_hierarchical_dp.laws import law_of
+from privopt_hierarchical_dp.laws import GEOMETRIC, law_of
 from privopt_hierarchical_dp.least_squares import SLACK, Ends, least_squares
 from privopt_hierarchical_dp.refusals import refuse_wide
 from privopt_hierarchical_dp.several.fit import (
@@ -236,6 +237,37 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
             'leaves or moves to another region; relation = "individuals" does'
         ]
 
+    def audit(self, problem: TablesRead, release: TablesRelease, result: Result) -> Mapping[str, Any]:
+        """Epsilon claimed, and what one individual costs under the scales used."""
+        privacy = problem.declared.privacy
+        claimed = None if privacy.epsilon is None else float(privacy.epsilon)
+        if release.law is not GEOMETRIC:  # no epsilon bounds the odds of every release
+            return {"epsilon": {"claimed": claimed, "achieved": None}}
+        delta = problem.declared.relation.sensitivity
+        spent = sum((release.law.spent(scale, delta) for level in release.scales for scale in level), Fraction(0))
+        return {"epsilon": {"claimed": claimed, "achieved": float_up(spent)}}
+
+    def report_truth(
+        self, problem: TablesRead, release: TablesRelease, result: Result, private: Path
+    ) -> Sequence[Section]:
+        """The errors of this very release, and how many of its intervals hold."""
+        from privopt.run.report import table_section
+
+        path = private / "truth.json"
+        if not path.is_file():
+            return []
+        told = json.loads(path.read_text("utf-8"))
+        levels = [f"level {level}" for level in range(1, problem.tree.depth + 1)]
+        errors, inside = (
+            [[name, *told[key][name]] for name in problem.declared.hierarchy.tables] for key in (ERRORS, INSIDE)
+        )
+        lead = f"Summed over all cells, in individuals; there are {told['individuals']:,} in the input."
+        promised = f"Of all intervals between low and high; {problem.declared.hierarchy.confidence:g} is promised."
+        return [
+            table_section("The truth: errors of this release", ["table", *levels], errors, lead),
+            table_section("The truth: share of intervals that hold", ["table", *levels], inside, promised),
+        ]
+
     def report(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[Section]:
         """Tables with their noise and widths of intervals, and what was released of the whole."""
         from privopt.run.report import table_section
@@ -270,6 +302,8 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         return made
 
 
+ERRORS: Final = "l1_error_by_table_and_level"
+INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
 ROWS: Final = 200
 """Rows of a table in the report."""
 
@@ -342,6 +376,6 @@ def _truth(release: TablesRelease, truth: Tables) -> Mapping[str, Any]:
             inside[name].append(float(((low <= flat) & (flat <= high)).mean()))
     return {
         "individuals": int(truth[0][0].sum()),
-        "l1_error_by_table_and_level": errors,
-        "share_of_intervals_that_hold_by_table_and_level": inside,
+        ERRORS: errors,
+        INSIDE: inside,
     }

@@ -19,6 +19,8 @@ from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS, TableRela
 __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+MOST_UNEVEN: Final = 10**6
+"""By how much shares may differ."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
 
@@ -31,6 +33,8 @@ def _attributes(value: Any) -> str | None:
     for name, values in value.items():
         if not name.strip() or name != name.strip() or name in RESERVED or name.startswith("level_"):
             return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
+        if not name.isprintable() or '"' in name:
+            return f"names without quotes and line ends, as they head columns; {name!r} has some"
         cleaned = [own.strip() for own in values]
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
@@ -153,9 +157,22 @@ class TablesProblem:
             faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {known}") for own in unknown]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each once"))
+        faults += self._uneven(file)
         low = [name.lower() for name in hierarchy.tables]
         if not low or len(set(low)) < len(low):
             found = "names that differ in case alone" if low else "no table"
             faults.append(Fault(file, "hierarchy.tables", found, "at least one, with names of files that differ"))
         if faults:
             raise InputError(faults)
+
+    def _uneven(self, file: str) -> list[Fault]:
+        """Shares that differ so much that the smaller measures nothing, and that doubles cannot weigh together."""
+        levels = {f"hierarchy.budget, level {n}": own for n, own in enumerate(self.hierarchy.budget or (), start=1)}
+        tables = {f"hierarchy.tables.{name}.share": table.share for name, table in self.hierarchy.tables.items()}
+        faults = []
+        for shares in (levels, tables):
+            least, most = (find(shares, key=shares.__getitem__, default="") for find in (min, max))
+            if shares and shares[least] * MOST_UNEVEN < shares[most]:
+                found = f"less than 1 / {MOST_UNEVEN:,} of {most}"
+                faults.append(Fault(file, least, found, "shares that differ by less"))
+        return faults

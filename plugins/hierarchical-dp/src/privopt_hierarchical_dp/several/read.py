@@ -105,7 +105,7 @@ def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataF
     lacking = [Fault(name, "header", f"no column {column!r}", wanted) for column in columns if column not in found]
     if lacking:
         raise InputError(lacking)
-    if not frame.height:
+    if not frame.height and not source.secret:  # nobody at all is alike with one individual, and no refusal tells
         raise InputError([Fault(name, "", "a header alone", "at least one row")])
     taken = [*columns, *([optional] if optional in found else [])]
     source.seen.columns.update(taken)
