@@ -38,6 +38,7 @@ __all__ = [
     "ModelError",
     "PrivoptError",
     "RegistryError",
+    "SolverDiedError",
     "SolverError",
     "StoppedError",
     "UnboundedError",
@@ -190,6 +191,10 @@ class StoppedError(PrivoptError):
 
 class SolverError(PrivoptError):
     """A solver died, refused its input, or returned what does not satisfy the rows."""
+
+
+class SolverDiedError(SolverError):
+    """A solver's process ended in the middle: killed by somebody, for want of memory, or by a fault of its own."""
 
 
 class DoesNotHoldError(PrivoptError):

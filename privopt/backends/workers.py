@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from attrs import define
 
-from privopt.errors import PrivoptError, SolverError
+from privopt.errors import PrivoptError, SolverDiedError, SolverError
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 __all__ = ["GRACE_SECONDS", "Reply", "ask", "idle"]
@@ -102,7 +102,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         The answer; none, where the worker was killed at the limit or by an interrupt.
 
     Raises:
-        SolverError: the process died, or the solver refused the problem.
+        SolverDiedError: the process died.
+        SolverError: the solver refused the problem.
         KeyboardInterrupt: an interrupt came, and the solver had nothing to hand over.
     """
     worker = idle.take(solver)
@@ -128,7 +129,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     else:
         idle.give(solver, worker)
     if death:
-        raise SolverError(f"{solver} died {death}")
+        raise SolverDiedError(f"{solver} died {death}")
     if isinstance(error, PrivoptError):
         raise error
     if error is not None and not died:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import evolve
 
-from privopt.errors import SolverError, StoppedError
+from privopt.errors import SolverDiedError, SolverError, StoppedError
 from privopt.execution.limits import ending_at
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext, UtilityLoss
@@ -95,15 +95,18 @@ def solve_full(
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """What the solver asked for gives; where it dies or its answer misses rows, what the next registered one does.
+    """What the solver asked for gives; where its answer misses rows, what the next registered one does.
 
     Raises:
-        SolverError: that failed too, or there is none.
+        SolverDiedError: it was killed, so that whoever did would have to kill the next one too.
+        SolverError: the next one failed too, or there is none.
     """
     from privopt.backends.choose import names
 
     try:
         return solve(context)
+    except SolverDiedError:
+        raise
     except SolverError as error:
         other = next((name for name in names() if name != context.solver), None)
         if other is None:
