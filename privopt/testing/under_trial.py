@@ -19,6 +19,7 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from privopt.declare import load_problem
+from privopt.declare.schema import Seen as Noted
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
@@ -94,7 +95,7 @@ def fingerprint(value: object) -> dict[str, str]:
 
 
 def _walk(value: Any, place: str, found: dict[str, str], visited: set[int], depth: int) -> None:
-    if depth > 12:
+    if depth > 12 or isinstance(value, Noted):  # readers note what they read, in `solve` too
         return
     if isinstance(value, np.ndarray):
         head = f"{value.dtype}{value.shape}"
