@@ -14,6 +14,7 @@
     ├── UnboundedError        3   the objective has no bound; a direction is named where known
     ├── StoppedError          5   stopped early with nothing feasible
     ├── SolverError           5   a solver died, refused or lied
+    │   └── SolverDiedError   5   its process ended in the middle: no other solver is asked instead
     └── CertificationError    5   a release that could not be certified: nothing is written
 
 Exit codes are those of the command line (0 done, 4 stopped early with a
