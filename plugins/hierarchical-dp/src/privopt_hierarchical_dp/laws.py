@@ -14,10 +14,14 @@ import re
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from math import exp, expm1
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
 
 from privopt import noise
 from privopt.arrays import Ints
+from privopt.errors import Fault, InputError
 from privopt.exact.gaussian import LARGEST_VARIANCE, rho_of, variance_above
 from privopt_hierarchical_dp.least_squares import Noise
 
@@ -163,21 +167,21 @@ def noise_of(scale: Fraction) -> Noise:
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
-RATIONAL: Final = re.compile(r"[0-9]{1,1000}(/[0-9]{1,1000})?")
-"""A scale as it is written; ``1e30000000`` would be a number that nothing gets done with."""
+RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
+"""A scale as it is written, above 0; ``1e30000000`` would be a number that nothing gets done with."""
 WIDEST: Final = 1 << 128
 """No noise is drawn at a scale as large."""
 
 
-def stated_scales(stated: object, count: int) -> tuple[Fraction, ...] | None:
-    """Scales read back from a file; None where they are not ``count`` rationals above 0 and below 2^128, as text."""
-    texts = stated.tolist() if hasattr(stated, "tolist") else None
-    if not isinstance(texts, list) or len(texts) != count:
-        return None
-    if not all(isinstance(text, str) and RATIONAL.fullmatch(text) for text in texts):
-        return None
-    parts = [[int(part) for part in text.split("/")] for text in texts]
-    if min(min(own) for own in parts) < 1:
-        return None
-    scales = tuple(Fraction(*own) for own in parts)
-    return scales if max(scales) < WIDEST else None
+def stated_scales(path: Path, name: str, stated: object, count: int) -> tuple[Fraction, ...]:
+    """Scales read back from an array of a file.
+
+    Raises:
+        InputError: they are not ``count`` rationals above 0 and below 2^128, as text.
+    """
+    texts = stated.tolist() if isinstance(stated, np.ndarray) and stated.ndim == 1 else []
+    if len(texts) == count and all(isinstance(text, str) and RATIONAL.fullmatch(text) for text in texts):
+        scales = tuple(map(Fraction, texts))
+        if max(scales) < WIDEST:
+            return scales
+    raise InputError([Fault(str(path), name, "other values", f"{count} rationals above 0 as text")])

@@ -10,7 +10,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import polars as pl
 
-from privopt.declare import File
+from privopt.declare import File, tables
 from privopt.declare.tables import is_parquet, ragged, table_text
 from privopt.errors import Fault, InputError
 
@@ -93,10 +93,8 @@ def levels_of(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl
     Raises:
         InputError: a level, or one of the columns ``values``, is missing.
     """
-    given = {column: column.strip() for column in frame.collect_schema().names()}
-    if len(set(given.values())) == len(given):
-        frame = frame.rename(given)
-    found = list(given.values())
+    frame = stripped(frame)
+    found = frame.collect_schema().names()
     levels = [column for column in found if column.startswith("level_")]
     wanted = [f"level_{index + 1}" for index in range(max(1, len(levels)))]
     faults = [
@@ -181,5 +179,6 @@ def limited(faults: Sequence[Fault], name: str) -> None:
 
 
 def stripped(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The frame with column names without spaces around them."""
-    return frame.rename({name: name.strip() for name in frame.collect_schema().names()})
+    """The frame with column names without spaces around them, unless two would then be one."""
+    names = frame.collect_schema().names()
+    return frame.rename(dict(zip(names, tables.stripped(names), strict=True)))

@@ -138,7 +138,7 @@ class HierarchyRelease(Release):
             counts=counts,
             noisy=[arrays[f"level_{level + 1}"].astype(np.int64)[back[level]] for level in range(tree.depth)],
             totals=[arrays[f"totals_{level + 1}"].astype(np.int64)[back[level]] for level in range(known)],
-            scales=_scales(path, law, arrays.get(law.stated), tree.depth),
+            scales=stated_scales(path, law.stated, arrays.get(law.stated), tree.depth),
             law=law,
             bounds=bounds,
             first=first,
@@ -190,18 +190,6 @@ class HierarchyRelease(Release):
                     f"the first in region {self.tree.names[parent][region]!r}, size {size + self.first}"
                 )
         return lines
-
-
-def _scales(path: Path, law: Law, stated: Any, depth: int) -> tuple[Fraction, ...]:
-    """The scales of the noise by level.
-
-    Raises:
-        InputError: not one positive rational for each level.
-    """
-    scales = stated_scales(stated, depth)
-    if scales is None:
-        raise InputError([Fault(str(path), law.stated, "other values", f"{depth} rationals above 0 as text")])
-    return scales
 
 
 def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:

@@ -139,7 +139,7 @@ class TablesRelease(Release):
             counts=counts,
             noisy=noisy,
             totals=[arrays[f"totals.{level + 1}"].astype(np.int64)[back[level]] for level in range(exact)],
-            scales=[_scales(folder / NOISY, own, arrays.get(own), len(names)) for own in stated],
+            scales=[stated_scales(folder / NOISY, own, arrays.get(own), len(names)) for own in stated],
             law=law,
             bounds=bounds,
         )
@@ -189,18 +189,6 @@ class TablesRelease(Release):
                     off = summed(values, table, shared) != summed(counts[other], tables[other], shared)
                     tell(level, number, off, f"does not agree with {names[other]} on what they share")
         return lines
-
-
-def _scales(path: Path, name: str, stated: Any, tables: int) -> tuple[Fraction, ...]:
-    """The scales of one level's noise.
-
-    Raises:
-        InputError: not one positive rational for each table.
-    """
-    scales = stated_scales(stated, tables)
-    if scales is None:
-        raise InputError([Fault(str(path), name, "other values", f"{tables} rationals above 0 as text")])
-    return scales
 
 
 def _places(tree: Tree) -> list[tuple[str, str, int, int]]:
