@@ -280,11 +280,13 @@ class Subject:
             options: of :class:`privopt.run.solve.Options`.
         """
         key = (problem.identity, fresh, tuple(sorted(options.items())))
-        if key not in self._kept:
+        found = self._kept.pop(key, None)  # it becomes the youngest: a check may still read its folder after the next
+        if found is None:
             if len(self._kept) >= KEPT:
                 self._forget()
-            self._kept[key] = self._run(problem, options)
-        return self._kept[key]
+            found = self._run(problem, options)
+        self._kept[key] = found
+        return found
 
     def _forget(self) -> None:
         for key in list(self._kept)[: KEPT // 4]:

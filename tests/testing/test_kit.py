@@ -68,6 +68,20 @@ def test_another_process_is_asked_for_the_methods_own_gap():
     assert run_check("seed-determinism", subject(matrix.MindsTheGap, spec=spec), how=EFFORTS["dev"]).status == "passed"
 
 
+def test_a_run_that_is_asked_for_again_outlives_the_next(monkeypatch):
+    monkeypatch.setattr("privopt.testing.under_trial.KEPT", 4)
+    records = "[records]\ngrid = { rows = 1, cols = 2, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
+    problem = GeneratedProblem(toml=f"{records}[privacy]\nepsilon = 1.0\n[utility]\nkind = 'distance'\n")
+    tried = subject(matrix.RightMatrix, guarantee="metric-dp")
+    for fresh in range(4):
+        tried.run(problem, fresh=fresh)
+    again = tried.run(problem, fresh=0)
+    tried.run(problem, fresh=4)  # takes the place of the oldest
+    assert again.error is None
+    assert (again.folder / "result.json").is_file()
+    tried.close()
+
+
 @attrs.frozen
 class Inner:
     radius: float = key(default=1.0, help="how far")
