@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from privopt.run.ledger.entries import Account, Limit
     from privopt.run.ledger.ledger import Ledger
     from privopt.tables.charged import ChargeRows
+    from privopt.tables.draws import ChargeDraws
 
-__all__ = ["budget", "charge_of"]
+__all__ = ["budget", "charge_of", "charge_of_draws"]
 
 
 @click.command()
@@ -141,3 +142,23 @@ def charge_of(ledger: Path | None, subject: str | None, sticky: bool, key: Path 
         return None
     lacks = "--ledger FILE" if ledger is None else "--subject COLUMN"
     raise UsageError(f"apply: found {found}, wanted {lacks} beside: reports are charged to subjects in a ledger")
+
+
+def charge_of_draws(folder: Path, ledger: Path | None, subject: str | None, key: Path | None) -> ChargeDraws | None:
+    """What ``sample`` was asked to charge for draws from a folder; None for nothing.
+
+    Raises:
+        UsageError: one of the options without the other, nobody, or a file in the folder.
+    """
+    given = {"--ledger": ledger, "--subject": subject, "--hash-subjects": key}
+    found = " and ".join(name for name, value in given.items() if value is not None)
+    if not found:
+        return None
+    if ledger is not None and subject is not None:
+        from privopt.tables.charged import check_apart
+        from privopt.tables.draws import ChargeDraws
+
+        check_apart(ledger, key, folder)
+        return ChargeDraws(folder=folder, ledger=ledger, subject=subject, key=key)
+    lacks = "--ledger FILE" if ledger is None else "--subject ID"
+    raise UsageError(f"sample: found {found}, wanted {lacks} beside: draws are charged to a subject in a ledger")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from privopt.command.budget import charge_of
+from privopt.command.budget import charge_of, charge_of_draws
 from privopt.command.guard import (
     guarded,
     pair,
@@ -22,6 +22,9 @@ from privopt.command.guard import (
 )
 from privopt.command.terminal import complain, say, say_ids, say_json
 from privopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from privopt.tables.draws import ChargeDraws, Draw
 
 __all__ = ["USING"]
 
@@ -37,6 +40,21 @@ __all__ = ["USING"]
 )
 @click.option("--xy", metavar="X,Y", callback=pair, help="The same in km.")
 @click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Charge each draw before it is drawn, whatever the secret; as many are drawn as the limit allows. Made where "
+    "there is none.",
+)
+@click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom the draws are about.")
+@click.option(
+    "--hash-subjects",
+    "key",
+    type=click.Path(path_type=Path),
+    metavar="KEYFILE",
+    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
+)
 @guarded
 def sample(
     folder: Path,
@@ -44,28 +62,42 @@ def sample(
     at: tuple[float, float] | None,
     xy: tuple[float, float] | None,
     count: int,
+    ledger: Path | None,
+    subject: str | None,
+    key: Path | None,
 ) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
-    from privopt.interfaces import Release
     from privopt.run.verify import open_to_sample, open_verified
+    from privopt.tables.draws import draw_at, draw_of
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
         raise UsageError("sample: wanted one of --input ID, --at LAT,LON and --xy X,Y")
+    charge = charge_of_draws(folder, ledger, subject, key)
     say_when_compiling()
     position = at or xy
     if position is not None:
-        from privopt.tables.apply import sample_at
-
-        drawn = sample_at(open_verified(folder), position, count, degrees=at is not None)
+        draw = draw_at(open_verified(folder), position, degrees=at is not None)
     else:
-        name, release = open_to_sample(folder)
-        if type(release).sample is Release.sample:
-            raise UsageError(f"{name} has no distribution to sample: its release is one published result")
-        drawn = release.sample(str(input_id), count)
+        draw = draw_of(*open_to_sample(folder), str(input_id))
+    drawn = draw(count) if charge is None else _charged(draw, count, charge)
     warn_of_no_privacy(folder)
     step = 100_000
     for first in range(0, len(drawn), step):
         say_ids(drawn[first : first + step])
+
+
+def _charged(draw: Draw, count: int, charge: ChargeDraws) -> list[str]:
+    """As many draws as the limit allows, charged before; what else is to be said of them on standard error."""
+    from privopt.command.terminal import progress_display
+    from privopt.run.result import read_result
+    from privopt.tables.draws import sampled
+
+    with progress_display(quiet=False) as progress:
+        made = sampled(draw, count, charge, read_result(charge.folder), progress)
+    complain(f"note: {made.sequence}")
+    if made.refused is not None:
+        complain(f"{charge.ledger}: {made.refused}")
+    return made.reports
 
 
 @click.command()

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Layout", "beside", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 
 
+PER_KIND: Final = [BAD, MARK, INK]
+"""Colours of kinds of reports: fresh, sticky, predicted."""
+
 MOST_RATIOS: Final = 3e8
 """Ratios of probabilities that a figure may compute: pairs times outputs."""
 
@@ -219,7 +222,7 @@ def over_time(counts: Sequence[int], lines: Sequence[tuple[str, str, Sequence[fl
     """
     figure, axes = axes_of(7.6, 3.4)
     styles = dict(zip(dict.fromkeys(attack for attack, _, _ in lines), ("--", ":", "-"), strict=False))
-    colours = dict(zip(dict.fromkeys(kind for _, kind, _ in lines), (BAD, MARK, INK), strict=False))
+    colours = dict(zip(dict.fromkeys(kind for _, kind, _ in lines), PER_KIND, strict=False))
     for attack, kind, errors in lines:
         style = styles.get(attack, "-")
         axes.plot(counts, errors, style, marker="o", color=colours.get(kind, SOFT), label=f"{kind}: {attack}")
@@ -228,6 +231,29 @@ def over_time(counts: Sequence[int], lines: Sequence[tuple[str, str, Sequence[fl
     axes.set_xlabel("reports of one place")
     axes.set_ylabel(f"off by ({unit}), median")
     figure.legend(loc="outside right upper")
+    return figure
+
+
+@themed
+def along_traces(rows: Sequence[tuple[str, float, float]], unit: str) -> Figure:
+    """Distance by which an attacker is off along traces, who knows how people move, by kind of report.
+
+    Args:
+        rows: kind of report, median and 95th percentile over all times.
+        unit: of distance.
+    """
+    figure, axes = axes_of(7.6, 1.2 + 0.5 * len(rows))
+    names = [kind for kind, _, _ in rows]
+    drawn = axes.barh(
+        names, [median for _, median, _ in rows], color=PER_KIND[: len(rows)], height=0.55, label="median"
+    )
+    axes.bar_label(drawn, labels=[f"{median:.3g}" for _, median, _ in rows], padding=4, color=INK)
+    axes.plot([p95 for _, _, p95 in rows], names, "|", color=SOFT, markersize=18, label="95th percentile")
+    axes.invert_yaxis()
+    axes.margins(x=0.14)
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel(f"off by ({unit}), bar: median, line: 95th percentile")
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
     return figure
 
 

@@ -14,7 +14,8 @@ from privopt.metric import figures
 from privopt.metric.baselines.exponential import exponential_loss
 from privopt.metric.explorer import Explored, explorer, fits
 from privopt.metric.losses import costs_of
-from privopt.metric.traces.over_time import lines_of, over_time
+from privopt.metric.traces.hidden import LENGTH, NEAREST, STAYS, SUBJECTS
+from privopt.metric.traces.over_time import bars_of, lines_of, over_time
 from privopt.run.report.geo import Layer, point_features
 from privopt.run.report.page import Section, drawing, figure_section, pair_section, table
 
@@ -31,11 +32,22 @@ __all__ = ["losses_beside", "meaning_section", "metric_figures", "metric_layer",
 MOST_ATTACKED: Final = 4_000_000
 """Entries of a matrix up to which the report shows attacks on many reports."""
 
+MOST_TRACED: Final = 2_000
+"""Records up to which it shows the attack on traces, where all reports are fresh."""
+
+MOST_PREDICTED: Final = 500
+"""The same where reports depend on earlier ones: the attack sums over a hidden level."""
+
 _MANY = (
     "Fresh reports of one place add up: their mean, the record whose mean report is nearest to it (bias off), and the "
     "record that is likeliest under the release's own probabilities, come nearer with every report. A report that is "
     "repeated (sticky) tells no more than one. Attacks on 200 places drawn by the prior, from public data and a fixed "
     "seed."
+)
+_TRACED = (
+    f"{SUBJECTS} walks of {LENGTH} reports, whose people stay with probability {STAYS:g} and else go to one of the "
+    f"{NEAREST} nearest records. The attacker knows that, the release and all reports, earlier and later, and guesses "
+    "where each was at each time (a hidden Markov model, forward and backward)."
 )
 
 
@@ -78,6 +90,8 @@ def metric_figures(
     attacked = _attacked(release, data)
     if attacked is not None:
         made["over-time"] = figures.over_time(attacked["reports"], lines_of(attacked), data.unit)
+        if attacked["traces"] is not None:
+            made["over-time-traces"] = figures.along_traces(bars_of(attacked["traces"]), data.unit)
     trajectory = trajectory_of(result)
     if len(trajectory) > 1:
         made["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
@@ -85,8 +99,11 @@ def metric_figures(
 
 
 def _attacked(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Attacks on many reports of one place, where they take no longer than the other figures."""
-    return over_time(release, data, traces=False) if release.weights.size <= MOST_ATTACKED else None
+    """Attacks on many reports of one place and on traces, where they take no longer than the other figures."""
+    if release.weights.size > MOST_ATTACKED:
+        return None
+    most = MOST_TRACED if release.walker is None else MOST_PREDICTED
+    return over_time(release, data, traces=len(release.records) <= most)
 
 
 def metric_sections(
@@ -106,11 +123,19 @@ def metric_sections(
     sections.append(_maps(made))
     sections.append(_pairs(release, data, made["privacy-spent"]))
     if "over-time" in made:
-        sections.append(figure_section("What many reports tell", made["over-time"], _MANY))
+        sections.append(_many(made))
     if "convergence" in made:
         lead = f"While it was solved: {_bounded(result)} can be below the lower line."
         sections.append(figure_section("Convergence of the bounds", made["convergence"], lead))
     return sections
+
+
+def _many(made: Mapping[str, Figure]) -> Section:
+    """What many reports of one place tell, and those of a trace."""
+    drawings = [drawing("Reports of one place", made["over-time"])]
+    if "over-time-traces" in made:
+        drawings.append(drawing("Reports along traces", made["over-time-traces"], _TRACED))
+    return pair_section("What many reports tell", drawings, _MANY)
 
 
 def _bounded(result: Result) -> str:

@@ -8,25 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import narwhals as nw
-import numpy as np
 import polars as pl
 from attrs import frozen
 
 from privopt.errors import UsageError
-from privopt.exact.sample import draw_each
 from privopt.interfaces import Progress
 from privopt.metric.matrix import ARTEFACT, MatrixRelease
 from privopt.metric.problem import MetricInstance
 from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
-from privopt.tables.charged import ChargeRows, Charging, cost_of
+from privopt.tables.charged import ChargeRows, Charging, check_apart, cost_of
 from privopt.tables.files import TableFile, TableWriter, ending_of
 from privopt.tables.protect import Protector
 from privopt.tables.secret import Secret, naming
-from privopt.tables.snap import REASONS
 from privopt.tables.traces import check_subject
 
-__all__ = ["Applied", "apply", "matrix_of", "sample_at"]
+__all__ = ["Applied", "apply", "matrix_of"]
 
 
 @frozen(kw_only=True)
@@ -70,33 +67,6 @@ def matrix_of(opened: Opened) -> tuple[MatrixRelease, MetricInstance[Any]]:
         name = opened.registered.spec.name
         raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
     return opened.release, opened.problem
-
-
-def sample_at(opened: Opened, at: tuple[float, float], count: int, *, degrees: bool) -> list[str]:
-    """Draws for a position: of the nearest record that the release has a row for, or at that very point.
-
-    Args:
-        opened: the release.
-        at: latitude and longitude, or x and y in km.
-        count: draws; where the release holds at every point each begins with the position.
-        degrees: which of the two.
-
-    Raises:
-        UsageError: no such position, or records that have no such coordinates.
-    """
-    release, problem = matrix_of(opened)
-    names = {"lat": "lat", "lon": "lon"} if degrees else {"x": "x", "y": "y"}
-    frame = nw.from_native(pl.DataFrame([at], schema=list(names), orient="row"), eager_only=True)
-    snap = Protector.of(release, problem.data, Secret.of(**names)).snap
-    if snap.region is not None:
-        frame = nw.concat([frame] * count)
-    rows, reason = snap.rows(frame, Secret.of(**names))
-    if reason[0] >= 0:
-        raise UsageError(
-            f"{at[0]:g},{at[1]:g}: found {REASONS[reason[0]]}, wanted {' and '.join(names)} of a record's row"
-        )
-    drawn: list[str] = release.outputs[draw_each(release.weights, np.resize(rows, count))].tolist()
-    return drawn
 
 
 def apply(
@@ -143,7 +113,7 @@ def apply(
     if out.absolute().resolve() == table.absolute().resolve():
         raise UsageError(f"--out {out}: is read, so nothing is written over it; name another file")
     if charge is not None:
-        charge.check_apart(folder, table, out)
+        check_apart(charge.ledger, charge.key, folder, table, out)
     source = TableFile.of(table)
     opened = open_verified(folder)
     release, problem = matrix_of(opened)
@@ -158,8 +128,8 @@ def apply(
     protector.check(list(source.columns), table.name)
     with ExitStack() as stack:
         if charge is not None:
-            charging = stack.enter_context(charge.opened(cost_of(opened, f"apply {table.name}")))
-            charging.ledger.check(progress=progress)
+            cost = cost_of(folder, opened.result, f"apply {table.name}")
+            charging = stack.enter_context(charge.opened(cost, progress=progress))
             protector = protector.charged_to(charging)
             protector.check(list(source.columns), table.name)
             _read_through(source, charging, progress)

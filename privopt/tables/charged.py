@@ -7,7 +7,7 @@ which visits of a subject share a place, too, and of nothing else: rows without 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -18,15 +18,25 @@ from attrs import define, frozen
 from privopt.arrays import Ints
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
+from privopt.interfaces import Progress, Result
+from privopt.registry import registry
 from privopt.run.folder import SUMS, sha256
-from privopt.run.ledger.entries import LONGEST, Cost
+from privopt.run.ledger.entries import LONGEST, Cost, Limit
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.ledger.sticky import SEQUENCE, Sticky
-from privopt.run.verify import Opened
 from privopt.tables.secret import TABLE, Secret, subjects_of
 from privopt.tables.snap import REASONS
 
-__all__ = ["STICKY", "ChargeRows", "Charging", "Drawn", "cost_of"]
+__all__ = [
+    "STICKY",
+    "ChargeRows",
+    "Charging",
+    "Drawn",
+    "check_apart",
+    "checked",
+    "cost_of",
+    "sequence_of",
+]
 
 STICKY: Final = "sticky"
 """The column that marks a table whose reports repeat."""
@@ -37,23 +47,82 @@ Drawn = tuple[Ints, Ints]
 _SPENT, _NOBODY = REASONS.index("budget spent"), REASONS.index("no subject")
 
 
-def cost_of(opened: Opened, purpose: str) -> Cost:
-    """What one report of a release costs.
+def cost_of(folder: Path, result: Result, purpose: str) -> Cost:
+    """What one report of the release in a folder costs.
 
     Raises:
         UsageError: it promises nothing that could be counted.
     """
-    guarantee, mark = opened.result.guarantee, opened.result.mark
-    if mark or guarantee.epsilon is None:
-        found = mark or f"{guarantee.kind}, which has no epsilon"
-        raise UsageError(f"{opened.folder}: found {found}, wanted a release whose reports cost what can be charged")
+    guarantee, mark = result.guarantee, result.mark
+    found = mark
+    if not mark and guarantee.epsilon is None:
+        found = f"{guarantee.kind}, which has no epsilon"
+    elif not mark and not registry().kind("notion", guarantee.kind).load().odds:
+        found = f"{guarantee.kind}, which does not add up by epsilon alone"
+    if found or guarantee.epsilon is None:
+        raise UsageError(f"{folder}: found {found}, wanted a release whose reports cost what can be charged")
     return Cost(
         epsilon=guarantee.epsilon,
         unit=guarantee.unit,
         notion=guarantee.kind,
-        mechanism=sha256(opened.folder / SUMS),
+        mechanism=sha256(folder / SUMS),
         purpose=purpose,
     )
+
+
+def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
+    """What holds of all reports of a subject that are drawn afresh, in words.
+
+    Args:
+        cost: of each.
+        limit: of the ledger.
+        counted: what is charged, whatever its position.
+    """
+    price = f"epsilon {exact_text(cost.epsilon)} {cost.unit}".rstrip()
+    return (
+        f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
+        f"each {counted} counts, whatever its position, so charges and refusals tell nothing of it{_window(limit)}"
+    )
+
+
+def _window(limit: Limit | None) -> str:
+    if limit is None or limit.hours is None:
+        return ""
+    return f"; the limit is of any {exact_text(limit.hours)} hours: what longer times add up to has none"
+
+
+@contextmanager
+def checked(
+    ledger: Ledger | Path | str, *, key: Path | None = None, progress: Progress | None = None
+) -> Iterator[Ledger]:
+    """A ledger that is open, as whole as its owner has seen it to be; or one that is opened, and checked.
+
+    Raises:
+        DoesNotHoldError: an entry that is not as it was written.
+        InputError, UsageError, StoppedError: as of :class:`Ledger`.
+    """
+    if isinstance(ledger, Ledger):
+        yield ledger
+        return
+    with Ledger(ledger, key=key) as book:
+        book.check(progress=progress)
+        yield book
+
+
+def check_apart(ledger: Path, key: Path | None, folder: Path, *files: Path) -> None:
+    """Refuse a ledger or a key in the release's folder, or under the name of a file of the command.
+
+    Raises:
+        UsageError: it lies there.
+    """
+    for option, path in (("--ledger", ledger), ("--hash-subjects", key)):
+        if path is None:
+            continue
+        place = path.absolute().resolve()
+        if place.is_relative_to(folder.resolve()):
+            raise UsageError(f"{option} {path}: lies in {folder}, which holds the release alone; name a file elsewhere")
+        if place in [file.absolute().resolve() for file in files]:
+            raise UsageError(f"{option} {path}: found the name of a table, wanted a file of its own")
 
 
 @frozen(kw_only=True)
@@ -72,33 +141,13 @@ class ChargeRows:
     sticky: bool = False
     key: Path | None = None
 
-    def check_apart(self, folder: Path, *files: Path) -> None:
-        """Refuse a ledger or a key in the release's folder, or under the name of a file of the command.
-
-        Raises:
-            UsageError: it lies there.
-        """
-        for option, path in (("--ledger", self.ledger), ("--hash-subjects", self.key)):
-            if path is None:
-                continue
-            place = path.absolute().resolve()
-            if place.is_relative_to(folder.resolve()):
-                raise UsageError(
-                    f"{option} {path}: lies in {folder}, which holds the release alone; name a file elsewhere"
-                )
-            if place in [file.absolute().resolve() for file in files]:
-                raise UsageError(f"{option} {path}: found the name of a table, wanted a file of its own")
-
-    @contextmanager
-    def opened(self, cost: Cost) -> Iterator[Charging]:
+    def opened(self, cost: Cost, *, progress: Progress | None = None) -> AbstractContextManager[Charging]:
         """Ready to charge.
 
         Raises:
             PrivoptError: a ledger, a key or kept reports that will not do.
         """
-        with ExitStack() as stack:
-            ledger = stack.enter_context(Ledger(self.ledger, key=self.key))
-            yield stack.enter_context(Charging.to(ledger, self.subject, cost, sticky=self.sticky))
+        return Charging.to(self.ledger, self.subject, cost, sticky=self.sticky, key=self.key, progress=progress)
 
 
 @define(kw_only=True, eq=False)
@@ -121,20 +170,23 @@ class Charging:
 
     @classmethod
     @contextmanager
-    def to(cls, ledger: Ledger | Path | str, subject: str, cost: Cost, *, sticky: bool) -> Iterator[Self]:
-        """With the kept reports beside the ledger, where they are asked for.
-
-        A ledger that is open stays so, and is as whole as its owner has seen it to be; one that is opened is checked.
+    def to(
+        cls,
+        ledger: Ledger | Path | str,
+        subject: str,
+        cost: Cost,
+        *,
+        sticky: bool,
+        key: Path | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Self]:
+        """With a ledger (see :func:`checked`), and the kept reports beside it where they are asked for.
 
         Raises:
             DoesNotHoldError: an entry that is not as it was written.
         """
         with ExitStack() as stack:
-            if isinstance(ledger, Ledger):
-                book = ledger
-            else:
-                book = stack.enter_context(Ledger(ledger))
-                book.check()
+            book = stack.enter_context(checked(ledger, key=key, progress=progress))
             kept = stack.enter_context(Sticky.beside(book)) if sticky else None
             yield cls(ledger=book, subject=subject, cost=cost, sticky=kept)
 
@@ -223,14 +275,6 @@ class Charging:
     @property
     def sequence(self) -> str:
         """What holds of all reports of a subject, and what does not, in words."""
-        limit, price = self.ledger.limit, f"epsilon {exact_text(self.cost.epsilon)} {self.cost.unit}".rstrip()
-        window = ""
-        if limit is not None and limit.hours is not None:
-            window = f"; the limit is of any {exact_text(limit.hours)} hours: what longer times add up to has none"
         if self.sticky is not None:
-            return f"{SEQUENCE}{window}"
-        return (
-            f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
-            "each row with a subject counts, whatever its position, so charges and refusals tell nothing of it"
-            f"{window}"
-        )
+            return f"{SEQUENCE}{_window(self.ledger.limit)}"
+        return sequence_of(self.cost, self.ledger.limit, "row with a subject")

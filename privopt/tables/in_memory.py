@@ -72,7 +72,8 @@ def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str
     check_index(table, secret)
     charges: Any = nullcontext()
     if asked.ledger is not None:
-        charges = Charging.to(asked.ledger, str(asked.subject), cost_of(opened, "apply"), sticky=asked.sticky)
+        cost = cost_of(opened.folder, opened.result, "apply")
+        charges = Charging.to(asked.ledger, str(asked.subject), cost, sticky=asked.sticky)
     with charges as charging:
         protector = Protector.of(
             release,

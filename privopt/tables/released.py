@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from privopt.declare.notebook import card
 from privopt.errors import DoesNotHoldError, UsageError
-from privopt.interfaces import Certificate, Guarantee, Release, Result
+from privopt.interfaces import Certificate, Guarantee, Result
 from privopt.registry import registry
 from privopt.run import audit as auditing
 from privopt.run.folder import check_sums
@@ -24,7 +24,7 @@ from privopt.run.publish import new_folder
 from privopt.run.solve import Options
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import Opened, open_verified
-from privopt.tables.apply import sample_at
+from privopt.tables.draws import ChargeDraws, draw_at, draw_of, sampled
 from privopt.tables.estimate import memory as estimating
 from privopt.tables.estimate.answers import Nearest
 from privopt.tables.estimate.estimate import Asked, Estimate, Intervals
@@ -168,6 +168,8 @@ class Released:
         *,
         at: tuple[float, float] | None = None,
         xy: tuple[float, float] | None = None,
+        ledger: Ledger | Path | str | None = None,
+        subject: str | None = None,
     ) -> list[str]:
         """Draws for one secret, from the operating system's entropy.
 
@@ -177,9 +179,15 @@ class Released:
             at: in place of it a position, latitude and longitude; its nearest record, or that very point where the
                 scope is "everywhere".
             xy: the same in km.
+            ledger: charges each draw, whatever the secret, durably and before anything is drawn. Fewer come back, with
+                a :class:`PrivoptWarning`, where its limit does not allow all.
+            subject: whom the draws are about: with a ledger.
 
         Raises:
-            UsageError: this kind of release cannot be sampled, or the input is unknown.
+            UsageError: this kind of release cannot be sampled, the input is unknown (which is charged all the same), or
+                one of ``ledger`` and ``subject`` without the other.
+            BudgetSpentError: a ledger's limit allows no draw; nothing was charged.
+            InputError, DoesNotHoldError: a ledger that will not do.
         """
         if sum(given is not None for given in (input_id, at, xy)) != 1:
             raise UsageError("sample: wanted one of an id, at = (lat, lon) and xy = (x, y)")
@@ -188,9 +196,18 @@ class Released:
         position = at if xy is None else xy
         if position is not None:
             position = _pair(position, "at" if xy is None else "xy")
-            return sample_at(self.opened, position, count, degrees=at is not None)
-        release: Release = self.opened.release
-        return release.sample(str(input_id), count)
+            draw = draw_at(self.opened, position, degrees=at is not None)
+        else:
+            draw = draw_of(self.result.mechanism, self.opened.release, str(input_id))
+        if ledger is None and subject is None:
+            return draw(int(count))
+        if ledger is None or subject is None:
+            raise UsageError("sample: found one of ledger and subject, wanted both: draws are charged to a subject")
+        charge = ChargeDraws(folder=self.opened.folder, ledger=ledger, subject=subject)
+        made = sampled(draw, int(count), charge, self.result)
+        if made.refused is not None:
+            warnings.warn(made.refused, PrivoptWarning, stacklevel=2)
+        return made.reports
 
     def estimate(
         self,

@@ -117,7 +117,7 @@ class OwnKeeper(Keeper):
             self.ledger.set_limit(setting.limit, hours=setting.hours)
         opened = _release().opened
         self.release, self.problem = matrix_of(opened)
-        self.cost = cost_of(opened, "check")
+        self.cost = cost_of(opened.folder, opened.result, "check")
         self.epsilon, self.secrets = self.cost.epsilon, self.release.records.tolist()
 
     @property

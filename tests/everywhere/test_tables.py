@@ -15,7 +15,8 @@ from privopt.exact import TOTAL
 from privopt.metric.everywhere.snap import Snapper
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt.tables.apply import apply, sample_at
+from privopt.tables.apply import apply
+from privopt.tables.draws import draw_at
 from privopt.tables.secret import Secret
 
 STREETS = "from,to,km\na,b,0.8\nb,c,0.5\nc,a,1.1\nc,d,0.3\n"
@@ -100,7 +101,7 @@ def test_reports_are_the_mixture_of_the_rows_around(name, secret, positions, req
     reports = found["report"].to_list()
     for row, exact in enumerate(wanted):
         assert fits(reports[row * count : (row + 1) * count], outputs, exact)
-    assert fits(sample_at(open_verified(folder), positions[0], count, degrees=secret is AT), outputs, wanted[0])
+    assert fits(draw_at(open_verified(folder), positions[0], degrees=secret is AT)(count), outputs, wanted[0])
 
 
 def test_what_lies_between_records_is_hidden_too(plane):

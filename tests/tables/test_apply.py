@@ -23,7 +23,8 @@ from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt.tables import apply as module
 from privopt.tables import files
-from privopt.tables.apply import apply, sample_at
+from privopt.tables.apply import apply
+from privopt.tables.draws import draw_at
 from privopt.tables.secret import Secret
 
 TOWN = """
@@ -340,7 +341,7 @@ def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):
         assert done.returncode == 0, done.stderr
         assert all(line[0] in known for line in done.stdout.splitlines())
     opened = open_verified(town)
-    drawn = sample_at(opened, (41.9001, 12.4099), 20_000, degrees=True)
+    drawn = draw_at(opened, (41.9001, 12.4099), degrees=True)(20_000)
     counts = [drawn.count(name) for name in opened.release.outputs]
     assert chisquare(counts, opened.release.weights[1] / TOTAL * 20_000).pvalue > 1e-6
     for arguments, words in (

@@ -213,19 +213,19 @@ def test_what_is_told_of_the_test_is_what_the_problem_gives(folder, tmp_path, na
     assert f"details.prediction.{name}" in done.output
 
 
-def test_near_pairs_alone_are_refused_by_solve_and_by_verify(folder, tmp_path):
-    """Fresh reports of records beyond the limit are bounded by the length of paths, not by their distance."""
+def test_near_pairs_alone_have_a_promise_of_their_own(folder, tmp_path):
+    """A folder that was solved for all pairs cannot pass for one of near pairs."""
     near = PROBLEM.replace("epsilon = 1.0\n[utility]", "epsilon = 1.0\nneighbours_within = 1.0\n[utility]")
     (tmp_path / "near.toml").write_text(near)
-    done = CliRunner().invoke(cli, ["solve", "predictive", str(tmp_path / "near.toml"), "--out", str(tmp_path / "out")])
-    assert done.exit_code == 2
-    assert "privacy.neighbours_within: found 1, wanted none" in done.output
+    guarantee = privopt.solve("predictive", tmp_path / "near.toml").guarantee
+    assert (guarantee.scope, guarantee.extra["neighbours_within"]) == ("neighbours", 1.0)
+    assert "chains of records, each within 1 of the next" in guarantee.statement
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "problem" / "problem.toml").write_text(near)
     mend(copy)
     done = CliRunner().invoke(cli, ["verify", str(copy)])
-    assert done.exit_code == 2
-    assert "privacy.neighbours_within: found 1, wanted none" in done.output
+    assert done.exit_code == 1
+    assert "guarantee.scope" in done.output
 
 
 def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path):

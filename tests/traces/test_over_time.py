@@ -12,9 +12,10 @@ from toys import grid_text
 
 import privopt
 from privopt.command.cli import cli
+from privopt.metric import pages
 from privopt.metric.space.places import Space
 from privopt.metric.traces.hidden import ANYWHERE, Mobility, Step, posteriors
-from privopt.metric.traces.over_time import mean_guess, over_time, unbiased
+from privopt.metric.traces.over_time import bars_of, mean_guess, over_time, unbiased
 
 
 def solved(tmp_path, mechanism, more="", *, side, cell, epsilon):
@@ -72,7 +73,21 @@ def test_the_report_shows_it(tmp_path):
     done = CliRunner().invoke(cli, ["report", str(folder), "--figures", str(tmp_path / "figures")])
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "figures").glob("over-time.*"))
-    assert "What many reports tell" in (folder / "report.html").read_text()
+    assert list((tmp_path / "figures").glob("over-time-traces.*"))
+    page = (folder / "report.html").read_text()
+    assert "What many reports tell" in page
+    assert "20 walks of 100 reports" in page
+    bars = bars_of(release.audit(over_time=1)["over_time"]["traces"])
+    assert [kind for kind, _, _ in bars] == ["fresh", "sticky"]
+    assert all(f"{median:.3g}</text>" in page for _, median, _ in bars)
+
+
+def test_maps_too_large_for_the_attack_on_traces_show_the_others(tmp_path, monkeypatch):
+    release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0).opened
+    monkeypatch.setattr(pages, "MOST_TRACED", 8)
+    drawn = release.mechanism.figures(release.problem, release.release, release.result)
+    assert "over-time" in drawn
+    assert "over-time-traces" not in drawn
 
 
 def test_what_it_finds_is_always_the_same(tmp_path):

@@ -114,6 +114,28 @@ def test_a_stay_costs_the_same_for_few_reports_and_for_many():
         assert math.log(two / one) <= first + float(terms.threshold) + ROOM
 
 
+def test_near_pairs_alone_bound_traces_by_chains(tmp_path):
+    """Three places round a corner, and two far off: chains are longer than distances, or there is none."""
+    places = [("a", 0, 0), ("b", 2, 0), ("c", 2, 1.2), ("d", 50, 0), ("e", 51, 0)]
+    (tmp_path / "points.csv").write_text("id,x,y\n" + "".join(f"{i},{x},{y}\n" for i, x, y in places))
+    (tmp_path / "problem.toml").write_text(
+        '[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[utility]\nkind = "distance"\n'
+        "[privacy]\nepsilon = 1\nneighbours_within = 2\n[predictive]\ngood_within = 1\n"
+    )
+    walker = privopt.solve("predictive", tmp_path / "problem.toml").opened.release.walker
+    chains = np.array([[0.0, 2.0, 3.2], [2.0, 0.0, 1.2], [3.2, 1.2, 0.0]])
+    beyond = 0.0
+    for one, two in (([0, 0, 0], [2, 2, 2]), ([0, 1, 0], [1, 2, 1]), ([2, 0, 1], [1, 2, 2])):
+        law, other, apart = law_of(walker, one), law_of(walker, two), chains[one, two]
+        for seen in law:
+            ratio = abs(math.log(law[seen] / other[seen])) if law[seen] > 0 and other[seen] > 0 else 0.0
+            assert (law[seen] > 1e-280) == (other[seen] > 1e-280), seen
+            assert ratio <= float(cost_of(walker, seen, apart)) + ROOM
+            alone = float(cost_of(walker, seen, np.minimum(apart, math.hypot(2.0, 1.2))))
+            beyond = max(beyond, ratio / alone)
+    assert beyond > 1.01  # what distances alone would allow is passed
+
+
 # --- draws ---------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
     from privopt.metric.space.geometry import Metric
 
-__all__ = ["Mobility", "Step", "attack_traces", "posteriors"]
+__all__ = ["LENGTH", "NEAREST", "STAYS", "SUBJECTS", "Mobility", "Step", "attack_traces", "posteriors"]
 
 STAYS: Final = 0.95
 NEAREST: Final = 8

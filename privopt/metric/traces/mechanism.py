@@ -100,14 +100,12 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         "epsilon-metric DP of each fresh report, between every two records at distance d. Of a subject's trace: for "
         "two traces of equal length the odds of all reports together change by at most exp of the sum, over segments, "
         "of (threshold_epsilon + 2 test_epsilon + epsilon) times the greatest distance between the two in that "
-        "segment. Holds against whoever sees all reports and which of them repeat the last, whatever else they know."
+        "segment; with neighbours_within distances are those of chains of records, each so near the next. Holds "
+        "against whoever sees all reports and which of them repeat the last, whatever else they know."
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """The problem, between records alone, any two of them.
-
-        A test between any two points of a region is not certified; and where near pairs alone are promised something,
-        fresh reports of two traces that are farther apart differ by more than their distance allows.
+        """The problem, between records alone: a test between any two points of a region is not certified.
 
         Raises:
             InputError: every fault.
@@ -116,9 +114,6 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         if problem.data.region is not None:
             wanted = "false: what traces promise is between records"
             raise InputError([Fault(file, "privacy.everywhere", "true", wanted)])
-        if problem.data.within is not None:
-            wanted = "none: what traces promise is between any two records, as far apart as they are"
-            raise InputError([Fault(file, "privacy.neighbours_within", f"{problem.data.within:g}", wanted)])
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
         if total is not None and total < report:
             found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g}: one report"

@@ -29,6 +29,10 @@ _STATEMENT = (
     "report, times exp({segment:g} max_t d(x_t, x'_t)) over each segment that ends in a fresh report, times "
     "exp({threshold:g} max_t d(x_t, x'_t)) over one that has not ended."
 )
+_CHAINS = (
+    " Distances are those of chains of records, each within {within:g} of the next: of two that are as near their own; "
+    "between records that no such chain joins nothing is promised."
+)
 
 
 @frozen(kw_only=True, eq=False)
@@ -107,7 +111,8 @@ class TraceDP(MetricDP):
                 first=float(terms.report),
                 segment=float(terms.segment),
                 threshold=float(terms.threshold),
-            ),
+            )
+            + ("" if fresh.within is None else _CHAINS.format(within=fresh.within)),
             extra={"traces": told},
         )
 

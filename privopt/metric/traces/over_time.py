@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
     from privopt.metric.space.places import Space
 
-__all__ = ["MOST", "Seen", "likeliest", "lines_of", "mean_guess", "over_time", "unbiased"]
+__all__ = ["MOST", "Seen", "bars_of", "likeliest", "lines_of", "mean_guess", "over_time", "unbiased"]
 
 MOST: Final = 1000
 """Reports of one place, where nothing else is asked for."""
@@ -215,3 +215,8 @@ def lines_of(found: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
         for name, attack in attacks.items()
         for kind, values in (found[name] or {}).items()
     ]
+
+
+def bars_of(traces: Mapping[str, Any]) -> list[tuple[str, float, float]]:
+    """(reports, median, 95th percentile) of the attack on traces, of each bar of the figure."""
+    return [(kind, each["median"], each["p95"]) for kind, each in traces.items() if isinstance(each, Mapping)]

@@ -139,9 +139,10 @@ class Ledger:
             InputError: another unit or key than the ledger's.
         """
         if not self.charge_each([subject], cost)[0]:
-            raise self._refused(subject, cost)
+            raise self.refusal(subject, cost)
 
-    def _refused(self, subject: str, cost: Cost) -> BudgetSpentError:
+    def refusal(self, subject: str, cost: Cost) -> BudgetSpentError:
+        """The error of a charge that was refused: what it takes, and what its subject has left."""
         left = self.account(subject).left
         found = f"epsilon {cost.epsilon} where {left} is left" if left is not None else "no budget"
         return BudgetSpentError(

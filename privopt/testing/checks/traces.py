@@ -9,17 +9,20 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import hypothesis
 import numpy as np
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 from privopt.exact.sample import seeded
 from privopt.metric.traces.walk import Limit, State, Walker
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.matrix import plausible
 from privopt.testing.traces import TAIL, Reports, cost_of, law_of
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
 
 __all__ = ["traces"]
 
@@ -52,11 +55,9 @@ def traces(trial: Trial) -> None:
         hypothesis.reject()
     chance = trial.chance(problem)
     one, two = ([chance.randrange(records) for _ in range(length)] for _ in range(2))
-    between = run.problem.data.metric.between
-    apart = between(np.array(one), np.array(two))
+    apart = _chains(run.problem.data)[one, two]
     law, other = law_of(walker, one), law_of(walker, two)
-    required = run.problem.data.within is None or bool((apart <= run.problem.data.within).all())
-    for seen in law if required and np.isfinite(apart).all() else ():
+    for seen in law if np.isfinite(apart).all() else ():
         ratio, bound = _ratio(law[seen], other[seen]), float(cost_of(walker, seen, apart))
         if ratio > bound + 1e-9 * (1.0 + bound):
             trial.fail(f"traces {one} and {two}: reports {seen} have log ratio {ratio:.9g}, above {bound:.9g}", problem)
@@ -73,6 +74,17 @@ def traces(trial: Trial) -> None:
             f"(probability {chances:.2g}): the most frequent were {found.most_common(3)}",
             problem,
         )
+
+
+def _chains(data: MetricData) -> Floats:
+    """(N, N) distances along chains of required pairs, infinite where there is none."""
+    far = np.full((data.shape[0], data.shape[0]), np.inf)
+    for i, j in (data.pairs.T, data.pairs.T[::-1]):
+        far[i, j] = data.distances
+    np.fill_diagonal(far, 0.0)
+    for between in range(len(far)):
+        far = np.minimum(far, far[:, between, None] + far[None, between])
+    return far
 
 
 def _ratio(one: float, two: float) -> float:
