@@ -81,7 +81,7 @@ def curve(
 ) -> int:
     """Loss and proved bound over epsilon, mechanism beside mechanism."""
     from privopt.run.solve import Options
-    from privopt.tables.curve_files import write_curves
+    from privopt.tables.curve_page import write_curves
 
     names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     say_when_compiling(quiet=quiet)

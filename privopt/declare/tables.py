@@ -86,12 +86,13 @@ Table = dict[str, NDArray[Any]]
 """Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
 
 
-def limited(faults: Sequence[Fault], file: str, count: int | None = None) -> list[Fault]:
+def limited(faults: Sequence[Fault], count: int | None = None) -> list[Fault]:
     """The first faults of a file, and how many more there are: of ``count`` where these are not all."""
     more = (len(faults) if count is None else count) - MOST_FAULTS
     if more <= 0:
         return list(faults)
-    return [*faults[:MOST_FAULTS], Fault(file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "none")]
+    rest = Fault(faults[0].file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "none")
+    return [*faults[:MOST_FAULTS], rest]
 
 
 @define
@@ -262,7 +263,7 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
             if column.rests and not bad.count:
                 table[f"{column.name} rest"] = _rests(frame[column.label], table[column.name])
     if bad.count:
-        raise InputError(limited(bad.kept, file.name, bad.count))
+        raise InputError(limited(bad.kept, bad.count))
     return table
 
 
@@ -332,7 +333,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[F
         Fault(file, f"row {row + 2}, column {column}", f"{ids[row]!s} again", "ids that differ")
         for row in again.tolist()
     ]
-    return limited(faults, file)
+    return limited(faults)
 
 
 def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, what: str) -> NDArray[np.int64]:
@@ -348,7 +349,7 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
     unknown = np.flatnonzero(known[position] != ids)
     if unknown.size:
         faults = [Fault(file.name, f"row {r + 2}, column {column}", str(ids[r]), what) for r in unknown.tolist()]
-        raise InputError(limited(faults, file.name))
+        raise InputError(limited(faults))
     return position.astype(np.int64)
 
 
@@ -369,7 +370,7 @@ def read_lines(file: File, *, least: int = 1) -> NDArray[Any]:
             faults.append(Fault(file.name, f"row {number}", f"{line} again", "ids that differ"))
         seen[line] = number
     if faults:
-        raise InputError(limited(faults, file.name))
+        raise InputError(limited(faults))
     return ids
 
 
@@ -421,5 +422,5 @@ def read_array(
             Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound)
             for r, c in places[:MOST_FAULTS].tolist()
         ]
-        raise InputError(limited(faults, file.name, len(places)))
+        raise InputError(limited(faults, len(places)))
     return read_only(values)

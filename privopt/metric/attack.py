@@ -227,33 +227,25 @@ def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.
     bound = 0.0
     for left, right in ((a, b), (b, a)):
         member = _learned_event(left[0::2], right[0::2], alpha, delta)
-        tested_left, tested_right = left[1::2], right[1::2]
-        bound = max(
-            bound,
-            _log_ratio_bound(
-                int(member(tested_left).sum()),
-                tested_left.size,
-                int(member(tested_right).sum()),
-                tested_right.size,
-                alpha,
-                delta,
-            ),
-        )
+        sides = member(left[1::2]), member(right[1::2])
+        hits, others = (int(side.sum()) for side in sides)
+        bound = max(bound, float(_log_ratio_bound(hits, sides[0].size, others, sides[1].size, alpha, delta)))
     return bound
 
 
-def _log_ratio_bound(hits: int, n: int, other_hits: int, m: int, alpha: float, delta: float) -> float:
-    """log (lower bound of the first probability less delta / upper bound of the second), each at 1 - alpha."""
-    low = _clopper_pearson_low(hits, n, alpha) - delta
-    high = 1.0 - _clopper_pearson_low(m - other_hits, m, alpha)
-    return max(0.0, math.log(low / high)) if low > 0 and high > 0 else 0.0
+def _log_ratio_bound(hits: ArrayLike, n: int, others: ArrayLike, m: int, alpha: float, delta: float) -> Floats:
+    """log (lower bounds of the first probabilities less delta / upper bounds of the second), each at 1 - alpha."""
+    low, high = _clopper_pearson_low(hits, n, alpha), 1.0 - _clopper_pearson_low(m - np.asarray(others), m, alpha)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.maximum(low - delta, 0.0)) - np.log(high))
 
 
-def _clopper_pearson_low(hits: int | Ints, n: int, alpha: float) -> float:
-    """One-sided Clopper-Pearson lower bound of a binomial probability."""
+def _clopper_pearson_low(hits: ArrayLike, n: int, alpha: float) -> Floats:
+    """One-sided Clopper-Pearson lower bounds of binomial probabilities."""
     from scipy.special import betaincinv
 
-    return float(betaincinv(hits, n - hits + 1, alpha)) if hits > 0 else 0.0
+    hits = np.asarray(hits)
+    return np.where(hits > 0, betaincinv(np.maximum(hits, 1), n - hits + 1, alpha), 0.0)
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
@@ -275,23 +267,10 @@ def _learned_event(left: NDArray[np.generic], right: NDArray[np.generic], alpha:
     best, event = -np.inf, _event("set", values, upwards[:0])
     for ordering, kind in ((np.argsort(-ratio, kind="stable"), "set"), (upwards, "below"), (upwards[::-1], "above")):
         hits, others = np.cumsum(judged[:, ordering], axis=1)
-        score, at = _best_prefix(hits, int(sizes[0]), others, int(sizes[1]), alpha, delta)
-        if score > best:
-            best, event = score, _event(kind, values, ordering[: at + 1])
+        scores = _log_ratio_bound(hits, int(sizes[0]), others, int(sizes[1]), alpha, delta)
+        if scores.max() > best:
+            best, event = scores.max(), _event(kind, values, ordering[: int(scores.argmax()) + 1])
     return event
-
-
-def _best_prefix(hits: Ints, n: int, others: Ints, m: int, alpha: float, delta: float) -> tuple[float, int]:
-    """The prefix of an ordering of values whose own bound is greatest."""
-    from scipy.special import betaincinv
-
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), n - hits + 1, alpha), 0.0)
-    rest = m - others
-    high = 1.0 - np.where(rest > 0, betaincinv(np.maximum(rest, 1), others + 1, alpha), 0.0)
-    with np.errstate(divide="ignore"):
-        score = np.log(np.maximum(low - delta, 0.0)) - np.log(high)
-    at = int(np.argmax(score))
-    return float(score[at]), at
 
 
 def _event(kind: str, values: NDArray[np.generic], chosen: Ints) -> Event:

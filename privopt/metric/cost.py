@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats, read_only
+from privopt.declare.tables import limited
 from privopt.errors import Fault, InputError
 from privopt.execution.compiled import jit
-from privopt.metric.space.places import limited
 
 __all__ = ["normalised", "travel_cost"]
 

@@ -85,7 +85,7 @@ class GivenMatrix:
         else:
             raise InputError([Fault(name, "", f"values of type {array.dtype}", wanted)])
         if faults:
-            raise InputError(limited(faults, name))
+            raise InputError(limited(faults))
         return cls(values=read_only(values))
 
     @property

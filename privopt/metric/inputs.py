@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError
@@ -16,7 +18,7 @@ from privopt.metric.space.places import Space, grid_points
 if TYPE_CHECKING:
     from privopt.metric.problem import Places
 
-__all__ = ["prior_of", "space_of"]
+__all__ = ["each_once", "prior_of", "space_of"]
 
 SUM_TOLERANCE: Final = 1e-6
 """How far the sum of a prior may lie from 1 before it is taken for a fault."""
@@ -54,6 +56,22 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
 
+def each_once(file: File, found: NDArray[Any], ids: Sequence[str]) -> Ints:
+    """The place in ``ids`` of each id of a table that has one row for each record.
+
+    Raises:
+        InputError: ids that are unknown, missing or there twice.
+    """
+    if faults := duplicate_faults(file.name, found):
+        raise InputError(faults)
+    place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
+    missing = np.setdiff1d(np.arange(len(ids)), place)
+    if missing.size:
+        nothing = f"no row for {missing.size:,} records ({ids[int(missing[0])]}, ...)"
+        raise InputError([Fault(file.name, "", nothing, "one row for each record")])
+    return place
+
+
 def prior_of(prior: File | None, records: Space) -> Floats:
     """(N,) how likely each record is; evenly where nothing says.
 
@@ -64,15 +82,8 @@ def prior_of(prior: File | None, records: Space) -> Floats:
     if prior is None:
         return np.full(count, 1.0 / count)
     table = read_table(prior, [Column(name="id", kind="id"), Column(name="p", least=0.0, unit="probability")])
-    if faults := duplicate_faults(prior.name, table["id"]):
-        raise InputError(faults)
-    place = check_ids(prior, table["id"], np.asarray(records.ids, dtype=np.str_), "id", "the id of a record")
     result = np.zeros(count)
-    result[place] = table["p"]
-    missing = np.setdiff1d(np.arange(count), place)
-    if missing.size:
-        found = f"no row for {missing.size} records ({records.ids[missing[0]]}, ...)"
-        raise InputError([Fault(prior.name, "", found, "one row for each record")])
+    result[each_once(prior, table["id"], records.ids)] = table["p"]
     if abs((total := float(result.sum())) - 1.0) > SUM_TOLERANCE:
         raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
     return result / total

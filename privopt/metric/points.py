@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from attrs import evolve, frozen
@@ -14,7 +14,7 @@ from privopt.arrays import Floats
 from privopt.declare.schema import File, key
 from privopt.declare.tables import PARQUET, Column, as_csv, csv_bytes, duplicate_faults, read_table
 from privopt.errors import Fault, InputError
-from privopt.metric.space.places import Space
+from privopt.metric.space.places import Kind, Space
 from privopt.metric.space.wkb import centres_of, check_degrees
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ _GEOJSON: Final = (".geojson", ".json")
 BETWEEN: Final = "/"
 """Joins an id of several columns."""
 
-COORDINATES: Final[Mapping[Literal["geographic", "planar"], tuple[str, str]]] = {
+COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
     "planar": ("x", "y"),
 }
+"""Names of the two coordinates of places on a map."""
 
 
 @frozen(kw_only=True)

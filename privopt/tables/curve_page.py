@@ -1,21 +1,27 @@
-"""The curves as one offline page: a picture, a slider over epsilon, the table."""
+"""``privopt curve``: the curves into a table, and into one offline page: picture, slider over epsilon, the table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from privopt.declare.schema import File
+from privopt.errors import UsageError
+from privopt.run.publish import check_file, new_file
 from privopt.run.report.page import drawing, script_json, table
 from privopt.run.report.theme import axes_of, themed
-from privopt.tables.curve import Curves, Point
+from privopt.run.solve import Options
+from privopt.tables.curve import Curves, Point, draw_curves, epsilons_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["curve_page", "figure_of"]
+__all__ = ["curve_page", "figure_of", "write_curves"]
 
 DECADES: Final = 3.0
 """Beyond so many on an axis powers of ten alone are labelled."""
@@ -40,6 +46,47 @@ function show() {
 slider.addEventListener("input", show);
 show();
 """
+
+
+def write_curves(
+    problem: Path,
+    mechanisms: list[str],
+    epsilon: str,
+    out: Path,
+    report: Path | None,
+    options: Options,
+    matrices: Sequence[Path] = (),
+) -> Curves:
+    """Solve, and write what was found.
+
+    Args:
+        problem: the problem file.
+        mechanisms: names.
+        epsilon: LO:HI:N.
+        out: the table, CSV.
+        report: the page, or None.
+        options: those that :func:`privopt.tables.curve.draw_curves` uses; ``force`` replaces files that are there.
+        matrices: own mechanisms, as there.
+
+    Raises:
+        UsageError: files that are there, or options that cannot be meant so.
+        PrivoptError: as :func:`privopt.tables.curve.draw_curves`.
+    """
+    values = epsilons_of(epsilon)
+    for path in (out, report):
+        if path is not None:
+            check_file(path.absolute(), force=options.force)
+    if report is not None and report.absolute().resolve() == out.absolute().resolve():
+        raise UsageError(f"--report {report}: is --out too; name two files")
+    source = File.read(problem, wanted="a problem file in TOML")
+    found = draw_curves(source, mechanisms, values, options, matrices)
+    with ExitStack() as made:  # both are made before either gets its name
+        if report is not None:
+            made.enter_context(new_file(report, force=options.force)).write_text(
+                curve_page(found, problem.name), "utf-8"
+            )
+        found.table().write_csv(made.enter_context(new_file(out, force=options.force)))
+    return found
 
 
 @themed

@@ -150,7 +150,7 @@ def draft(
     data = _loaded(MetricProblem, tables, beside)
     spacing = _spacing(data)
     reach = REACH * spacing if within is None else within
-    epsilon = _down(math.log(factor) / reach)
+    epsilon = _digits(math.log(factor) / reach, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= _own_tables(cls, reach)
     _loaded(cls, tables, beside)
@@ -281,7 +281,7 @@ def _grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[d
     south, west = (math.floor(side / LATTICE) * LATTICE for side in (south, west))
     top, right = (math.ceil(side / LATTICE) * LATTICE for side in (top, right))
     tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
-    cell = _up_to(max(math.sqrt(tall * wide / CELLS), max(tall, wide) / CELLS, 1e-3))
+    cell = _digits(max(math.sqrt(tall * wide / CELLS), max(tall, wide) / CELLS, 1e-3), up=True)
     rows, cols = (math.ceil(side / cell) + 1 for side in (tall, wide))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
     grid["south_west"] = [round(south, 6), round(west, 6)]
@@ -359,14 +359,6 @@ def _digits(value: float, up: bool) -> float:
     """The number to three digits, not below it or not above it."""
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")
-
-
-def _down(value: float) -> float:
-    return _digits(value, up=False)
-
-
-def _up_to(value: float) -> float:
-    return _digits(value, up=True)
 
 
 def _up(value: float) -> str:

@@ -35,11 +35,10 @@ def geometries(table: object) -> dict[str, tuple[str, ...]]:
 
 def check_index(table: object, secret: Secret) -> None:
     """Refuse a table of pandas whose index says what its secret columns say: it would stay."""
-    if nw.dependencies.is_pandas_dataframe(table):
-        for name in table.index.names:
-            if name is not None and name in (*secret.columns, *secret.also):
-                found = f"table: index {name}: found an index of the secret's name, which would stay"
-                raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
+    for name in index_names(table):
+        if name in (*secret.columns, *secret.also):
+            found = f"table: index {name}: found an index of the secret's name, which would stay"
+            raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
 
 
 def index_names(table: object) -> list[str]:

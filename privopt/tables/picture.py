@@ -30,9 +30,9 @@ def small_map(opened: Opened) -> str:
     if not isinstance(release, MatrixRelease) or not isinstance(problem, MetricInstance):
         return ""
     records, outputs = problem.data.records, problem.data.outputs
-    if records.coordinates is None or outputs.coordinates is None or records.kind not in ("planar", "geographic"):
+    if records.on_map is None or outputs.on_map is None:
         return ""
-    here, there = _flat(records.coordinates, records.kind), _flat(outputs.coordinates, records.kind)
+    here, there = _flat(records.on_map, records.kind), _flat(outputs.on_map, records.kind)
     low = np.minimum(here.min(axis=0), there.min(axis=0))
     spread = np.maximum(here.max(axis=0), there.max(axis=0)) - low
     scale = SIDE / max(float(spread.max()), 1e-12)

@@ -17,6 +17,7 @@ from privopt.interfaces import Guarantee
 from privopt.metric.everywhere.projection import Projection
 from privopt.metric.everywhere.region import MM_PER_KM
 from privopt.metric.everywhere.snap import Snapper
+from privopt.metric.points import COORDINATES
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.places import Space
 from privopt.specs import NOTHING
@@ -112,7 +113,7 @@ class Protector:
         if prefix is not None and not prefix.strip():
             raise UsageError("prefix: found nothing, wanted what the names of the added columns shall begin with")
         source = seeded(seed)
-        places = data.records if data.region is not None or _on_a_map(data.records) else None
+        places = data.records if data.region is not None or data.records.on_map is not None else None
         around = None
         if data.region is not None and secret.kind != "id":
             around = Snapper.of(data.region, data.epsilon)
@@ -155,8 +156,7 @@ class Protector:
     @property
     def places(self) -> tuple[str, ...]:
         """Names of the two columns that say where reports lie; none where they lie nowhere."""
-        kind = "" if self.outputs is None else self.outputs.kind
-        ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind, ())
+        ends = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{self.report}_{end}" for end in ends)
 
     @property
@@ -317,10 +317,6 @@ def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _on_a_map(space: Space) -> bool:
-    return space.coordinates is not None and space.kind in ("geographic", "planar")
-
-
 def _on_earth(space: Space, projection: Projection) -> Space:
     """Places of a projected plane in degrees."""
     assert space.coordinates is not None  # it lies on a map
@@ -330,8 +326,7 @@ def _on_earth(space: Space, projection: Projection) -> Space:
 
 def _places(ids: list[str], space: Space) -> Space | None:
     """The coordinates of some of a space's ids; None where it has none on a map."""
-    if space.coordinates is None or not _on_a_map(space):
-        return None
-    if list(space.ids) == ids:
-        return space
-    return evolve(space, ids=ids, coordinates=space.coordinates[space.numbers(ids)], triangles=None)
+    points = space.on_map
+    if points is None or list(space.ids) == ids:
+        return None if points is None else space
+    return evolve(space, ids=ids, coordinates=points[space.numbers(ids)], triangles=None)

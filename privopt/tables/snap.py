@@ -22,7 +22,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import UsageError
 from privopt.exact.sample import Source
 from privopt.metric.everywhere.snap import Snapper
-from privopt.metric.space.formulas import EARTH_RADIUS_KM, haversine
+from privopt.metric.space.formulas import EARTH_RADIUS_KM, directions, haversine
 from privopt.metric.space.places import LARGEST, Space
 from privopt.tables.secret import Secret, positions_of, texts_of
 
@@ -138,10 +138,10 @@ class Snap:
             there is one.
         """
         if secret.kind == "id":
-            known = pl.DataFrame({"id": self.ids.tolist(), "row": np.arange(len(self.ids))})
-            asked = pl.DataFrame({"id": texts_of(frame[secret.columns[0]])})
-            found = asked.join(known, on="id", how="left", maintain_order="left")["row"]
-            return found.fill_null(0).to_numpy(), np.where(found.is_null().to_numpy(), _UNKNOWN, -1)
+            row_of = {name: row for row, name in enumerate(self.ids.tolist())}
+            texts = texts_of(frame[secret.columns[0]])
+            found = texts.replace_strict(row_of, default=-1, return_dtype=pl.Int64).to_numpy()
+            return np.maximum(found, 0), np.where(found < 0, _UNKNOWN, -1)
         positions, wrong = positions_of(frame, secret)
         reason = _impossible(positions, wrong > 0, geographic=secret.kind == "geographic")
         good = np.flatnonzero(reason < 0)
@@ -223,7 +223,4 @@ def _impossible(positions: Floats, wrong: Bools, *, geographic: bool) -> Ints:
 
 def _apart(positions: Floats, kind: str) -> Floats:
     """Points whose straight distances are in the order of the places' own."""
-    if kind != "geographic":
-        return positions
-    lat, lon = np.radians(positions).T
-    return EARTH_RADIUS_KM * np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

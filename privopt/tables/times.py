@@ -48,12 +48,7 @@ def ranks_of(column: nw.Series[Any]) -> Ints:
         raise _fault(column, int((texts == odd).arg_true()[0]), cut(repr(odd)), _WANTED)
     times = [each[1] for each in read if each is not None]
     rank = {time: number for number, time in enumerate(sorted(set(times)))}
-    known = pl.DataFrame({"text": said, "rank": [rank[time] for time in times]}, schema=_RANKED)
-    asked = pl.DataFrame({"text": texts}, schema={"text": pl.String})
-    return np.asarray(asked.join(known, on="text", how="left", maintain_order="left")["rank"].to_numpy(), np.int64)
-
-
-_RANKED: Final = {"text": pl.String, "rank": pl.Int64}
+    return np.asarray(texts.replace_strict(said, [rank[time] for time in times], return_dtype=pl.Int64), dtype=np.int64)
 
 
 def _fault(column: nw.Series[Any], row: int, found: str, wanted: str) -> InputError:

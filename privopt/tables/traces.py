@@ -168,12 +168,8 @@ class Tracer:
         """(B,) number of each row's subject, -1 for nobody."""
         texts = subjects_of(frame[self.subject])
         names = texts.drop_nulls().unique(maintain_order=True).to_list()
-        for name in names:
-            self._numbers.setdefault(name, len(self._numbers))
-        known = pl.DataFrame({"name": names, "number": [self._numbers[name] for name in names]}, schema=_NUMBERED)
-        asked = pl.DataFrame({"name": texts}, schema={"name": pl.String})
-        joined = asked.join(known, on="name", how="left", maintain_order="left")
-        return np.asarray(joined["number"].fill_null(-1).to_numpy(), dtype=np.int64)
+        here = {name: self._numbers.setdefault(name, len(self._numbers)) for name in names}
+        return np.asarray(texts.replace_strict(here, default=-1, return_dtype=pl.Int64), dtype=np.int64)
 
     def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge segments, in the ledger durably; what either refuses is refused."""
@@ -197,6 +193,3 @@ class Tracer:
             f"the next fresh one{until}, times the greatest distance between two traces in that segment; charges "
             "follow from the rows that there are and from earlier reports"
         )
-
-
-_NUMBERED: Final = {"name": pl.String, "number": pl.Int64}

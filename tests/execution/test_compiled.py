@@ -13,10 +13,10 @@ from privopt.execution import compiled
 BARE = """
 from numba.core.caching import CacheImpl
 CacheImpl._locator_classes = []  # as where no folder can be written
-import privopt.exact.bound, privopt.metric.optimal.flows, privopt.metric.optimal.lane_outputs
-from privopt.metric.optimal import factor_kernels, flows, pricing, row_kernels
+import privopt.exact.bound, privopt.metric.optimal.lane_outputs
+from privopt.metric.optimal import factor_kernels, pricing, row_kernels
 from privopt.execution.compiled import Compiled
-modules = flows, pricing, factor_kernels, row_kernels
+modules = pricing, factor_kernels, row_kernels
 found = [[value for value in vars(module).values() if isinstance(value, Compiled)] for module in modules]
 assert all(found)
 for value in sum(found, []):

@@ -11,7 +11,7 @@ from numba import njit
 
 from privopt.execution.lanes import greatest, least, load, lowest, spread, store, total
 from privopt.metric.optimal import Instance, interior_point
-from privopt.metric.optimal.arrays import numpy_arrays
+from privopt.metric.optimal.arrays import Arrays
 from privopt.metric.optimal.block_outputs import BlockEngine
 from privopt.metric.optimal.elimination import eliminate
 from privopt.metric.optimal.instance import dual_bound
@@ -98,7 +98,7 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
     rng = np.random.default_rng(seed)
     prices = rng.random(records)
     seen = []
-    for engine in (LaneEngine(instance), BlockEngine(instance, numpy_arrays())):
+    for engine in (LaneEngine(instance), BlockEngine(instance, Arrays())):
         state = begin(instance, symmetry, engine, 1, lambda: None)
         groups = state.groups
         scale = np.maximum.reduce([group.factorise(lambda: None) for group in groups])

@@ -17,7 +17,7 @@ import privopt
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
 from privopt.exact.sample import seeded
-from privopt.tables.estimate.reports import Counter, count_batches
+from privopt.tables.estimate.reports import count_all
 from privopt.tables.estimate.run import channel_of
 from privopt.tables.times import ranks_of
 from privopt.tables.traces import Tracer
@@ -235,9 +235,9 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
     first = out.filter("report_first")
     assert sorted(first["when"].to_list()) == list(range(40))
     assert not first["kept"].any()
-    counter = Counter(channel=channel_of(privopt.open(folder).opened), table="out.csv", subject="who")
-    found = count_batches(counter, out.columns, [out[:300], out[300:]])[""]
-    names = list(counter.channel.outputs)
+    counted = channel_of(privopt.open(folder).opened), "out.csv", out.columns, [out[:300], out[300:]]
+    found = count_all([counted], column="report", subject="who", batch=None)[0][1][""]
+    names = list(counted[0].outputs)
     assert found.counts.tolist() == [first["report"].to_list().count(name) for name in names]
     assert found.repeated == out["report"].count() - 40
 

@@ -24,7 +24,7 @@ _STEPS = 20
 _STEEPEST = 64.0
 
 
-def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5, source: str = "distance") -> Floats:
+def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
     """z_ik proportional to exp(-share epsilon d_ik).
 
     One half of epsilon goes to the entries, one half to the rows' sums: where |d_ik - d_jk| <= d_ij
@@ -38,7 +38,6 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5,
         distances: (N, K) from records to outputs, at least 0; an infinite one gets probability 0.
         epsilon: above 0, per unit of distance.
         share: of epsilon in the exponents, above 0.
-        source: what faults are reported against.
 
     Returns:
         (N, K), rows sum to 1 within rounding. Entries beyond share epsilon (d - nearest) = 745 underflow to 0:
@@ -51,10 +50,12 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5,
     nearest = d.min(axis=1, keepdims=True)
     if not (nearest >= 0).all():  # NaN is the least of its row
         bad = np.argwhere(~(d >= 0))[:20].tolist()
-        raise InputError([Fault(source, f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in bad])
+        raise InputError(
+            [Fault("distance", f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in bad]
+        )
     if np.isinf(nearest).any():
         lost = np.flatnonzero(np.isinf(nearest))[:20].tolist()
-        raise InputError([Fault(source, f"row {r}", "no output within reach", "at least one") for r in lost])
+        raise InputError([Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost])
     shares = np.empty(d.shape)
 
     def fill(a: int, b: int) -> None:

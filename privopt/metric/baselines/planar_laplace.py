@@ -12,7 +12,7 @@ off need 8 or 12 points only.
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt.execution.compiled import jit
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
+from privopt.metric.space.places import Space
 
 __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
@@ -28,18 +29,7 @@ __all__ = ["planar_laplace", "project", "voronoi_cells"]
 _NOTHING = 745.0  # exp(-745) is the last above 0
 
 
-class _Places(Protocol):
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def coordinates(self) -> Floats | None: ...
-
-    @property
-    def source(self) -> str: ...
-
-
-def planar_laplace(records: _Places, outputs: _Places, epsilon: float) -> Floats:
+def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     """Probability of each output, given each record.
 
     Args:

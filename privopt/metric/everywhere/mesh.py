@@ -11,10 +11,11 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.declare.tables import limited
 from privopt.errors import Fault, InputError
 from privopt.metric.everywhere.projection import Projection, degrees_in_units
 from privopt.metric.everywhere.region import MM_PER_KM, Plane
-from privopt.metric.space.places import Space, limited
+from privopt.metric.space.places import Space
 
 __all__ = [
     "BETWEEN",

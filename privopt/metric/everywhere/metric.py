@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, read_only
 from privopt.metric.everywhere.region import Region
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.pairs import consistent
@@ -44,11 +45,6 @@ class EdgeMetric(RoadMetric):
         if far is not None:
             self.output_size, self.own_outputs = far.output_size, False
 
-    @property
-    def edges(self) -> Ints:
-        """(E, 2) the pairs that a mechanism is held to: they imply all others."""
-        return self._edges
-
     def no_less(self, distances: Floats) -> Floats:
         """Doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
         return super().no_less(distances) * (1.0 + 2.0**-50)
@@ -57,12 +53,10 @@ class EdgeMetric(RoadMetric):
         """(B, K) distances; to outputs that are no vertices the greatest ones below the real that vertices agree on."""
         if self._far is None:
             return super().to_outputs(i)
-        agreed = self._agreed()
-        return agreed if i is None else agreed[np.asarray(i, dtype=np.int64)]
+        return self._agreed if i is None else self._agreed[np.asarray(i, dtype=np.int64)]
 
+    @cached_property
     def _agreed(self) -> Floats:
-        if not hasattr(self, "_table"):
-            assert self._far is not None  # asked before
-            lengths = self.between(self._edges[:, 0], self._edges[:, 1])
-            self._table = read_only(consistent(self._far.to_outputs(), self._edges, lengths))
-        return self._table
+        assert self._far is not None  # asked before
+        lengths = self.between(self._edges[:, 0], self._edges[:, 1])
+        return read_only(consistent(self._far.to_outputs(), self._edges, lengths))

@@ -14,10 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
+from attrs.converters import optional
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
@@ -62,10 +63,6 @@ def _floats(value: Any) -> Floats:
     return read_only(np.array(value, dtype=np.float64))
 
 
-def _maybe_floats(value: Any) -> Floats | None:
-    return None if value is None else _floats(value)
-
-
 @frozen(kw_only=True, eq=False)
 class Region(ABC):
     """Vertices 0 .. size - 1, and the simplices between them.
@@ -79,7 +76,6 @@ class Region(ABC):
     size: int
     simplices: Ints = field(converter=_ints)
     steps: int = 0
-    planar: ClassVar[bool] = False
 
     @cached_property
     @abstractmethod
@@ -98,11 +94,6 @@ class Region(ABC):
         """(E,) ln(1 + a) / epsilon in km, rounded down: lengths at which metric DP over the edges suffices."""
         found = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(found, dtype=np.float64))
-
-    def rows(self, epsilon: Fraction) -> tuple[Ints, tuple[Fraction, ...]]:
-        """Directed rows (2 E, 2) of (b, a) and the exact factors 1 + a of z_b <= (1 + a) z_a."""
-        factors = tuple(1 + a for a in self.growth(epsilon))
-        return np.concatenate([self.edges, self.edges[:, ::-1]]), factors + factors
 
     def coarse(self, epsilon: Fraction) -> str | None:
         """What long simplices cost, in words; None where nobody can do much about it."""
@@ -134,7 +125,7 @@ class Streets(Region):
     """
 
     km: Floats = field(converter=_floats)
-    positions: Floats | None = field(default=None, converter=_maybe_floats)
+    positions: Floats | None = field(default=None, converter=optional(_floats))
     geographic: bool = False
 
     @cached_property
@@ -173,7 +164,6 @@ class Plane(Region):
 
     vertices: Ints = field(converter=_ints)
     projection: Projection | None = None
-    planar: ClassVar[bool] = True
 
     @cached_property
     def _numbered(self) -> tuple[Ints, Ints]:

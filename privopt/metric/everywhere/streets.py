@@ -10,11 +10,12 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
+from privopt.declare.tables import limited
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import float_down
 from privopt.metric.everywhere.mesh import BETWEEN, MOST_VERTICES
 from privopt.metric.everywhere.region import STEPS, Streets
-from privopt.metric.space.places import Space, limited
+from privopt.metric.space.places import Space
 from privopt.metric.space.roads import road_table
 
 __all__ = ["LONGEST", "streets_of"]

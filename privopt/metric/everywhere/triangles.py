@@ -14,13 +14,17 @@ lies between that and the cosine of half the largest angle, and is searched for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from privopt.arrays import Floats, Ints
 
 __all__ = ["common_factors", "proved", "sufficient"]
+
+Pick = Callable[[Any, Any], Any]
 
 _SEARCHED = 50
 _ROOM = 1e-11
@@ -65,7 +69,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
             along_b, along_c, across = (middle * per_mm * lengths[:, side] for side in (c, b, a))
             square_b, square_c = (lengths[:, side] ** 2 for side in (c, b))
             dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
-            for p, q in _corners(along_b, along_c, across):
+            for p, q in _corners(along_b, along_c, across, np.minimum, np.maximum):
                 worst = np.maximum(worst, p**2 * square_c + q**2 * square_b - 2 * p * q * dot)
         fits = np.sqrt(worst) <= per_mm * twice
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
@@ -78,18 +82,21 @@ def _lengths(sides: Ints) -> Floats:
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
-def _corners(along_b: Floats, along_c: Floats, across: Floats) -> list[tuple[Floats, Floats]]:
-    """Corners of the polygon of (p, q), clipped to the box: every one of them lies in it."""
-    none = np.zeros_like(along_b)
-    top_b = np.minimum(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
-    top_c = np.minimum(along_c, along_b + across * (1 + along_b))
+def _corners(along_b: Any, along_c: Any, across: Any, least: Pick, most: Pick) -> list[tuple[Any, Any]]:
+    """Corners of the polygon of (p, q), clipped to the box: every one of them lies in it.
+
+    Of arrays of doubles or of rationals, as ``least`` and ``most`` of two such numbers are.
+    """
+    none = 0 * along_b
+    top_b = least(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
+    top_c = least(along_c, along_b + across * (1 + along_b))
     return [
-        (top_b, np.maximum(none, (top_b - across) / (1 + across))),
-        (top_b, np.minimum(along_c, top_b + across * (1 + top_b))),
-        (np.maximum(none, (top_c - across) / (1 + across)), top_c),
-        (np.minimum(along_b, top_c + across * (1 + top_c)), top_c),
-        (none, np.minimum(along_c, across)),
-        (np.minimum(along_b, across), none),
+        (top_b, most(none, (top_b - across) / (1 + across))),
+        (top_b, least(along_c, top_b + across * (1 + top_b))),
+        (most(none, (top_c - across) / (1 + across)), top_c),
+        (least(along_b, top_c + across * (1 + top_c)), top_c),
+        (none, least(along_c, across)),
+        (least(along_b, across), none),
     ]
 
 
@@ -109,18 +116,8 @@ def proved(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
     most = (per_mm * twice) ** 2
     for a in range(3):
         b, c = (a + 1) % 3, (a + 2) % 3
-        along_b, along_c, across = exact[c], exact[b], exact[a]
         dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
-        top_b = min(along_b, along_c + across * (1 + along_c))
-        top_c = min(along_c, along_b + across * (1 + along_b))
-        for p, q in (
-            (top_b, max(Fraction(0), (top_b - across) / (1 + across))),
-            (top_b, min(along_c, top_b + across * (1 + top_b))),
-            (max(Fraction(0), (top_c - across) / (1 + across)), top_c),
-            (min(along_b, top_c + across * (1 + top_c)), top_c),
-            (Fraction(0), min(along_c, across)),
-            (min(along_b, across), Fraction(0)),
-        ):
+        for p, q in _corners(exact[c], exact[b], exact[a], min, max):
             if p * p * square[b] + q * q * square[c] - 2 * p * q * dot > most:
                 return False
     return True

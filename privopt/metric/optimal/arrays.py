@@ -20,7 +20,7 @@ from privopt.errors import UsageError
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["DEVICE", "Array", "Arrays", "NumpyArrays", "chosen_arrays", "numpy_arrays", "torch_arrays"]
+__all__ = ["DEVICE", "Array", "Arrays", "chosen_arrays", "torch_arrays"]
 
 DEVICE = "PRIVOPT_DEVICE"
 """Environment variable: where the interior point computes."""
@@ -52,40 +52,6 @@ class Array(Protocol):
     def __float__(self) -> float: ...
 
 
-class Arrays(Protocol):
-    """What the interior point asks of an array library."""
-
-    def put(self, array: Floats) -> Array:
-        """Floats of the library from a NumPy array."""
-
-    def get(self, array: Array) -> Floats:
-        """NumPy array from an array of the library."""
-
-    def sparse(self, matrix: csr_array) -> Array:
-        """Sparse matrix of the library from SciPy's CSR; knows ``@`` with a matrix of two dimensions."""
-
-    def zeros(self, *shape: int) -> Array:
-        """Floats of zeros."""
-
-    def contiguous(self, array: Array) -> Array:
-        """The same array, its last axis next in memory."""
-
-    def cholesky(self, array: Array) -> Array:
-        """Lower Cholesky factors of a batch; raises `numpy.linalg.LinAlgError`."""
-
-    def lower_inverse(self, array: Array) -> Array:
-        """Inverses of a batch of lower triangular matrices."""
-
-    def clip(self, array: Array, low: float, high: float) -> Array:
-        """Elementwise clip."""
-
-    def least(self, array: Array) -> float:
-        """The smallest entry."""
-
-    def stack_columns(self, left: Array, right: Array) -> Array:
-        """Two batches of matrices side by side."""
-
-
 def _own(array: Array) -> Floats:
     return cast("Floats", array)
 
@@ -94,106 +60,97 @@ def _as(array: Floats) -> Array:
     return cast("Array", array)
 
 
-class NumpyArrays:
-    """Plain NumPy."""
+class Arrays:
+    """What the interior point asks of an array library: NumPy, here."""
+
+    library: ModuleType = np
 
     def put(self, array: Floats) -> Array:
-        """See `Arrays`."""
+        """Floats of the library from a NumPy array."""
         return _as(np.ascontiguousarray(array))
 
     def get(self, array: Array) -> Floats:
-        """See `Arrays`."""
+        """NumPy array from an array of the library."""
         return np.asarray(_own(array))
 
     def sparse(self, matrix: csr_array) -> Array:
-        """See `Arrays`."""
+        """Sparse matrix of the library from SciPy's CSR; knows ``@`` with a matrix of two dimensions."""
         return cast("Array", matrix)
 
     def zeros(self, *shape: int) -> Array:
-        """See `Arrays`."""
+        """Floats of zeros."""
         return _as(np.zeros(shape))
 
     def contiguous(self, array: Array) -> Array:
-        """See `Arrays`."""
+        """The same array, its last axis next in memory."""
         return _as(np.ascontiguousarray(_own(array)))
 
     def cholesky(self, array: Array) -> Array:
-        """See `Arrays`."""
+        """Lower Cholesky factors of a batch; raises `numpy.linalg.LinAlgError`."""
         return _as(np.asarray(np.linalg.cholesky(_own(array)), dtype=np.float64))
 
     def lower_inverse(self, array: Array) -> Array:
-        """See `Arrays`: LU of an upper triangular matrix does not pivot, so this is plain back substitution."""
+        """Inverses of a batch of lower triangular matrices.
+
+        LU of an upper triangular matrix does not pivot, so NumPy's is plain back substitution.
+        """
         inverse = np.linalg.inv(np.swapaxes(_own(array), -1, -2))
         return _as(np.ascontiguousarray(np.swapaxes(inverse, -1, -2)))
 
     def clip(self, array: Array, low: float, high: float) -> Array:
-        """See `Arrays`."""
-        return _as(np.clip(_own(array), low, high))
+        """Elementwise clip."""
+        return cast("Array", self.library.clip(array, low, high))
 
     def least(self, array: Array) -> float:
-        """See `Arrays`."""
-        return float(np.min(_own(array)))
+        """The smallest entry."""
+        return float(self.library.min(array))
 
     def stack_columns(self, left: Array, right: Array) -> Array:
-        """See `Arrays`."""
-        return _as(np.concatenate([_own(left), _own(right)], axis=-1))
+        """Two batches of matrices side by side."""
+        return cast("Array", self.library.concatenate([left, right], axis=-1))
 
 
-class _TorchArrays:
+class _TorchArrays(Arrays):
     """torch in double precision on one device."""
 
     def __init__(self, torch: ModuleType, device: str) -> None:
-        self.torch = torch
+        self.library = torch
         self.device = device
 
     def put(self, array: Floats) -> Array:
-        return cast("Array", self.torch.as_tensor(np.array(array), device=self.device))
+        return cast("Array", self.library.as_tensor(np.array(array), device=self.device))
 
     def get(self, array: Array) -> Floats:
-        return np.asarray(self.torch.Tensor.cpu(array).numpy())
+        return np.asarray(self.library.Tensor.cpu(array).numpy())
 
     def sparse(self, matrix: csr_array) -> Array:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-            tensor = self.torch.sparse_csr_tensor(
-                self.torch.as_tensor(matrix.indptr.astype(np.int64)),
-                self.torch.as_tensor(matrix.indices.astype(np.int64)),
-                self.torch.as_tensor(matrix.data),
+            tensor = self.library.sparse_csr_tensor(
+                self.library.as_tensor(matrix.indptr.astype(np.int64)),
+                self.library.as_tensor(matrix.indices.astype(np.int64)),
+                self.library.as_tensor(matrix.data),
                 size=matrix.shape,
-                dtype=self.torch.float64,
+                dtype=self.library.float64,
                 check_invariants=True,
             )
         return cast("Array", tensor.to(self.device))
 
     def zeros(self, *shape: int) -> Array:
-        return cast("Array", self.torch.zeros(shape, dtype=self.torch.float64, device=self.device))
+        return cast("Array", self.library.zeros(shape, dtype=self.library.float64, device=self.device))
 
     def contiguous(self, array: Array) -> Array:
-        return cast("Array", self.torch.Tensor.contiguous(array))
+        return cast("Array", self.library.Tensor.contiguous(array))
 
     def cholesky(self, array: Array) -> Array:
-        factor, info = self.torch.linalg.cholesky_ex(array)
+        factor, info = self.library.linalg.cholesky_ex(array)
         if bool(info.any()):
             raise np.linalg.LinAlgError("not positive definite")
         return cast("Array", factor)
 
     def lower_inverse(self, array: Array) -> Array:
-        eye = self.torch.eye(array.shape[-1], dtype=self.torch.float64, device=self.device)
-        return cast("Array", self.torch.linalg.solve_triangular(array, eye.expand(array.shape), upper=False))
-
-    def clip(self, array: Array, low: float, high: float) -> Array:
-        return cast("Array", self.torch.clamp(array, low, high))
-
-    def least(self, array: Array) -> float:
-        return float(self.torch.min(array))
-
-    def stack_columns(self, left: Array, right: Array) -> Array:
-        return cast("Array", self.torch.cat([left, right], dim=-1))
-
-
-def numpy_arrays() -> Arrays:
-    """Adapter for NumPy."""
-    return NumpyArrays()
+        eye = self.library.eye(array.shape[-1], dtype=self.library.float64, device=self.device)
+        return cast("Array", self.library.linalg.solve_triangular(array, eye.expand(array.shape), upper=False))
 
 
 def torch_arrays(device: str = "cuda") -> Arrays:

@@ -71,7 +71,7 @@ class BlockEngine:
 
 @define(eq=False)
 class BlockOutputs:
-    """See `privopt.metric.optimal.interior_state.Outputs`.
+    """See `privopt.metric.optimal.interior_state.Outputs` for what methods do.
 
     Arrays have one column an output, the rows ``ij`` of all pairs first, then the rows ``ji``.
     """
@@ -93,7 +93,6 @@ class BlockOutputs:
         self.best_z, self.best_f = self.z, self.f
 
     def measure(self) -> Measure:
-        """See `Outputs`."""
         reduced = self.engine.arrays.get(self.cost - self.engine.rows.transpose @ self.f)
         return Measure(
             loss=float((self.cost * self.z).sum()),
@@ -103,7 +102,6 @@ class BlockOutputs:
         )
 
     def keep(self, mechanism: bool, proof: bool) -> None:
-        """See `Outputs`."""
         self.best_z = self.z if mechanism else self.best_z
         self.best_f = self.f if proof else self.best_f
 
@@ -118,7 +116,6 @@ class BlockOutputs:
         return np.ones(len(engine.order))
 
     def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
-        """See `Outputs`."""
         late()
         order = self.engine.layout.order
         into[np.ix_(order, order)] += self.engine.arrays.get(self.factors.coupling()) / (scale[:, None] * scale)
@@ -127,18 +124,15 @@ class BlockOutputs:
         return self.factors.solve(self.engine.arrays.put(prices[:, None]) + right)
 
     def solve(self, prices: Floats, weight: float) -> Floats:
-        """See `Outputs`."""
         return self.engine.arrays.get(self._priced(prices, -weight * self.cost).sum(1))
 
     def solve_right(self, prices: Floats) -> Floats:
-        """See `Outputs`."""
         return self.engine.arrays.get(self._priced(prices, self.right).sum(1))
 
     def _ratio(self, value: Array, change: Array) -> float:
         return min(0.0, self.engine.arrays.least(change / value))
 
     def predict(self, prices: Floats) -> Floats:
-        """See `Outputs`."""
         s, f = self.s, self.f
         dz = self._priced(prices, -self.cost)
         ds = self.engine.rows.forward @ dz
@@ -154,7 +148,6 @@ class BlockOutputs:
             self.direction = dz + primal * ez, ds + primal * es, df + dual * ef
 
     def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
-        """See `Outputs`."""
         self._add(add)
         _, ds, df = self.direction
         if ahead[0] == 0:
@@ -168,7 +161,6 @@ class BlockOutputs:
         self.right = self.engine.rows.transpose @ targets
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
-        """See `Outputs`."""
         ez = self._priced(prices, self.right)
         es = self.engine.rows.forward @ ez
         ef = self.extra[2] - self.w * es
@@ -182,7 +174,6 @@ class BlockOutputs:
         )
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """See `Outputs`."""
         self._add(add)
         dz, ds, df = self.direction
         self.z = self.z + step[0] * dz
@@ -190,25 +181,20 @@ class BlockOutputs:
         self.f = self.f + step[1] * df
 
     def row_sums(self) -> Floats:
-        """See `Outputs`."""
         return self.engine.arrays.get(self.z.sum(1))
 
     def straighten(self, prices: Floats) -> float:
-        """See `Outputs`."""
         dz = self._priced(prices, 0.0 * self.cost)
         ds = self.engine.rows.forward @ dz
         self.direction = dz, ds, self.direction[2]
         return self._ratio(self.s, ds)
 
     def take(self) -> None:
-        """See `Outputs`."""
         self.z, self.s = self.z + self.direction[0], self.s + self.direction[1]
 
     def mechanism(self) -> Floats:
-        """See `Outputs`."""
         return self.engine.arrays.get(self.best_z)
 
     def proof(self) -> Callable[[], tuple[Floats, Floats]]:
-        """See `Outputs`."""
         f, pairs = self.engine.arrays.get(self.best_f), self.engine.pairs
         return lambda: (f[:pairs], f[pairs:])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
+from attrs.converters import optional
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
@@ -40,10 +41,6 @@ def _fixed(value: Any, dtype: type) -> Any:
 
 def _floats(value: Any) -> Floats:
     return np.asarray(_fixed(value, np.float64))
-
-
-def _optional_floats(value: Any) -> Floats | None:
-    return None if value is None else _floats(value)
 
 
 def _distances(value: Any) -> Floats:
@@ -73,7 +70,7 @@ class Instance:
     pairs: NDArray[np.int64] = field(converter=_pairs)
     distances: Floats = field(converter=_distances)
     epsilon: float = field(converter=float)
-    coordinates: Floats | None = field(default=None, converter=_optional_floats)
+    coordinates: Floats | None = field(default=None, converter=optional(_floats))
 
     @classmethod
     def of(cls, data: MetricData, *, deadline: float | None = None) -> Instance:

@@ -21,7 +21,7 @@ from privopt.arrays import Floats
 from privopt.exact.bound import Block, Multipliers
 from privopt.execution.limits import allowed_threads
 from privopt.interfaces import Progress
-from privopt.metric.optimal.arrays import Arrays, chosen_arrays, numpy_arrays
+from privopt.metric.optimal.arrays import Arrays, chosen_arrays
 from privopt.metric.optimal.block_outputs import BlockEngine
 from privopt.metric.optimal.coupling import ROOMS, Coupling, couple
 from privopt.metric.optimal.elimination import eliminate
@@ -249,7 +249,7 @@ def interior_point_bytes(instance: Instance) -> float:
 def _engine(instance: Instance, arrays: Arrays | None) -> Engine:
     """Compiled for the processor; on arrays where a library was given, or the problem is too small to compile for."""
     if arrays is not None or instance.records <= SMALL:
-        return BlockEngine(instance, arrays or numpy_arrays())
+        return BlockEngine(instance, arrays or Arrays())
     from privopt.metric.optimal.lane_outputs import LaneEngine
 
     return LaneEngine(instance)

@@ -105,7 +105,10 @@ class LaneEngine:
 
 @define(eq=False)
 class LaneOutputs:
-    """See `privopt.metric.optimal.interior_state.Outputs`; arrays are those of `privopt.metric.optimal.row_kernels`."""
+    """See `privopt.metric.optimal.interior_state.Outputs` for what methods do.
+
+    Arrays are those of `privopt.metric.optimal.row_kernels`.
+    """
 
     pattern: Elimination
     ends: Indices
@@ -133,7 +136,6 @@ class LaneOutputs:
         self.best_z, self.best_f = self.z, self.f
 
     def measure(self) -> Measure:
-        """See `Outputs`."""
         loss, products, sums, least = row_kernels.measure(
             self.ends, self.root, self.mask, self.cost, self.z, self.s, self.f
         )
@@ -147,7 +149,6 @@ class LaneOutputs:
             self.best_f = self.f
 
     def factorise(self, late: Callable[[], None]) -> Floats:
-        """See `Outputs`."""
         p = self.pattern
         rows, pattern = (self.ends, p.pair, self.root**2), (p.start, p.row, p.across, p.entry, p.column)
         for g in range(len(self.z)):
@@ -159,7 +160,6 @@ class LaneOutputs:
         return np.asarray(self.unit.reshape(len(self.unit), -1, DOUBLES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles | Floats, late: Callable[[], None]) -> None:
-        """See `Outputs`."""
         p, room = self.pattern, cast(Singles, into)  # as its engine made it
         for g in range(len(self.z)):
             late()
@@ -174,31 +174,25 @@ class LaneOutputs:
         )
 
     def solve(self, prices: Floats, weight: float) -> Floats:
-        """See `Outputs`."""
         return self._solve(prices, -weight, self.cost, self.ez)
 
     def solve_right(self, prices: Floats) -> Floats:
-        """See `Outputs`."""
         return self._solve(prices, 1.0, self.right, self.ez)
 
     def predict(self, prices: Floats) -> Floats:
-        """See `Outputs`."""
         self._solve(prices, -1.0, self.cost, self.dz)
         return np.asarray(row_kernels.predict(self.ends, self.root, self.mask, self.s, self.f, self.dz, self.df))
 
     def aim(self, add: tuple[float, float], target: float, ahead: tuple[float, float]) -> None:
-        """See `Outputs`."""
         rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
         row_kernels.aim(self.ends, self.root, *rows, self.right, add, target, ahead)
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
-        """See `Outputs`."""
         self._solve(prices, 1.0, self.right, self.ez)
         rows = self.s, self.f, self.dz, self.df, self.ez, self.ef
         return np.asarray(row_kernels.extend(self.ends, self.root, *rows, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """See `Outputs`."""
         z, f = self.z, self.f
         if z is self.best_z:
             self.z, self.other_z = self.other_z, z
@@ -208,21 +202,17 @@ class LaneOutputs:
         row_kernels.move(self.ends, self.root, *rows, add, step, self.z, self.f)
 
     def row_sums(self) -> Floats:
-        """See `Outputs`."""
         values = self.z.reshape(len(self.z), -1, DOUBLES)
         return np.asarray(np.einsum("gnl,gl->n", values, self.mask))
 
     def straighten(self, prices: Floats) -> float:
-        """See `Outputs`."""
         self._solve(prices, 0.0, self.cost, self.dz)
         return float(row_kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 0.0))
 
     def take(self) -> None:
-        """See `Outputs`."""
         row_kernels.advance(self.ends, self.root, self.z, self.s, self.dz, 1.0)
 
     def mechanism(self) -> Floats:
-        """See `Outputs`."""
         columns = self.best_z.reshape(len(self.z), -1, DOUBLES).transpose(1, 0, 2)
         return np.asarray(columns[self.pattern.place].reshape(len(self.pattern.place), -1)[:, : self.width])
 

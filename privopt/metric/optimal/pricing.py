@@ -15,6 +15,7 @@ stay inside the true cone, and multipliers are evaluated with the true log-ratio
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
+from privopt.exact.bound import Few, Multipliers
 from privopt.execution.compiled import jit
+from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.paths import Graph
 
-__all__ = ["Priced", "Trees", "flow", "price"]
+__all__ = ["Priced", "Trees", "price", "tree_multipliers"]
 
 ANCHORS = 4
 BEARERS = 50
@@ -259,7 +262,7 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
 
 
 @jit()
-def flow(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
+def _settle(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
     """What a tree proves, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
 
     ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
@@ -315,7 +318,7 @@ def _price(cost: Any, y: Any, tolerance: float, most: int, start: Any, other: An
             pivots, done = _simplex(a, tolerance, most, start, other, length, here[0], here[1], here[2], here[3], g)
             total += pivots
             anchored = g[_root_of(here[0])]
-            flow(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
+            _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
             if lacks.sum() < least:  # the first time all is in place already
                 least, value[k], good[k] = lacks.sum(), anchored, done
                 deficit_k = lacks.copy()
@@ -355,3 +358,45 @@ def price(
         trees.parent, trees.entry, trees.side, value, ray, good, deficit,
     )  # fmt: skip
     return Priced(value=value, deficit=deficit, ray=ray, optimal=bool(good.all()), pivots=int(pivots))
+
+
+@jit(few=lambda a, *_: len(a) <= 32)
+def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries: Any, sides: Any,
+          pairs: Any, backward: Any, values: Any) -> int:  # fmt: skip
+    """Multipliers of the tight rows at the true log-ratios, of the tree of an output that proves most; how many."""
+    n = len(a)
+    order = np.empty(n, dtype=np.int32)
+    u, g, lacks = np.empty(n), np.empty(n), np.empty(n)
+    best, least = 0, np.inf
+    for t in range(len(parents)):
+        _settle(a, length, parents[t], entries[t], sides[t], order, u, g, lacks)
+        if lacks.sum() < least:
+            best, least = t, lacks.sum()
+    count = _settle(a, length, parents[best], entries[best], sides[best], order, u, g, lacks)
+    for place in range(1, count):
+        node = order[place]
+        p = pair[entries[best, node]]
+        own = sides[best, node] > 0
+        # node <= exp(l) parent, multiplier -g; or parent <= exp(l) node, multiplier g exp(-l)
+        values[place - 1] = max(-g[node], 0.0) if own else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
+        pairs[place - 1] = p
+        backward[place - 1] = (low[p] == node) != own
+    return count - 1
+
+
+def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
+    """Multipliers of all outputs from the better of their trees, computed output by output when asked for."""
+
+    def few() -> Iterator[Few]:
+        low, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
+        pairs, backward = np.empty(instance.records, dtype=np.int64), np.empty(instance.records, dtype=np.bool_)
+        values = np.empty(instance.records)
+        for k in range(instance.outputs):
+            parents = np.stack([trees.parent[k] for trees in candidates])
+            entries = np.stack([trees.entry[k] for trees in candidates])
+            sides = np.stack([trees.side[k] for trees in candidates])
+            cost = instance.cost[:, k] - y
+            count = _tight_rows(cost, lengths, low, graph.pair, parents, entries, sides, pairs, backward, values)
+            yield k, pairs[:count].copy(), backward[:count].copy(), values[:count].copy()
+
+    return Multipliers.sparse(few, len(instance.pairs))

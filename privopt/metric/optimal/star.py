@@ -23,10 +23,9 @@ from privopt.errors import SolverError, StoppedError
 from privopt.exact.bound import Multipliers
 from privopt.execution.limits import ending_at, in_threads
 from privopt.interfaces import Progress
-from privopt.metric.optimal.flows import tree_multipliers
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph, shortest_paths
-from privopt.metric.optimal.pricing import Priced, Trees, price
+from privopt.metric.optimal.pricing import Priced, Trees, price, tree_multipliers
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.symmetry import Symmetry, find_symmetry
 

@@ -1,4 +1,4 @@
-"""Shortest paths whose lengths are exact, and paths that stop at records: the compiled kernels.
+"""Shortest paths whose lengths are exact: the compiled kernels.
 
 A sum of doubles is seldom a double, and whether a path is as short as a pair is what a pair's
 dropping hangs on. Each double here is a whole number of one common power of two, kept as limbs of
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.compiled import jit
 
-__all__ = ["contract", "limbs", "short_enough"]
+__all__ = ["limbs", "short_enough"]
 
 _BITS = 62
 _ROOM = 16  # bits above the greatest distance: sums of many stay inside
@@ -229,58 +229,3 @@ def short_enough(
             give_up[j] = np.inf
             seen[j] = False
     return answer
-
-
-@jit()
-def contract(
-    start: Ints, node: Ints, weight: Floats, record: Ints, place: Ints, limit: float
-) -> tuple[Ints, Ints, Floats]:  # pragma: no cover
-    """Shortest paths between records that pass through no third record.
-
-    Args:
-        start, node, weight: neighbours of each node (CSR), undirected.
-        record: (n,) number of the record that stands on a node, -1 where none does.
-        place: (N,) node of each record (distinct nodes).
-        limit: longest path looked for.
-
-    Returns:
-        Arrays i, j (i < j, record numbers) and the lengths as sums from i, unsorted.
-    """
-    n = len(start) - 1
-    length = np.full(n, np.inf)
-    touched = np.empty(n, dtype=np.int64)
-    heap = np.empty(n, dtype=np.int64)
-    where = np.full(n, -1, dtype=np.int64)
-    first = [np.int64(0)]
-    second = [np.int64(0)]
-    found = [0.0]
-    first.pop()
-    second.pop()
-    found.pop()
-    for i in range(len(place)):
-        count = 1
-        touched[0] = place[i]
-        length[place[i]] = 0.0
-        size = _lift(heap, where, length, 0, place[i])
-        while size > 0:
-            r = _take(heap, where, length, size)
-            size -= 1
-            here = length[r]
-            if record[r] >= 0 and record[r] != i:
-                if record[r] > i:
-                    first.append(np.int64(i))
-                    second.append(np.int64(record[r]))
-                    found.append(here)
-                continue
-            for e in range(start[r], start[r + 1]):
-                reach = here + weight[e]
-                j = node[e]
-                if reach <= limit and reach < length[j]:
-                    if length[j] == np.inf:
-                        touched[count] = j
-                        count += 1
-                    length[j] = reach
-                    size = _lift(heap, where, length, size, j)
-        for t in range(count):
-            length[touched[t]] = np.inf
-    return np.array(first, dtype=np.int64), np.array(second, dtype=np.int64), np.array(found)

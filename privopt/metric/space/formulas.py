@@ -22,6 +22,7 @@ from privopt.execution.compiled import jit
 __all__ = [
     "EARTH_RADIUS_KM",
     "cosine_of_latitude",
+    "directions",
     "euclidean",
     "great_circle",
     "haversine",
@@ -72,6 +73,12 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     return great_circle(
         a[..., 0], a[..., 1], cosine_of_latitude(a[..., 0]), b[..., 0], b[..., 1], cosine_of_latitude(b[..., 0])
     )
+
+
+def directions(degrees: Floats) -> Floats:
+    """(N, 3) points of the unit sphere at latitudes and longitudes (N, 2); chords are in the order of great circles."""
+    lat, lon = np.radians(degrees).T
+    return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
 
 
 def no_less(distances: Floats) -> Floats:

@@ -25,6 +25,7 @@ from privopt.execution.limits import in_threads
 from privopt.metric.space.formulas import (
     EARTH_RADIUS_KM,
     cosine_of_latitude,
+    directions,
     great_circle,
     no_less,
     root_of_squares,
@@ -330,11 +331,9 @@ class HaversineMetric(_PointMetric):
         return 2.0 * off * KM_A_DEGREE
 
     def _tree(self, within: float) -> tuple[Floats, float]:
-        lat, lon = np.radians(self.points).T
-        sphere = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
         off = (self._off[0] + 2.0 * self._far(self.records, self.records.off)) / EARTH_RADIUS_KM
-        return sphere, _a_little_more(chord) + 1e-14 + off  # the points are rounded
+        return directions(self.points), _a_little_more(chord) + 1e-14 + off  # the points are rounded
 
 
 def _rests(records: Space, outputs: Space) -> list[Floats]:

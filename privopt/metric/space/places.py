@@ -11,30 +11,29 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 from attrs import field, frozen
+from attrs.converters import optional
 
 from privopt.arrays import Floats, Ints, no_doubles, read_only
+from privopt.declare.tables import limited
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 if TYPE_CHECKING:
     from privopt.metric.everywhere.projection import Projection
 
-__all__ = ["LARGEST", "Space", "grid_points", "limited"]
+__all__ = ["LARGEST", "Kind", "Space", "grid_points"]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
 _RADIANS = math.pi / 180.0
 LARGEST = 1e150  # squares of differences stay finite
-_NAMED = 20  # faults of one kind that are named one by one
 
 
 def _texts(values: Iterable[object]) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
-def _coordinates(values: npt.ArrayLike | None) -> Floats | None:
-    if values is None:
-        return None
+def _coordinates(values: npt.ArrayLike) -> Floats:
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates: found whole numbers that are no doubles, wanted such up to 2^53, or doubles")
     return read_only(np.array(values, dtype=np.float64))
@@ -65,11 +64,11 @@ class Space:
     """
 
     ids: tuple[str, ...] = field(converter=_texts)
-    coordinates: Floats | None = field(default=None, converter=_coordinates)
+    coordinates: Floats | None = field(default=None, converter=optional(_coordinates))
     kind: Kind = "plain"
     source: str = "records"
     off: float = 0.0
-    rests: Floats | None = field(default=None, converter=_coordinates)
+    rests: Floats | None = field(default=None, converter=optional(_coordinates))
     triangles: Ints | None = None
     projection: Projection | None = None
 
@@ -88,6 +87,11 @@ class Space:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def on_map(self) -> Floats | None:
+        """(N, 2) coordinates of places on the earth or on a plane; None of others."""
+        return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def numbers(self, ids: Iterable[str]) -> Ints:
         """(M,) the place in ``ids`` of each of some of them, in the order given.
@@ -207,11 +211,3 @@ def _halves(rows: int, cols: int) -> Ints:
     place = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
     a, b, c, d = (part.ravel() for part in (place[:-1, :-1], place[:-1, 1:], place[1:, :-1], place[1:, 1:]))
     return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
-
-
-def limited(faults: list[Fault]) -> list[Fault]:
-    """The first faults, and a count of the others of their kind."""
-    if len(faults) <= _NAMED:
-        return faults
-    rest = Fault(faults[0].file, "", f"{len(faults) - _NAMED} more faults of this kind", faults[-1].wanted)
-    return [*faults[:_NAMED], rest]

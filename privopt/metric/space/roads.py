@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints, no_doubles
 from privopt.declare.schema import File
-from privopt.declare.tables import Column, read_table
+from privopt.declare.tables import Column, limited, read_table
 from privopt.errors import Fault, InputError
 from privopt.exact.graph import edge_matrix
 from privopt.execution.limits import check_end
 from privopt.metric.space.geometry import Metric
-from privopt.metric.space.places import Space, limited
+from privopt.metric.space.places import Space
 
 __all__ = ["RoadMetric", "Roads", "read_roads", "road_table"]
 
@@ -48,7 +48,6 @@ class Roads:
         km: (E,) lengths, finite and at least 0. Of parallel edges the shortest counts.
         directed: whether edges lead from tail to head only.
         source: name of the file that faults are reported against.
-        first_row: row of the first edge in that file.
         short: whether roads may be longer than these lengths, each by less than one unit in the last place: decimals
             that were rounded down.
         written: (E,) doubles nearest to the decimals meant, and (E,) what these leave out of them.
@@ -70,7 +69,6 @@ class Roads:
         *,
         directed: bool = False,
         source: str = "edges",
-        first_row: int = 2,
         short: bool = False,
         written: tuple[Floats, Floats] | None = None,
     ) -> None:
@@ -81,7 +79,7 @@ class Roads:
         bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
         if bad.size:
             wanted = "a finite double of km, at least 0"
-            rows = [(r + first_row, float(lengths[r])) for r in bad[:100].tolist()]
+            rows = [(r + 2, float(lengths[r])) for r in bad[:100].tolist()]
             raise InputError(limited([Fault(source, f"row {row}, column km", repr(v), wanted) for row, v in rows]))
         number: dict[str, int] = {}
         ends = [number.setdefault(str(name), len(number)) for side in (tails, heads) for name in side]
@@ -145,14 +143,7 @@ class Roads:
         Raises:
             StoppedError: the end of the time limit has come.
         """
-        from scipy.sparse.csgraph import dijkstra
-
-        graph = self._reversed if backwards and self.directed else self._graph
-        step = max(1, _BLOCK // len(self.nodes))
-        for begin in range(0, len(starts), step):
-            check_end()
-            part = slice(begin, min(begin + step, len(starts)))
-            yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
+        yield from _lengths(self._reversed if backwards and self.directed else self._graph, starts, limit)
 
     def travel(
         self,
@@ -182,15 +173,22 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Pairs of places joined by a path through no third place, and the least length of such paths."""
-        from privopt.metric.space.exact_paths import contract
+        """Pairs i < j of places joined by a path through no third place, in order, and the least length of such."""
+        from scipy.sparse import csr_array
 
-        record = np.full(len(self.nodes), -1, dtype=np.int64)
-        record[places] = np.arange(len(places))
-        graph = self._graph
-        start, node = graph.indptr.astype(np.int64), graph.indices.astype(np.int64)
-        i, j, lengths = contract(start, node, graph.data, record, places, limit)
-        return np.column_stack([i, j]), lengths
+        size, graph = len(self) + len(places), self._graph
+        ends = np.arange(len(self))
+        ends[places] = np.arange(len(self), size)  # a way into a place ends there
+        starts = np.concatenate([graph.indptr, np.full(len(places), graph.indptr[-1])])
+        cut = csr_array((graph.data, ends[graph.indices], starts), shape=(size, size))
+        pairs, lengths = [], []
+        for part, block in _lengths(cut, places, limit):
+            i, j = np.nonzero(np.isfinite(block[:, len(self) :]))
+            later = j > i + part.start
+            i, j = i[later], j[later]
+            pairs.append(np.column_stack([i + part.start, j]))
+            lengths.append(block[i, len(self) + j])
+        return np.concatenate(pairs), np.concatenate(lengths)
 
     @cached_property
     def _reversed(self) -> Any:
@@ -340,15 +338,24 @@ class RoadMetric(Metric):
         """
         if not self.roads.exact:
             return None
-        pairs, lengths = self.roads.between_records(self._places, math.inf if within is None else within)
-        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-        return pairs[order], lengths[order]
+        return self.roads.between_records(self._places, math.inf if within is None else within)
 
     def _from(self, i: Ints, ends: Ints) -> Floats:
         result = np.empty((len(i), len(ends)))
         for part, block in self.roads.lengths(self._places[i]):
             result[part] = self._down(block[:, ends])
         return result
+
+
+def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
+    """Shortest paths in a sparse matrix, see :meth:`Roads.lengths`."""
+    from scipy.sparse.csgraph import dijkstra
+
+    step = max(1, _BLOCK // graph.shape[0])
+    for begin in range(0, len(starts), step):
+        check_end()
+        part = slice(begin, min(begin + step, len(starts)))
+        yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
 
 
 def _graph(ends: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:

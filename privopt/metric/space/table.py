@@ -6,13 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats, no_doubles, read_only
+from privopt.declare.tables import MOST_FAULTS, limited
 from privopt.errors import Fault, InputError
 from privopt.metric.space.geometry import Metric
-from privopt.metric.space.places import LARGEST, limited
+from privopt.metric.space.places import LARGEST
 
 __all__ = ["MatrixMetric"]
-
-_NAMED = 20  # faults of one kind that are named one by one
 
 
 class MatrixMetric(Metric):
@@ -74,10 +73,10 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
     faults = _entry_faults(table, source)
-    for r in np.flatnonzero(np.diagonal(table) != 0)[:_NAMED].tolist():
+    for r in np.flatnonzero(np.diagonal(table) != 0)[:MOST_FAULTS].tolist():
         faults.append(Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal"))
     uneven = np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T) if not faults else np.zeros((1, 1), bool)
-    for r, c in np.argwhere(np.triu(uneven))[:_NAMED].tolist():
+    for r, c in np.argwhere(np.triu(uneven))[:MOST_FAULTS].tolist():
         wanted = f"{float(table[c, r])!r}, as in row {c}, column {r}"
         faults.append(Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted))
     return limited(faults)
@@ -87,7 +86,7 @@ def _entry_faults(table: Floats, source: str) -> list[Fault]:
     bad = ~(np.isfinite(table) & (table >= 0) & (table <= LARGEST))
     return [
         Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), "a finite number of at least 0")
-        for r, c in np.argwhere(bad)[:_NAMED].tolist()
+        for r, c in np.argwhere(bad)[:MOST_FAULTS].tolist()
     ]
 
 

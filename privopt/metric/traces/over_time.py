@@ -15,7 +15,7 @@ from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.exact.sample import draw_each, seeded
-from privopt.metric.space.formulas import haversine
+from privopt.metric.space.formulas import directions, haversine
 from privopt.metric.traces.hidden import Mobility, attack_traces
 from privopt.metric.traces.walk import Limit, State, Walker
 
@@ -158,10 +158,7 @@ def unbiased(outputs: Ints, space: Space, mean_of: Floats) -> Ints:
 def _points(space: Space) -> Floats:
     """(K, axes) coordinates in which means are taken: on the globe directions."""
     assert space.coordinates is not None  # whoever asks has looked
-    if space.kind != "geographic":
-        return space.coordinates
-    lat, lon = np.radians(space.coordinates).T
-    return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    return directions(space.coordinates) if space.kind == "geographic" else space.coordinates
 
 
 def _mean(outputs: Ints, points: Floats) -> Floats:

@@ -17,6 +17,7 @@ from privopt.declare.notebook import card
 from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Channel
 from privopt.metric.data import MetricData
+from privopt.metric.points import COORDINATES
 from privopt.metric.space.formulas import haversine
 from privopt.tables.problems import frame_of
 
@@ -134,10 +135,10 @@ def places_of(given: object, data: MetricData) -> tuple[list[str], Floats, Float
         outputs = data.metric.to_outputs(rows).T if data.crossed else None
         return list(given), data.metric.rows(rows).T, outputs
     frame = frame_of(given, "places")
-    kind = data.records.kind
-    ends = {"geographic": ("lat", "lon"), "planar": ("x", "y")}.get(kind)
-    if ends is None or data.records.coordinates is None:
+    places, kind = data.records.on_map, data.records.kind
+    if places is None:
         raise UsageError("places: found a table, wanted ids of records: the records lie on no map")
+    ends = COORDINATES[kind]
     missing = [name for name in ("id", *ends) if name not in frame.columns]
     if missing or not len(frame):
         raise UsageError(f"places: found columns {', '.join(frame.columns)}, wanted id, {', '.join(ends)}, and a row")
@@ -149,10 +150,8 @@ def places_of(given: object, data: MetricData) -> tuple[list[str], Floats, Float
         raise UsageError("places: found coordinates that are no numbers, wanted finite ones")
     ids = [str(name) for name in frame["id"].to_list()]
     _check_once(ids)
-    sides = (data.records.coordinates, data.outputs.coordinates)
-    near, far = (None if side is None else _apart(np.asarray(side), points, kind) for side in sides)
-    assert near is not None  # the records have coordinates
-    return ids, near, far
+    far = None if data.outputs.coordinates is None else _apart(data.outputs.coordinates, points, kind)
+    return ids, _apart(places, points, kind), far
 
 
 def _check_once(ids: Sequence[str]) -> None:

@@ -133,18 +133,9 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         """What ``privopt estimate --json`` prints."""
-        return {
-            "n": self.n,
-            "skipped": self.skipped,
-            "method": self.method,
-            "confidence": self.confidence,
-            "gap": self.gap,
-            "intervals": self.intervals,
-            "resolution": self.resolution,
-            "unit": self.unit,
-            "gap_to_all": self.whole_gap,
-            "notes": list(self.notes),
-        }
+        names = ("n", "skipped", "method", "confidence", "gap", "intervals", "resolution", "unit")
+        told = {name: getattr(self, name) for name in names}
+        return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def table(self) -> pl.DataFrame:
         """Columns id, share, low, high."""

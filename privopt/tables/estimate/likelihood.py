@@ -45,13 +45,11 @@ class Fit:
         gap: proved: how far the objective (log-likelihood, with the prior's term where there is one) can be from its
             maximum, per report.
         log_likelihood: per report, at the shares.
-        steps: of the method.
     """
 
     shares: Floats
     gap: float
     log_likelihood: float
-    steps: int
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats, prior: Floats | None = None) -> float:
@@ -107,7 +105,7 @@ def fit(
             progress(f"likelihood: gap {best:.2g} per report", step, None, None)
         if best <= gap:
             value = float(parts @ np.log(at @ columns))
-            return Fit(shares=read_only(at), gap=best, log_likelihood=value, steps=step)
+            return Fit(shares=read_only(at), gap=best, log_likelihood=value)
         if step - since >= PATIENCE:
             since = step
             p, s = _start(0.999 * at + 0.001 / count, columns, parts, weight, total, 1e-3)

@@ -17,7 +17,7 @@ from privopt.metric.problem import MetricInstance
 from privopt.run.verify import Opened
 from privopt.tables.estimate.answers import Nearest, nearest_of, places_of, posterior_of, radius_of
 from privopt.tables.estimate.estimate import Asked, Estimate, estimate_of_counts
-from privopt.tables.estimate.reports import Counted, Counter, count_batches, groups_of
+from privopt.tables.estimate.reports import count_all, groups_of
 from privopt.tables.estimate.run import Batches, channel_of, estimate_batches
 from privopt.tables.problems import frame_of
 
@@ -59,29 +59,21 @@ def estimates(
         if counts.shape != (len(ids),) or not np.isfinite(counts).all():
             raise UsageError(f"{REPORTS}: wanted {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
         return Batches(estimates={"": estimate_of_counts(channel, counts, asked, groups=groups)})
-    known: set[tuple[str, str]] = set()
-
-    def counted_of(one: Channel, given: object) -> tuple[Channel, dict[str, Counted]]:
-        return one, _counted(
-            Counter(channel=one, table=REPORTS, column=column, subject=subject, batch=batch, known=known), given
-        )
-
-    counted = [counted_of(channel, reports)]
+    frames = [(channel, _frame(reports, column))]
     for other, given in also:
         another = channel_of(other)
         if not isinstance(another, Channel):
             raise UsageError("also: found a release that publishes noisy counts, wanted one that draws reports")
-        counted.append(counted_of(another, given))
+        frames.append((another, _frame(given, column)))
+    tables = ((each, REPORTS, frame.columns, [frame]) for each, frame in frames)
+    counted = count_all(tables, column=column, subject=subject, batch=batch)
     return estimate_batches(counted, opened, asked, groups, progress, subjects=subject is not None)
 
 
-def _counted(counter: Counter, reports: object) -> dict[str, Counted]:
+def _frame(reports: object, column: str) -> pl.DataFrame:
     if isinstance(reports, (list, tuple, np.ndarray)):
-        reports = {
-            counter.column: [None if name is None else str(name) for name in np.asarray(reports, dtype=object).ravel()]
-        }
-    frame = pl.DataFrame(frame_of(reports, REPORTS).to_polars())
-    return count_batches(counter, frame.columns, [frame])
+        reports = {column: [None if name is None else str(name) for name in np.asarray(reports, dtype=object).ravel()]}
+    return pl.DataFrame(frame_of(reports, REPORTS).to_polars())
 
 
 def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:

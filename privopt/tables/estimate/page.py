@@ -105,10 +105,6 @@ def _places(made: Estimate, opened: Opened) -> tuple[Floats, bool] | None:
     if not isinstance(opened.problem, MetricInstance) or made.reported is None:
         return None
     records = opened.problem.data.records
-    if (
-        records.coordinates is None
-        or records.kind not in ("planar", "geographic")
-        or list(records.ids) != list(made.ids)
-    ):
+    if records.on_map is None or list(records.ids) != list(made.ids):
         return None
-    return np.asarray(records.coordinates), records.kind == "geographic"
+    return records.on_map, records.kind == "geographic"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import narwhals as nw
 import numpy as np
@@ -14,16 +14,17 @@ from attrs import define, field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
-from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
+from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Channel, NoisyCounts
+from privopt.metric.inputs import each_once
 from privopt.tables.charged import STICKY
 from privopt.tables.files import TableFile
 from privopt.tables.protect import REPORT
 from privopt.tables.secret import naming, subjects_of
 from privopt.tables.traces import FIRST, KEPT
 
-__all__ = ["Counted", "Counter", "count_batches", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
+__all__ = ["Counted", "count_all", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
 
 BATCHES: Final = 1_000
 """Batches of one table, at most: more are no hours or days, but each row's own time."""
@@ -62,13 +63,11 @@ class Counter:
 
     channel: Channel
     table: str
-    column: str = "report"
-    subject: str | None = None
-    batch: str | None = None
-    known: set[tuple[str, str]] = field(factory=set)
-    _counts: dict[str, Ints] = field(factory=dict)
-    _skipped: dict[str, int] = field(factory=dict)
-    _repeated: dict[str, int] = field(factory=dict)
+    column: str
+    subject: str | None
+    batch: str | None
+    known: set[tuple[str, str]]
+    _found: dict[str, Counted] = field(factory=dict)
     _rows: int = 0
     _traced: bool = False
     _mark: str = FIRST
@@ -120,7 +119,7 @@ class Counter:
         batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
         if self.batch is not None:
             batch = frame[self.batch].cast(pl.String, strict=False).fill_null("")
-            several = self._counts.keys() | set(batch.unique().to_list())
+            several = self._found.keys() | set(batch.unique().to_list())
             if len(several) > BATCHES:
                 found = f"more than {BATCHES:,} values, of which each would be an estimate of its own"
                 raise InputError(
@@ -131,12 +130,12 @@ class Counter:
         rows = pl.DataFrame({"batch": batch, "at": at, "there": there, "first": first})
         for (name,), part in rows.group_by("batch", maintain_order=True):
             kept = part.filter(pl.col("there") & pl.col("first"))["at"].to_numpy()
-            key = str(name)
-            counts = np.bincount(kept, minlength=len(place)).astype(np.int64)
-            self._counts[key] = self._counts.get(key, 0) + counts
-            self._skipped[key] = self._skipped.get(key, 0) + int((~part["there"]).sum())
-            repeated = int((part["there"] & ~part["first"]).sum())
-            self._repeated[key] = self._repeated.get(key, 0) + repeated
+            before = self._found.get(str(name), self._none)
+            self._found[str(name)] = Counted(
+                counts=before.counts + np.bincount(kept, minlength=len(place)),
+                skipped=before.skipped + int((~part["there"]).sum()),
+                repeated=before.repeated + int((part["there"] & ~part["first"]).sum()),
+            )
 
     def _first(self, frame: pl.DataFrame, batch: pl.Series, there: pl.Series) -> pl.Series:
         """Whether each row with a report is its subject's first of its batch."""
@@ -168,28 +167,38 @@ class Counter:
 
     def found(self) -> dict[str, Counted]:
         """Batches by name, in order of their names."""
-        none = np.zeros(len(self.channel.outputs), dtype=np.int64)
-        names = sorted(self._counts) or [""]
-        return {
-            name: Counted(
-                counts=self._counts.get(name, none),
-                skipped=self._skipped.get(name, 0),
-                repeated=self._repeated.get(name, 0),
-            )
-            for name in names
-        }
+        return {name: self._found[name] for name in sorted(self._found)} or {"": self._none}
+
+    @property
+    def _none(self) -> Counted:
+        return Counted(counts=np.zeros(len(self.channel.outputs), dtype=np.int64), skipped=0, repeated=0)
 
 
-def count_batches(counter: Counter, names: Sequence[str], frames: Iterable[pl.DataFrame]) -> dict[str, Counted]:
-    """All rows of a table, counted.
+def count_all(
+    tables: Iterable[tuple[Channel, str, Sequence[str], Iterable[pl.DataFrame]]],
+    *,
+    column: str,
+    subject: str | None,
+    batch: str | None,
+) -> list[tuple[Channel, dict[str, Counted]]]:
+    """The reports of several releases by batch, beside the channel of each.
+
+    Args:
+        tables: a channel, and the name, the columns and the rows, in parts, of a table of its reports.
+        column, subject, batch: as of :class:`Counter`.
 
     Raises:
         InputError: columns or reports that will not do.
     """
-    counter.check(names)
-    for frame in frames:
-        counter.add(frame)
-    return counter.found()
+    known: set[tuple[str, str]] = set()
+    made = []
+    for channel, table, names, frames in tables:
+        counter = Counter(channel=channel, table=table, column=column, subject=subject, batch=batch, known=known)
+        counter.check(names)
+        for frame in frames:
+            counter.add(frame)
+        made.append((channel, counter.found()))
+    return made
 
 
 def noisy_counts_of(channel: NoisyCounts, source: TableFile, column: str) -> Floats:
@@ -200,17 +209,16 @@ def noisy_counts_of(channel: NoisyCounts, source: TableFile, column: str) -> Flo
     Raises:
         InputError: columns, ids or numbers that will not do.
     """
-    table = read_table(
-        File(name=source.path.name, path=source.path),
-        [Column(name="id", kind="id"), Column(name="count", label=column, unit="people", blank=math.nan)],
-    )
+    file = File(name=source.path.name, path=source.path)
+    counted = Column(name="count", label=column, unit="people", blank=math.nan)
+    table = read_table(file, [Column(name="id", kind="id"), counted])
     kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
     lost = np.flatnonzero(kept & np.isnan(table["count"]))[:20].tolist()
     if lost:
-        wanted, name = "a finite number (people)", source.path.name
-        raise InputError([Fault(name, f"row {row + 2}, column {column}", "nothing", wanted) for row in lost])
+        wanted = "a finite number (people)"
+        raise InputError([Fault(file.name, f"row {row + 2}, column {column}", "nothing", wanted) for row in lost])
     counts = np.zeros(len(channel.inputs))
-    counts[_all_once(source.path, table["id"][kept], channel.inputs)] = table["count"][kept]
+    counts[each_once(file, table["id"][kept], channel.inputs)] = table["count"][kept]
     return counts
 
 
@@ -220,8 +228,9 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
     Raises:
         InputError: records that are unknown, or have no group or several.
     """
-    table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), Column(name="group", kind="id")])
-    return groups_of(dict(zip(_all_once(path, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))
+    file = File(name=path.name, path=path)
+    table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
+    return groups_of(dict(zip(each_once(file, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
@@ -238,28 +247,15 @@ def read_prior(path: Path, ids: Sequence[str]) -> Floats:
     Raises:
         InputError: records that are unknown, missing or there twice, or weights without a finite sum above 0.
     """
+    file = File(name=path.name, path=path)
     weights = [Column(name=name, least=0.0, optional=True) for name in ("p", "share")]
-    table = read_table(File(name=path.name, path=path), [Column(name="id", kind="id"), *weights])
+    table = read_table(file, [Column(name="id", kind="id"), *weights])
     column = next((name for name in ("p", "share") if name in table), None)
     if column is None:
         raise InputError([Fault(path.name, "header", "no column p, and no share", "columns id, p; or id, share")])
     made = np.zeros(len(ids))
-    made[_all_once(path, table["id"], ids)] = table[column]
+    made[each_once(file, table["id"], ids)] = table[column]
     if not 0 < (total := made.sum()) < np.inf:
         wanted = "weights with a finite sum above 0"
         raise InputError([Fault(path.name, f"column {column}", f"a sum of {total:g}", wanted)])
     return made
-
-
-def _all_once(path: Path, found: Any, ids: Sequence[str]) -> Ints:
-    """The place of each id; every record has one."""
-    file = File(name=path.name, path=path)
-    faults = duplicate_faults(path.name, found)
-    if faults:
-        raise InputError(faults)
-    place = check_ids(file, found, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
-    missing = np.setdiff1d(np.arange(len(ids)), place)
-    if missing.size:
-        nothing = f"no row for {missing.size:,} records ({ids[int(missing[0])]}, ...)"
-        raise InputError([Fault(path.name, "", nothing, "one row for each record")])
-    return np.asarray(place, dtype=np.int64)

@@ -17,7 +17,7 @@ from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
 from privopt.tables.estimate.estimate import Asked, Estimate, Observed, estimate, estimate_of_counts
 from privopt.tables.estimate.page import estimate_page
-from privopt.tables.estimate.reports import Counted, Counter, count_batches, noisy_counts_of, read_groups, read_prior
+from privopt.tables.estimate.reports import Counted, count_all, noisy_counts_of, read_groups, read_prior
 from privopt.tables.estimate.smooth import Rows
 from privopt.tables.files import TableFile
 
@@ -156,20 +156,9 @@ def _counted(
         if not isinstance(other, Channel):
             raise UsageError(f"--also {folder}: publishes noisy counts, wanted a release that draws reports")
         pairs.append((other, reports))
-    made = []
-    known: set[tuple[str, str]] = set()
-    for each, path in pairs:
-        source = TableFile.of(path)
-        counter = Counter(
-            channel=each,
-            table=path.name,
-            column=files.column,
-            subject=files.subject,
-            batch=files.batch,
-            known=known,
-        )
-        made.append((each, count_batches(counter, source.columns, source.batches())))
-    return made
+    sources = ((each, TableFile.of(path)) for each, path in pairs)
+    tables = ((each, source.path.name, source.columns, source.batches()) for each, source in sources)
+    return count_all(tables, column=files.column, subject=files.subject, batch=files.batch)
 
 
 def estimate_batches(
