@@ -235,6 +235,20 @@ def test_the_grid_costs_less_than_a_thousandth():
     assert 0.999 <= float(numbers.threshold) / step <= 1.0
 
 
+@pytest.mark.parametrize("epsilon", ["0.05", "1", "5"])
+def test_twins_a_micrometre_apart_get_a_coarser_grid(epsilon):
+    share = Fraction(epsilon)
+    terms = Terms(report=2 * share, threshold=share, test=share, good_within=Fraction(1, 10**9))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grids, "FINENESS", 1024)
+        for places in ([0.0, 1e-9], [0.0, 1e-9, 1.0]):
+            data = Line(places)
+            numbers = Prediction.of(data, terms)
+            assert numbers.failures(data, terms) == []
+            per_km = numbers.steps[0, 1] / 1e-9 * float(numbers.test)
+            assert 0.7 * share <= per_km <= share
+
+
 def test_distances_too_uneven_for_whole_numbers_are_refused():
     terms = Terms(report=Fraction(1), threshold=Fraction(1), test=Fraction(1), good_within=Fraction(3))
     with pytest.raises(InputError, match="records 1e-30 km apart"):

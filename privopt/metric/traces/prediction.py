@@ -6,6 +6,7 @@ between two records; how much is measured on the steps themselves, and the noise
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,7 +28,10 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 FINENESS: Final = 1024
-"""Steps of the grid in the closest pair's distance, at least: epsilons lose less than a thousandth to the grid."""
+"""Steps of the grid in the closest pair's distance: epsilons lose less than a thousandth to the grid.
+
+Fewer where rates would come so near the sampler's smallest that rounding them down lost more than the grid does.
+"""
 
 FARTHEST: Final = 1 << 50
 """Steps that a distance counts for, at most; so cut, distances differ by no more than before."""
@@ -197,8 +201,10 @@ def _fits(array: Any, shape: tuple[int | None, ...]) -> bool:
 def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     """The grid, a power of two, were the closest pair so many times as far apart."""
     _, distances = data.standing
-    least = float(distances[distances > 0].min(initial=np.inf)) * stretch
-    return float(2.0 ** np.floor(np.log2(min(least, float(1 / max(terms.threshold, terms.test))) / FINENESS)))
+    epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
+    least = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
+    steps = min(FINENESS, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * least)))
+    return float(2.0 ** np.floor(np.log2(least / steps)))
 
 
 def _spread(steps: Ints, pairs: Ints) -> Ints:
