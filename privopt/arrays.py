@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "no_doubles", "read_only"]
+__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "doubles", "no_doubles", "read_only", "truths"]
 
 A = TypeVar("A", bound=NDArray[Any])
 
@@ -39,6 +39,16 @@ def read_only(array: A) -> A:
         array = array if array.base is None else array.copy()
         array.setflags(write=False)
     return array
+
+
+def doubles(values: ArrayLike) -> Floats:
+    """A copy that nobody can write to, rows first."""
+    return read_only(np.array(values, dtype=np.float64, order="C"))
+
+
+def truths(values: ArrayLike) -> Bools:
+    """A copy of yes and no that nobody can write to."""
+    return read_only(np.array(values, dtype=np.bool_))
 
 
 def no_doubles(numbers: NDArray[Any]) -> Bools:

@@ -75,10 +75,10 @@ def settings_of(
     return settings | {name: value for name, value in asked.items() if value is not None}
 
 
-def new_solver(*, tolerance: float, threads: int, seed: int, method: str) -> Highs:
-    """A silent HiGHS instance."""
+def new_solver(*, tolerance: float, method: str) -> Highs:
+    """A silent HiGHS instance of one thread."""
     solver = highspy_module().Highs()
-    for name, value in settings_of(tolerance=tolerance, threads=threads, seed=seed, method=method).items():
+    for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
         call(solver.setOptionValue(name, value), f"set {name}")
     return solver
 

@@ -118,7 +118,7 @@ class _Probe:
 
     def load(self, conditioned: Conditioned) -> None:
         """A solver that is changed and asked again."""
-        self.solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
+        self.solver = new_solver(tolerance=TOLERANCE, method="auto")
         load(self.solver, conditioned, integers=False)
         n = conditioned.form.shape[1]
         if n:
@@ -182,7 +182,7 @@ def _subsystem(
     left = deadline - time.monotonic()
     if left < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
-    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
+    solver = new_solver(tolerance=TOLERANCE, method="auto")
     solver.setOptionValue("iis_time_limit", left)
     solver.setOptionValue("time_limit", left)
     solver.setOptionValue("iis_strategy", 2 + 4)
@@ -200,7 +200,7 @@ def _subsystem(
 def direction(form: StandardForm, *, time_limit: float = 20.0) -> Direction:
     """A direction in which an unbounded model (or its LP relaxation) improves for ever."""
     conditioned = condition(form, BEARING)
-    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="simplex")
+    solver = new_solver(tolerance=TOLERANCE, method="simplex")
     for name, value in (("presolve", "off"), ("time_limit", time_limit)):
         solver.setOptionValue(name, value)
     load(solver, conditioned, integers=False)

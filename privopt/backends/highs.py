@@ -128,7 +128,7 @@ class HighsSession(Session):
         self._stale = False
         self._row_scale = conditioned.row_scale
         self._flip = 1.0 if form.sense == "min" else -1.0
-        self._solver = new_solver(tolerance=tolerance, threads=1, seed=0, method=method)
+        self._solver = new_solver(tolerance=tolerance, method=method)
         for name, value in (options or {}).items():
             call(self._solver.setOptionValue(name, value), f"set {name}")
         load(self._solver, conditioned)

@@ -218,11 +218,6 @@ def positive(value: float | Fraction) -> str | None:
     return None if value > 0 else "a number above 0"
 
 
-def share(value: float | Fraction) -> str | None:
-    """Check: a number between 0 and 1."""
-    return None if 0 < value < 1 else "a number above 0 and below 1"
-
-
 def non_negative(value: float | Fraction) -> str | None:
     """Check: a number of at least 0."""
     return None if value >= 0 else "a number of at least 0"
@@ -236,6 +231,9 @@ def at_least(least: float) -> Check:
 def between(low: float, high: float) -> Check:
     """Check: a number above ``low`` and below ``high``."""
     return lambda value: None if low < value < high else f"a number above {low:g} and below {high:g}"
+
+
+share: Final = between(0, 1)
 
 
 def show(value: object) -> str:

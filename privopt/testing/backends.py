@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import hypothesis
 import numpy as np
+from attrs import evolve
 from hypothesis import strategies as st
 
 from privopt.arrays import Floats
@@ -107,16 +108,8 @@ def _infeasible(backend: Backend, data: Any) -> None:
     n = form.shape[1]
     A = np.vstack([form.A.toarray(), np.ones((1, n))])
     beyond = float(form.col_upper.sum()) + data.draw(st.integers(1, 3))
-    clash = StandardForm(
-        c=form.c,
-        sense=form.sense,
-        A=A,
-        row_lower=np.append(form.row_lower, beyond),
-        row_upper=np.append(form.row_upper, math.inf),
-        col_lower=form.col_lower,
-        col_upper=form.col_upper,
-        integrality=form.integrality,
-    )
+    sides = np.append(form.row_lower, beyond), np.append(form.row_upper, math.inf)
+    clash = evolve(form, A=A, row_lower=sides[0], row_upper=sides[1])
     outcome = backend.solve(clash).outcome
     if outcome is not Outcome.INFEASIBLE:
         fail(f"a model without solution is called {outcome.value}", clash)

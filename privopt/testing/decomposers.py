@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.backends import get
 from privopt.dsl.form import StandardForm
@@ -74,15 +75,11 @@ def _infeasible(decomposer: Decomposer, data: Any) -> None:
     n = form.shape[1]
     row = np.zeros((1, n))
     row[0, blocks[0]] = 1.0
-    clash = StandardForm(
-        c=form.c,
-        sense=form.sense,
+    clash = evolve(
+        form,
         A=np.vstack([form.A.toarray(), row]),
         row_lower=np.append(form.row_lower, float(form.col_upper[blocks[0]].sum()) + 1.0),
         row_upper=np.append(form.row_upper, np.inf),
-        col_lower=form.col_lower,
-        col_upper=form.col_upper,
-        integrality=form.integrality,
     )
     try:
         answer = decomposer.solve(clash, blocks, SolveContext(method="under-trial", solver="highs"))

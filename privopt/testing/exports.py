@@ -14,7 +14,7 @@ from privopt.declare.schema import files_of
 from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.profile import Profile
 
-__all__ = ["csv_table", "csv_text", "exports", "secret_files"]
+__all__ = ["csv_table", "csv_text", "exports", "number_in", "secret_files"]
 
 Rows = list[list[str]]
 
@@ -67,7 +67,7 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
     """Header and rows of a CSV file of the problem; None where it is no table."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
-    rows = [row for row in csv.reader(io.StringIO(problem.files[name].decode("utf-8", "replace"))) if row]
+    rows = problem.rows(name)
     return rows if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows) else None
 
 
@@ -86,11 +86,12 @@ def csv_text(table: Rows, *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, l
 
 def _size(row: list[str]) -> tuple[float, str]:
     """What ``GROUP BY ... ORDER BY count DESC`` sorts by: the last number of a row."""
-    numbers = [number for cell in row if (number := _number(cell)) is not None]
+    numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]
 
 
-def _number(cell: str) -> float | None:
+def number_in(cell: str) -> float | None:
+    """The number that a cell holds; None where it holds none."""
     try:
         return float(cell)
     except ValueError:
@@ -103,7 +104,7 @@ def _other_numbers(table: Rows) -> Rows:
     padded = [list(row) for row in rows]
     for column, name in enumerate(head):
         cells = [row[column] for row in rows]
-        if name.strip().lower() == "id" or any(_number(cell) is None for cell in cells):
+        if name.strip().lower() == "id" or any(number_in(cell) is None for cell in cells):
             continue
         for row in padded:
             if "." in row[column] and "e" not in row[column].lower():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -108,6 +109,11 @@ class GeneratedProblem:
     def with_file(self, name: str, contents: bytes) -> GeneratedProblem:
         """The same problem with one file's contents replaced."""
         return evolve(self, files={**self.files, name: contents})
+
+    def rows(self, name: str) -> list[list[str]]:
+        """The cells of a CSV file of the problem, its header first."""
+        text = self.files[name].decode("utf-8", "replace")
+        return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
     def write(self, folder: Path) -> Path:
         """Write the problem file and its files; returns the path of the problem file."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import hypothesis
-from attrs import define, evolve, field, frozen
+from attrs import asdict, define, evolve, field, frozen
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
 
@@ -62,17 +62,7 @@ class CheckResult:
 
     def to_json(self) -> dict[str, Any]:
         """As ``privopt check --json`` writes it."""
-        return {
-            "check": self.check,
-            "version": self.version,
-            "status": self.status,
-            "reason": self.reason,
-            "seconds": round(self.seconds, 3),
-            "method": self.method,
-            "examples": self.examples,
-            "note": self.note,
-            "missed": self.missed,
-        }
+        return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
 @define

@@ -10,16 +10,12 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import read_only
+from privopt.arrays import doubles
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 
 __all__ = ["MetricSpace", "closed", "from_edges", "from_points", "grid"]
 
 Edge = tuple[int, int, float]
-
-
-def _locked(array: NDArray[np.float64]) -> NDArray[np.float64]:
-    return read_only(np.array(array, dtype=np.float64))
 
 
 @frozen(kw_only=True, eq=False)
@@ -37,7 +33,7 @@ class MetricSpace:
 
     shape: str
     kind: Literal["euclidean", "haversine", "graph", "matrix"]
-    distances: NDArray[np.float64] = field(converter=_locked)
+    distances: NDArray[np.float64] = field(converter=doubles)
     coordinates: tuple[tuple[float, float], ...] = ()
     edges: tuple[Edge, ...] = ()
     cells: tuple[int, int, float] | None = None

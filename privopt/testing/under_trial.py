@@ -65,6 +65,8 @@ class Run:
         result: result.json.
         seen: the inside, where ``solve`` returned.
         error: what was raised instead.
+
+    ``said``, ``problem`` and ``release`` are only asked of runs that ended well.
     """
 
     given: GeneratedProblem
@@ -75,15 +77,21 @@ class Run:
     error: Exception | None = None
 
     @property
+    def said(self) -> Result:
+        """What result.json says."""
+        assert self.result is not None
+        return self.result
+
+    @property
     def problem(self) -> Any:
         """The problem as the mechanism got it."""
-        assert self.seen is not None  # only asked of runs that ended well
+        assert self.seen is not None
         return self.seen.problem
 
     @property
     def release(self) -> Any:
         """The release as the mechanism returned it."""
-        assert self.seen is not None  # as above
+        assert self.seen is not None
         return self.seen.outcome.release
 
 

@@ -76,7 +76,7 @@ def main() -> None:
     started = time.perf_counter()
     conditioned = condition(made, BEARING)
     show("condition", time.perf_counter() - started)
-    solver = new_solver(tolerance=TOLERANCE, threads=1, seed=0, method="auto")
+    solver = new_solver(tolerance=TOLERANCE, method="auto")
     started = time.perf_counter()
     load(solver, conditioned)
     show("highs load", time.perf_counter() - started)

@@ -15,6 +15,7 @@ import pytest
 from attrs import evolve
 
 from hierarchical_dp_paper.generate import Census, census
+from privopt.declare import File
 from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.expected import expected_errors
 from privopt_hierarchical_dp.fitting import fit
@@ -88,13 +89,13 @@ def test_on_a_synthetic_census(method, privacy):
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "privacy"), cases("flights", PRIVACIES))
 def test_on_flights(method, privacy):
-    groups = read_counts(FLIGHTS, 60)
+    groups = read_counts(File.read(FLIGHTS), 60)
     found = ratios(Census(tree=groups.tree, leaves=groups.leaves), method, privacy, 30)
     assert ((found > 0.9) & (found < 1.1)).all()
 
 
 def test_on_a_few_flights():
-    groups = read_counts(FLIGHTS, 60)
+    groups = read_counts(File.read(FLIGHTS), 60)
     data = Census(tree=groups.tree, leaves=groups.leaves)
     for method in ("cumulative-dp", "hierarchical-dp"):
         found = ratios(data, method, PRIVACIES["pure-0.5"], 4)

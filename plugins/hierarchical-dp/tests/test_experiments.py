@@ -43,6 +43,7 @@ def test_virginia_is_refused_with_the_figure(tmp_path):
     """The counties' populations of 2010 fall 6222 short of the state's."""
     import polars as pl
 
+    from privopt.declare import File
     from privopt.errors import InputError
     from privopt.testing.data import data_path
     from privopt_hierarchical_dp.counts import check_totals, read_counts
@@ -61,7 +62,7 @@ def test_virginia_is_refused_with_the_figure(tmp_path):
     ).write_csv(tmp_path / "counts.csv")
     (tmp_path / "totals.csv").write_text(f"region,total\nVirginia,{state}\n")
     with pytest.raises(InputError, match="6222 short"):
-        check_totals(tmp_path / "totals.csv", read_counts(tmp_path / "counts.csv", 1))
+        check_totals(File.read(tmp_path / "totals.csv"), read_counts(File.read(tmp_path / "counts.csv"), 1))
 
 
 def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from privopt.declare import File
 from privopt.errors import InputError, StoppedError, UsageError
 from privopt.run.folder import sums_text
 from privopt.run.solve import Options, solve
@@ -96,12 +97,12 @@ def test_unit_records_give_the_counts_of_the_running_example(tmp_path):
     rows += ["10,F,NY", "11,F,NY"]
     text = "level_1,level_2,unit,quantity\n" + "".join(f"US,{r.split(',')[2]},{r.split(',')[1]},1\n" for r in rows)
     (tmp_path / "units.csv").write_text(text)
-    groups = read_units(tmp_path / "units.csv", 5)
+    groups = read_units(File.read(tmp_path / "units.csv"), 5)
     assert groups.tree.names[1] == ("GA", "NY")
     assert groups.leaves.tolist() == [[2, 0, 1, 0, 0], [1, 1, 1, 0, 0]]
     pl.read_csv(text.encode()).write_parquet(tmp_path / "units.parquet")
-    np.testing.assert_array_equal(read_units(tmp_path / "units.parquet", 5).leaves, groups.leaves)
-    capped = read_units(tmp_path / "units.csv", 2)
+    np.testing.assert_array_equal(read_units(File.read(tmp_path / "units.parquet"), 5).leaves, groups.leaves)
+    capped = read_units(File.read(tmp_path / "units.csv"), 2)
     assert capped.leaves.tolist() == [[2, 1], [1, 2]]
     problem = tmp_path / "units.toml"
     problem.write_text('[hierarchy]\nunits = "units.csv"\nsizes = 5\n[privacy]\nepsilon = 1\n')
@@ -164,17 +165,17 @@ def test_a_name_under_several_parents_is_written_as_its_path(tmp_path):
     assert ("WI/Washington", "WI", 3, 20) in released.rows()
     units = [f"US,{a},Washington,{u},1" for a, u in (("OR", "x"), ("WI", "x"), ("WI", "x"))]
     (tmp_path / "u.csv").write_text("level_1,level_2,level_3,unit,quantity\n" + "\n".join(units) + "\n")
-    assert read_units(tmp_path / "u.csv", 3).leaves.tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert read_units(File.read(tmp_path / "u.csv"), 3).leaves.tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
 def test_quantities_above_the_stated_maximum_are_refused(tmp_path):
     (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,a,2\nr,b,0\n")
     with pytest.raises(InputError, match="row 2, column quantity"):
-        read_units(tmp_path / "u.csv", 5)
-    assert read_units(tmp_path / "u.csv", 5, most=2).empty == 1
+        read_units(File.read(tmp_path / "u.csv"), 5)
+    assert read_units(File.read(tmp_path / "u.csv"), 5, most=2).empty == 1
     (tmp_path / "u.csv").write_text("level_1,unit,quantity\nr,,1\n")
     with pytest.raises(InputError, match="column unit"):
-        read_units(tmp_path / "u.csv", 5)
+        read_units(File.read(tmp_path / "u.csv"), 5)
 
 
 def test_lists_of_the_wrong_length_and_both_inputs_are_refused(tmp_path):
@@ -217,7 +218,7 @@ def test_a_changed_count_is_found_out(tmp_path):
 def test_wide_parquet_counts_and_absent_pairs(tmp_path):
     frame = pl.DataFrame({"level_1": ["r", "r"], "level_2": ["b", "a"], "size": [2, 1], "groups": [4.0, 7.0]})
     frame.write_parquet(tmp_path / "c.parquet")
-    groups = read_counts(tmp_path / "c.parquet", 3)
+    groups = read_counts(File.read(tmp_path / "c.parquet"), 3)
     assert groups.tree.names[1] == ("a", "b")
     assert groups.leaves.tolist() == [[7, 0, 0], [0, 4, 0]]
 

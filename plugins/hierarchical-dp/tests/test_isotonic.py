@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hierarchical_dp_paper.tables import chain_tables
 from privopt_hierarchical_dp.as_published import chain_counts, chain_query, fit_chain, post_order
-from privopt_hierarchical_dp.isotonic import isotonic_integers
+from privopt_hierarchical_dp.isotonic import isotonic_integers, isotonic_means
 from privopt_hierarchical_dp.tree import add_up
 
 
@@ -21,7 +21,7 @@ from privopt_hierarchical_dp.tree import add_up
 def test_pooling_is_the_integer_optimum_for_any_weights(pairs, high):
     values = np.array([[value for value, _ in pairs]])
     weights = np.array([weight for _, weight in pairs])
-    found = isotonic_integers(values, high=np.array([high]), weights=weights)[0]
+    found = isotonic_means(values * weights, weights, high=np.array([high]))[0]
     assert (np.diff(found) >= 0).all()
     cost = int((weights * (found - values[0]) ** 2).sum())
     best = min(
@@ -39,7 +39,7 @@ def test_means_are_compared_without_doubles():
     with pytest.raises(ValueError, match="64 bits"):
         isotonic_integers(np.array([[2**61]]), high=np.array([1]))
     with pytest.raises(ValueError, match="positive"):
-        isotonic_integers(np.array([[1]]), high=np.array([1]), weights=np.array([0]))
+        isotonic_means(np.array([[1]]), np.array([0]), high=np.array([1]))
 
 
 def test_the_published_chain_equals_recurrence_8(random_tree):

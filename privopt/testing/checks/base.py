@@ -31,6 +31,7 @@ __all__ = [
     "at_little",
     "at_one",
     "check",
+    "has",
 ]
 
 T = TypeVar("T")
@@ -135,6 +136,11 @@ CHECKS: Final[dict[str, Check]] = {}
 
 def _nothing(subject: Subject) -> str | None:
     return None
+
+
+def has(field: str) -> Callable[[Subject], str | None]:
+    """What a check needs that the profile must have a field for."""
+    return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
 def check(

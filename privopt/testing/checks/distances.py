@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from privopt.metric.data import MetricData
 from privopt.metric.problem import MetricInstance, MetricProblem
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Trial, check, has
 from privopt.testing.under_trial import Run, Subject
 
 __all__: list[str] = []
@@ -17,8 +17,7 @@ NEAR = 1e-9
 
 
 def _can_compare(subject: Subject) -> str | None:
-    metric = issubclass(subject.mechanism_class.problem_class, MetricProblem)
-    return None if metric or subject.profile.alike is not None else "the profile has no `alike`"
+    return None if issubclass(subject.mechanism_class.problem_class, MetricProblem) else has("alike")(subject)
 
 
 @check("distances", of={"matrix", "odds"}, needs=_can_compare)
@@ -27,7 +26,7 @@ def distances(trial: Trial) -> None:
     problem = trial.problem()
     run = trial.run(problem)
     data = getattr(run.problem, "data", None)
-    if not isinstance(data, MetricData) or data.region is not None or _scope(run) == "own-matrix":
+    if not isinstance(data, MetricData) or data.region is not None or run.said.guarantee.scope == "own-matrix":
         return
     own = {frozenset(pair): d for *pair, d in _named(data)}
     place = {name: number for number, name in enumerate(data.records.ids)}
@@ -42,11 +41,6 @@ def distances(trial: Trial) -> None:
                 f"certified by it keeps {found / wanted if wanted else math.inf:.6g} times the epsilon claimed",
                 problem,
             )
-
-
-def _scope(run: Run) -> str:
-    assert run.result is not None  # runs that ended well have one
-    return run.result.guarantee.scope or ""
 
 
 def _named(data: MetricData) -> Iterable[tuple[str, str, float]]:

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Final
 
 from privopt.errors import PrivoptError
-from privopt.interfaces import Evidence
 from privopt.metric.data import MetricData
 from privopt.testing.checks.base import CONSTANT, Trial, at_little, check
 from privopt.testing.noise import recorded
@@ -20,24 +19,20 @@ TINY: Final = 1e-12
 """A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
 
 
-def _evidence(run: Run) -> Evidence:
-    assert run.result is not None  # runs that ended well have one
-    return run.result.certificate.evidence
-
-
 @check("evidence", private=True, share=0.3, least=3)
 def evidence(trial: Trial) -> None:
     """Nothing is called proved that noise keeps: one draw shows nothing of the noise, nor that there was any."""
     problem = trial.problem()
     run = trial.run(problem)
-    stated = _evidence(run)
+    stated = run.said.certificate.evidence
     if stated not in ("proved", "declared"):
         trial.fail(f"certificate.evidence is {stated!r} for a release that claims {trial.subject.kind}", problem)
     if stated == "declared" or not trial.subject.noisy:
         return
     with recorded():
         quiet = trial.attempt(problem, fresh="without noise")
-    if quiet.error is None and artefact(quiet.folder) != artefact(run.folder) and _evidence(quiet) == "proved":
+    differs = quiet.error is None and artefact(quiet.folder) != artefact(run.folder)
+    if differs and quiet.said.certificate.evidence == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; wanted "declared"', problem)
     problem = at_little(problem)
     first = trial.always(problem)
@@ -74,8 +69,7 @@ def vacuous_guarantee(trial: Trial) -> None:
 
 
 def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    assert run.result is not None
-    stated = run.result.certificate
+    stated = run.said.certificate
     if stated.holds is not True:
         return
     data = getattr(run.problem, "data", None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import numpy as np
@@ -15,8 +14,10 @@ from privopt.interfaces import Release
 from privopt.metric.matrix import ARTEFACT
 from privopt.run.folder import SUMS, sums_text
 from privopt.run.verify import load_release, verify
-from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.base import Trial, check, has
 from privopt.testing.checks.matrix import required
+from privopt.testing.checks.runs import same_file
+from privopt.testing.exports import number_in
 from privopt.testing.under_trial import Run, Subject, told
 
 __all__ = ["fields_that_differ"]
@@ -40,8 +41,8 @@ def round_trip(trial: Trial) -> None:
         for line in fields_that_differ(run.release, release):
             trial.fail(f"the release changes on its way through files: {line}", problem)
         utility = subject.mechanism.utility(reread, subject.method.name)
-        again, stated = utility.evaluate(release), run.result.objective.value if run.result else None
-        if again is not None and (stated is None or abs(again - stated) > 1e-9 * max(1.0, abs(stated))):
+        again, stated = utility.evaluate(release), run.said.objective.value
+        if again is not None and abs(again - stated) > 1e-9 * max(1.0, abs(stated)):
             trial.fail(f"the objective was {stated!r}; of the release read back it is {again!r}", problem)
         try:
             complaints = verify(run.folder).complaints
@@ -53,17 +54,8 @@ def round_trip(trial: Trial) -> None:
         release.write(copy)
         for path in sorted(copy.rglob("*")):
             original = run.folder / path.relative_to(copy)
-            if path.is_file() and not _same_file(original, path):
+            if path.is_file() and not (original.is_file() and same_file(original, path)):
                 trial.fail(f"{path.relative_to(copy)}, written again after reading, differs from the first", problem)
-
-
-def _same_file(one: Any, two: Any) -> bool:
-    if not one.is_file():
-        return False
-    if one.suffix == ".npz":
-        with np.load(one, allow_pickle=False) as left, np.load(two, allow_pickle=False) as right:
-            return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
-    return bool(one.read_bytes() == two.read_bytes())
 
 
 def fields_that_differ(one: Release, two: Release) -> Iterator[str]:
@@ -88,19 +80,14 @@ def fields_that_differ(one: Release, two: Release) -> Iterator[str]:
             yield f"{name} was {left!r}, now {right!r}"
 
 
-def _has_oracle(subject: Subject) -> str | None:
-    return None if subject.profile.oracle is not None else "the profile has no `oracle`"
-
-
-@check("oracle", needs=_has_oracle)
+@check("oracle", needs=has("oracle"))
 def oracle(trial: Trial) -> None:
     """The release meets what the profile reckons independently."""
     problem = trial.problem()
     run = trial.run(problem)
     make = trial.subject.profile.oracle
     assert make is not None  # needs
-    assert run.result is not None  # runs that ended well have one
-    for complaint in make(run.problem, run.release, run.result):
+    for complaint in make(run.problem, run.release, run.said):
         trial.fail(complaint, problem)
 
 
@@ -151,9 +138,8 @@ def _spoil_table(folder: Path) -> str | None:
         *lines, last = path.read_text("utf-8").splitlines()
         cells = last.split(",")
         for place in reversed(range(len(cells))):
-            try:
-                number = float(cells[place])
-            except ValueError:
+            number = number_in(cells[place])
+            if number is None:
                 continue
             raised = str(int(number) + 1000) if number.is_integer() and "." not in cells[place] else repr(number + 1000)
             row = ",".join([*cells[:place], raised, *cells[place + 1 :]])

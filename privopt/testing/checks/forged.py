@@ -18,6 +18,7 @@ from privopt.run.folder import PROBLEM, RESULT, SUMS, sums_text
 from privopt.run.report.make import write_report
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, check
+from privopt.testing.exports import csv_text, number_in
 from privopt.testing.public import artefact
 from privopt.testing.under_trial import Run
 
@@ -111,7 +112,7 @@ def _tables(name: str, table: list[list[str]]) -> Iterator[tuple[str, Change]]:
     if len(table) < 2:
         return
     *rows, last = table
-    texts = [place for place, cell in enumerate(last) if cell and not _is_number(cell)]
+    texts = [place for place, cell in enumerate(last) if cell and number_in(cell) is None]
     if texts:
         renamed = [FORGED if place == texts[0] else cell for place, cell in enumerate(last)]
         what = f"{last[texts[0]]!r} in the last row of {name} became {FORGED!r}"
@@ -122,8 +123,7 @@ def _tables(name: str, table: list[list[str]]) -> Iterator[tuple[str, Change]]:
 
 def _rewritten(name: str, table: list[list[str]]) -> Change:
     def change(folder: Path) -> None:
-        with (folder / name).open("w", encoding="utf-8", newline="") as stream:
-            csv.writer(stream, lineterminator="\n").writerows(table)
+        (folder / name).write_bytes(csv_text(table))
 
     return change
 
@@ -133,7 +133,7 @@ def _archives(folder: Path, name: str) -> Iterator[tuple[str, Change]]:
     with np.load(folder / name, allow_pickle=False) as archive:
         arrays = dict(archive)
     for member, array in arrays.items():
-        if array.dtype.kind == "U" and array.size and not _is_number(str(array.flat[-1])):
+        if array.dtype.kind == "U" and array.size and number_in(str(array.flat[-1])) is None:
             changed = array.astype(f"<U{max(len(FORGED), array.dtype.itemsize // 4)}")
             changed.flat[-1] = FORGED
             what = f"{array.flat[-1]!s} in {member} of {name} became {FORGED!r}"
@@ -145,11 +145,3 @@ def _packed(name: str, arrays: dict[str, Any]) -> Change:
         np.savez(folder / name, **arrays)
 
     return change
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -15,7 +15,7 @@ from attrs import NOTHING, frozen
 from privopt.declare import File
 from privopt.errors import PrivoptError
 from privopt.testing.checks.base import Trial, check
-from privopt.testing.exports import secret_files
+from privopt.testing.exports import number_in, secret_files
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import told
 
@@ -119,9 +119,7 @@ def _cells(problem: GeneratedProblem, name: str, lines: list[bytes]) -> Iterator
     """Each cell of the last row, where it is a number, as something else."""
     cells = lines[-1].split(b",")
     for column, cell in enumerate(cells):
-        try:
-            float(cell)
-        except ValueError:
+        if number_in(cell.decode("utf-8", "replace")) is None:
             continue
         for other in (b"nan", b"words", b""):
             row = b",".join([*cells[:column], other, *cells[column + 1 :]])

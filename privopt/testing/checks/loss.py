@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from privopt.interfaces import Objective
 from privopt.metric.data import MetricData
-from privopt.testing.checks.base import Elsewhere, Trial, check
+from privopt.testing.checks.base import Elsewhere, Trial, check, has
 from privopt.testing.reference import best_loss
 from privopt.testing.under_trial import Run, Subject
 
@@ -18,11 +17,6 @@ __all__ = ["room"]
 
 NEAR: Final = 1e-9
 """Relative difference that two computations of the same sum may have."""
-
-
-def _objective(run: Run) -> Objective:
-    assert run.result is not None
-    return run.result.objective
 
 
 def _near(one: float, two: float, room: float = NEAR) -> bool:
@@ -34,7 +28,7 @@ def objective_reported(trial: Trial) -> None:
     """The objective reported is the loss of the release."""
     problem = trial.problem()
     run = trial.run(problem)
-    stated = _objective(run)
+    stated = run.said.objective
     value = stated.value
     utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
     found, how = _expected_loss(run, utility.unit), "prior, cost and weights give"
@@ -74,7 +68,7 @@ def lower_bound(trial: Trial) -> None:
     """The lower bound is not above the loss of a release that keeps the guarantee, found by other means."""
     problem = trial.problem()
     run = trial.run(problem)
-    bound = _objective(run).lower_bound
+    bound = run.said.objective.lower_bound
     if bound is None or math.isinf(bound):
         return
     known, how = _best_known(trial.subject, run)
@@ -106,7 +100,7 @@ def room(subject: Subject, *values: float) -> float:
 def _has_stricter(subject: Subject) -> str | None:
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
-    return None if subject.profile.stricter is not None else "the profile has no `stricter`"
+    return has("stricter")(subject)
 
 
 @check("loss-monotone", needs=_has_stricter)
@@ -120,7 +114,7 @@ def loss_monotone(trial: Trial) -> None:
         return
     loose, tight = trial.run(problem), trial.run(stricter)
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
-    easy, hard = (_objective(run).value for run in (loose, tight))
+    easy, hard = (run.said.objective.value for run in (loose, tight))
     worse = hard - easy if maximise else easy - hard
     if worse > room(trial.subject, easy, hard):
         trial.fail(

@@ -54,7 +54,6 @@ def required(subject: Subject, run: Run) -> Alike:
 
     Each user's own matrix is held against nothing but itself, so its pairs are the profile's business (``oracle``).
     """
-    assert run.result is not None
     release, data = run.release, getattr(run.problem, "data", None)
     names = [str(name) for name in getattr(release, "records", ())]
     if subject.profile.alike is not None:
@@ -63,7 +62,7 @@ def required(subject: Subject, run: Run) -> Alike:
         place = {name: number for number, name in enumerate(names)}
         numbers = np.array([(place[str(one)], place[str(two)]) for one, two, _ in stated], dtype=np.int64)
         return Alike(names, numbers.reshape(-1, 2), np.array([float(d) for *_, d in stated]))
-    if isinstance(data, MetricData) and run.result.guarantee.scope != "own-matrix":
+    if isinstance(data, MetricData) and run.said.guarantee.scope != "own-matrix":
         return Alike(names, np.asarray(data.pairs), np.asarray(data.distances))
     if hasattr(release, "pairs"):
         return Alike(names, np.asarray(release.pairs), np.asarray(release.distances))

@@ -10,7 +10,7 @@ from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.loss import room
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.under_trial import Run, Subject
+from privopt.testing.under_trial import Subject
 
 __all__: list[str] = []
 
@@ -33,7 +33,7 @@ def _agree(trial: Trial, name: str) -> None:
         first, second = trial.run(problem), trial.attempt(variant.problem)
         if second.error is not None:
             trial.fail(f"{variant.change}, and then it was not solved: {second.error}", problem)
-        one, two = _value(first), _value(second)
+        one, two = first.said.objective.value, second.said.objective.value
     two /= variant.factor
     if abs(two - one) > room(trial.subject, one, two):
         trial.fail(
@@ -41,11 +41,6 @@ def _agree(trial: Trial, name: str) -> None:
             f"{one * variant.factor!r}",
             problem,
         )
-
-
-def _value(run: Run) -> float:
-    assert run.result is not None
-    return float(run.result.objective.value)
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem) -> float:
@@ -81,12 +76,11 @@ def backends_agree(trial: Trial) -> None:
     """CBC and HiGHS find the same objective, within the gap asked for."""
     problem = trial.problem()
     first = trial.run(problem)  # by the default solver, CBC
-    assert first.result is not None
-    if "cbc" not in str(first.result.solver.get("name", "")).lower():
+    if "cbc" not in str(first.said.solver.get("name", "")).lower():
         return  # no backend was used
     second = trial.attempt(problem, solver="highs")
     if second.error is not None:
         trial.fail(f"CBC solves it, HiGHS does not: {second.error}", problem)
-    one, two = _value(first), _value(second)
+    one, two = first.said.objective.value, second.said.objective.value
     if abs(one - two) > room(trial.subject, one, two):
         trial.fail(f"the objective is {one!r} by CBC and {two!r} by HiGHS", problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import random
@@ -70,18 +69,13 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=secrets, facts={"kind": kind})
 
 
-def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
-    header, *rows = csv.reader(io.StringIO(problem.files[POINTS].decode()))
-    return header, rows
-
-
 def _with_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[list[str]]) -> GeneratedProblem:
     return problem.with_file(POINTS, csv_bytes(header, list(rows)))
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """One client more or less at one location."""
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(POINTS)
     for place, row in enumerate(rows):
         for step in (1, -1):
             clients = int(row[-1] or -2) + step
@@ -91,7 +85,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 def _ties(problem: GeneratedProblem) -> bool:
     """Whether some decision is left to the ids: then other ids may decide otherwise."""
-    rows = _rows(problem)[1]
+    rows = problem.rows(POINTS)[1:]
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
         return True
@@ -108,7 +102,7 @@ def _ties(problem: GeneratedProblem) -> bool:
 def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     if _ties(problem):
         return None
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(POINTS)
     names = [f"place {i}" for i in range(len(rows))]
     chance.shuffle(names)
     renamed = _with_rows(problem, header, [[name, *row[1:]] for name, row in zip(names, rows, strict=True)])
@@ -116,7 +110,7 @@ def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | N
 
 
 def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(POINTS)
     order = list(range(len(rows)))
     chance.shuffle(order)
     moved = _with_rows(problem, header, [rows[i] for i in order])
@@ -130,14 +124,14 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
     """Lengths and costs four times as large: exact in doubles."""
     if problem.facts["kind"] == "sphere":
         return None
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(POINTS)
     lengths = [place for place, name in enumerate(header) if name in ("x", "y", "facility_cost")]
     scaled = [[repr(4.0 * float(c)) if i in lengths else c for i, c in enumerate(row)] for row in rows]
     larger = _with_rows(problem, header, scaled)
     if MATRIX in problem.files:
         larger = larger.with_file(MATRIX, npy_bytes(4.0 * np.load(io.BytesIO(problem.files[MATRIX]))))
     if EDGES in problem.files:
-        names, *edges = csv.reader(io.StringIO(problem.files[EDGES].decode()))
+        names, *edges = problem.rows(EDGES)
         larger = larger.with_file(EDGES, csv_bytes(names, [[a, b, repr(4.0 * float(km))] for a, b, km in edges]))
     delta = problem.get("fl-linear.delta")
     if delta != "auto":

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, doubles
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import in_threads
 
-__all__ = ["Matrix", "Metric", "Plane", "Sphere", "frozen_array"]
+__all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
 BLOCK_ENTRIES = 4_000_000
 
@@ -88,11 +88,6 @@ def _nearest(metric: Metric, places: Ints, facilities: Ints, cost: Floats, count
 
     in_threads(fill, len(places))
     return which, value
-
-
-def frozen_array(array: ArrayLike) -> Floats:
-    """A read-only copy in doubles."""
-    return read_only(np.array(array, dtype=np.float64, order="C"))
 
 
 @frozen(eq=False)
@@ -194,10 +189,10 @@ class Plane(_Treed):
     """
 
     def __init__(self, points: Any) -> None:
-        points = frozen_array(points)
+        points = doubles(points)
         if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
             raise InputError([Fault("locations", "x, y", f"shape {points.shape}", "(n, 2) finite numbers")])
-        exact = frozen_array(np.column_stack([points, np.zeros(len(points))]))
+        exact = doubles(np.column_stack([points, np.zeros(len(points))]))
         self.__attrs_init__(points, exact, False)
 
 
@@ -206,14 +201,15 @@ class Sphere(_Treed):
     """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
 
     def __init__(self, degrees: Any) -> None:
-        degrees = frozen_array(degrees)
+        degrees = doubles(degrees)
         ok = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
         if not ok or (np.abs(degrees[:, 0]) > 90.0).any():
             raise InputError([Fault("locations", "lat, lon", "other numbers", "degrees, latitudes within [-90, 90]")])
-        lat, lon = np.radians(degrees[:, 0]), np.radians(degrees[:, 1])
-        vectors = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
-        exact = frozen_array(np.column_stack([lat, lon, np.cos(lat)]))
-        self.__attrs_init__(frozen_array(vectors), exact, True)
+        from privopt.metric.space.formulas import directions
+
+        lat, lon = np.radians(degrees).T
+        exact = doubles(np.column_stack([lat, lon, np.cos(lat)]))
+        self.__attrs_init__(doubles(directions(degrees)), exact, True)
 
 
 @frozen(eq=False)
@@ -226,7 +222,7 @@ class Matrix:
     2
     """
 
-    distances: Floats = field(converter=frozen_array)
+    distances: Floats = field(converter=doubles)
 
     @distances.validator
     def _is_metric(self, attribute: Any, d: Floats) -> None:

@@ -14,7 +14,7 @@ from attrs import frozen
 from privopt.arrays import Floats
 from privopt.declare import File
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
-from privopt.errors import InputError
+from privopt.errors import Fault, InputError
 from privopt.interfaces import NoisyCounts, Release
 from privopt_fl_linear.algorithms import Assignment
 from privopt_fl_linear.location import spent
@@ -99,17 +99,17 @@ class FLRelease(Release):
         if other.size:
             row = "a row" if other[0] in places else "no row"
             wanted = "a row for each location that sends a count, and no other"
-            raise InputError([_fault(CONNECTIONS, f"{row} for {ids[other[0]]}", wanted)])
+            raise InputError([Fault(CONNECTIONS, "", f"{row} for {ids[other[0]]}", wanted)])
         facility = np.full(len(ids), -1, dtype=np.int64)
         facility[places] = check_ids(links, found["facility"], ids, "facility", "a location of the problem")
         assignment = Assignment.of(facility)
         opened = check_ids(sizes, made["id"], ids, "id", "a location of the problem")
         order = np.argsort(opened)
         if not np.array_equal(opened[order], assignment.opened):
-            raise InputError([_fault(CAPACITIES, "other facilities", f"those that {CONNECTIONS} uses, each once")])
+            raise InputError([Fault(CAPACITIES, "", "other facilities", f"those that {CONNECTIONS} uses, each once")])
         for name, rows in ((CONNECTIONS, places), (CAPACITIES, opened)):
             if (np.diff(rows) < 0).any():  # an order that may say something
-                raise InputError([_fault(name, "rows in another order", "rows sorted by id")])
+                raise InputError([Fault(name, "", "rows in another order", "rows sorted by id")])
         return cls(
             ids=ids,
             assignment=assignment,
@@ -122,9 +122,3 @@ class FLRelease(Release):
 def noise_of(problem: FLInstance) -> float | None:
     """Epsilon that each count's noise was drawn for; None where no noisy counts are published."""
     return None if problem.data.noisy is None else float(spent(problem.declared.privacy.epsilon))
-
-
-def _fault(file: str, found: str, wanted: str) -> Any:
-    from privopt.errors import Fault
-
-    return Fault(file, "", found, wanted)

@@ -8,11 +8,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, doubles, read_only
 from privopt.errors import Fault, InputError
 from privopt.exact.graph import components, edge_matrix
 from privopt.execution.limits import in_threads
-from privopt_fl_linear.metric import frozen_array
 
 __all__ = ["Streets"]
 
@@ -59,7 +58,7 @@ class Streets:
             raise InputError([Fault(source, "", found, "a network that joins all locations")])
         graph = edge_matrix(len(names), pairs, lengths, both=True)
         start, node, places = (read_only(np.asarray(a, dtype=np.int64)) for a in (graph.indptr, graph.indices, place))
-        self.__attrs_init__(start, node, frozen_array(graph.data), places)
+        self.__attrs_init__(start, node, doubles(graph.data), places)
 
     @property
     def _graph(self) -> tuple[Ints, Ints, Floats]:

@@ -18,6 +18,7 @@ from experiments.command import say
 from experiments.tables import Row, Sheet, number, write_rows
 from hierarchical_dp_paper.generate import Census, census
 from hierarchical_dp_paper.trials import Trial, judged, run_methods
+from privopt.declare import File
 from privopt.noise import discrete_laplace
 from privopt_hierarchical_dp.counts import read_counts
 from privopt_hierarchical_dp.isotonic import isotonic_integers
@@ -90,7 +91,7 @@ def _write(out: Path, sheet: Sheet, columns: Sequence[str]) -> None:
 
 
 def _data(quick: bool) -> dict[str, Census]:
-    flights = read_counts(FLIGHTS, 60)
+    flights = read_counts(File.read(FLIGHTS), 60)
     return {
         "census": census(sizes=60, groups=40_000, individuals=None) if quick else census(sizes=60),
         "flights": Census(tree=flights.tree, leaves=flights.leaves),

@@ -8,7 +8,6 @@ units, so that no more than the file itself, as it was read, has to fit into mem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from privopt_hierarchical_dp.reading import (
     limited,
     rows_named,
     scan,
-    stripped,
     survey,
     whole,
 )
@@ -91,25 +89,23 @@ def _place(
 
 
 @rows_named
-def read_counts(
-    source: Path | File, sizes: int, *, first: int = 1, name: str | None = None, listed: Regions | None = None
-) -> Groups:
+def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
     """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
 
     Args:
         source: CSV or Parquet.
         sizes: N.
         first: the least size, 0 or 1.
-        name: what faults call the file.
         listed: the regions where a public table has them; left out: those of the file.
 
     Raises:
         InputError: a column is missing, a count is negative or fractional, a size lies outside ``first`` to
             N, a pair stands twice, the regions form no tree, or are not listed.
     """
-    name = name or source.name
+    name = source.name
     classes = sizes + 1 - first
-    frame, levels = levels_of(scan(source, name), name, ("size", "groups"))
+    frame = scan(source)
+    levels = levels_of(frame, name, ("size", "groups"))
     size, groups = whole(frame, "size"), whole(frame, "groups")
     bad_size = (size.is_null() | (size < first) | (size > sizes)).fill_null(value=True)
     bad_groups = (groups.is_null() | (groups < 0) | (groups >= GROUPS_LIMIT)).fill_null(value=True)
@@ -148,15 +144,7 @@ def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str)
 
 
 @rows_named
-def read_units(
-    source: Path | File,
-    sizes: int,
-    *,
-    most: int = 1,
-    first: int = 1,
-    name: str | None = None,
-    listed: Regions | None = None,
-) -> Groups:
+def read_units(source: File, sizes: int, *, most: int = 1, first: int = 1, listed: Regions | None = None) -> Groups:
     """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
 
     Args:
@@ -164,15 +152,15 @@ def read_units(
         sizes: N; larger groups count as N.
         most: Q, the largest quantity of one individual.
         first: the least size; 0 makes units whose quantities add up to 0 (vacant ones, a row of quantity 0) a class.
-        name: what faults call the file.
         listed: the regions where a public table has them; left out: those of the file.
 
     Raises:
         InputError: a column is missing, a quantity is negative, fractional or above ``most``, a
             unit has no name, the regions form no tree, or are not listed.
     """
-    name = name or source.name
-    frame, levels = levels_of(scan(source, name), name, ("unit", "quantity"))
+    name = source.name
+    frame = scan(source)
+    levels = levels_of(frame, name, ("unit", "quantity"))
     quantity = whole(frame, "quantity")
     unit = pl.col("unit").cast(pl.String).str.strip_chars()
     bad_quantity = (quantity.is_null() | (quantity < 0) | (quantity > most)).fill_null(value=True)
@@ -207,20 +195,19 @@ def read_units(
 
 
 @rows_named
-def check_totals(source: Path | File, groups: Groups, *, name: str | None = None) -> None:
+def check_totals(source: File, groups: Groups) -> None:
     """Check ``region, total`` (numbers of groups) against the sums of the leaves.
 
     Raises:
         InputError: a region that is unknown or stands twice, a total that is no whole number or not
             the sum of the leaves below it: the fault says by how much.
     """
-    name = name or source.name
-    frame = stripped(scan(source, name))
+    name = source.name
+    frame = scan(source)
     missing = [column for column in ("region", "total") if column not in frame.collect_schema().names()]
     if missing:
         raise InputError([Fault(name, "header", f"no column {c!r}", "columns region, total") for c in missing])
-    if isinstance(source, File):
-        source.seen.columns.update(["region", "total"])
+    source.seen.columns.update(["region", "total"])
     total = whole(frame, "total")
     bad = (total.is_null() | (total < 0)).fill_null(value=True)
     limited(bad_rows(frame, name, "total", bad, "a whole number of groups, 0 or more", ["region"]), name)

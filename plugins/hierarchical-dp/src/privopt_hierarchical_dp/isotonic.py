@@ -84,25 +84,22 @@ def _pool_floats(
             first = ends[block] + 1
 
 
-def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None, weights: Ints | None = None) -> Ints:
+def isotonic_integers(values: Ints, *, high: Ints, low: Ints | None = None) -> Ints:
     """Least-squares non-decreasing integers within bounds, row by row; exact.
 
     Args:
         values: (R, S) noisy values.
         high: (R,) upper bounds, one a row.
         low: (R,) lower bounds; left out: 0.
-        weights: (S,) positive integer weights; left out: all 1.
 
     Returns:
-        (R, S) integers, each row a minimiser of sum_s w_s (x_s - v_s)^2 over non-decreasing
+        (R, S) integers, each row a minimiser of sum_s (x_s - v_s)^2 over non-decreasing
         integers in [low, high] (the smallest unrounded one, rounded half up).
     """
     values = np.ascontiguousarray(values, dtype=np.int64)
-    size = values.shape[1]
-    weights = np.ones(size, np.int64) if weights is None else np.ascontiguousarray(weights, dtype=np.int64)
-    if int(np.abs(values).max(initial=0)) * sum(map(int, weights)) >= 2**61:
-        raise ValueError("isotonic values times weights pass 64 bits")
-    return isotonic_means(values * weights, weights, high=high, low=low)
+    if int(np.abs(values).max(initial=0)) * values.shape[1] >= 2**61:
+        raise ValueError("sums of isotonic values pass 64 bits")
+    return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high, low=low)
 
 
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints, low: Ints | None = None) -> Ints:

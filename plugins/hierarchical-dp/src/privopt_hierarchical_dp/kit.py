@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -118,25 +116,16 @@ def _leaf(row: Sequence[Any]) -> str:
     return str(next(name for name in reversed(row[:-2]) if name))
 
 
-def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
-    header, *rows = csv.reader(io.StringIO(problem.files[COUNTS].decode()))
-    return header, rows
-
-
-def _listed(problem: GeneratedProblem) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(problem.files[REGIONS].decode())))[1:]
-
-
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """All problems that the relation named makes alike with a given one: written from its words, by other code."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     most = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(COUNTS)
     if REGIONS in problem.files:  # regions without rows have groups all the same
         held = {tuple(row[:-1]) for row in rows}
         first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
-        cells = [[*path, str(size)] for path in _listed(problem) for size in range(first, last + 1)]
+        cells = [[*path, str(size)] for path in problem.rows(REGIONS)[1:] for size in range(first, last + 1)]
         rows += [[*cell, "0"] for cell in cells if tuple(cell) not in held]
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
@@ -194,9 +183,9 @@ def _noisy(levels: tuple[tuple[tuple[int, ...], Fraction], ...], law: Law, count
 
 
 def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(COUNTS)
     depth = len(header) - 2
-    listed = _listed(problem) if REGIONS in problem.files else []
+    listed = problem.rows(REGIONS)[1:] if REGIONS in problem.files else []
     names = sorted({name for row in [*rows, *listed] for name in row[:depth] if name})
     fresh = [f"place {index}" for index in range(len(names))]
     chance.shuffle(fresh)
@@ -209,7 +198,7 @@ def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | N
 
 
 def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(COUNTS)
     chance.shuffle(rows)
     return Variant(problem=problem.with_file(COUNTS, csv_bytes(header, rows)), change="rows were shuffled")
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Ints
 from privopt.interfaces import UtilityLoss
 from privopt_hierarchical_dp.fitting import objective_weights
 from privopt_hierarchical_dp.methods import measured, order_of
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease
+from privopt_hierarchical_dp.tree import squared
 from privopt_hierarchical_dp.zeros import zeros_of
 
 __all__ = ["PostProcessing"]
@@ -56,13 +55,5 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
             off = value - target
             if zeros is not None:
                 off = off[zeros.measured(level, order_of(self.method, totals=totals, relation=relation))]
-            total += weight / top * _square(off)
+            total += weight / top * squared(off)
         return total
-
-
-def _square(difference: Ints) -> int:
-    """Sum of squares as an exact integer."""
-    largest = int(np.abs(difference).max(initial=0))
-    if largest * largest * max(1, difference.size) < 2**62:
-        return int(np.sum(difference * difference))
-    return sum(int(d) * int(d) for d in difference.ravel())

@@ -5,12 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.declare.exact_text import exact_text
 from privopt.exact.bounds import float_up
 from privopt.exact.gaussian import delta_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt.interfaces.notions import NoGuarantee
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import METHODS, level_budgets, order_of, sensitivity, spent_on_a_neighbour
 from privopt_hierarchical_dp.relations import RELATIONS, relation_of
@@ -180,16 +181,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
         most = self.problem.settings.max_quantity
         real = spent_on_a_neighbour("cumulative-chain-as-published", release.tree, budgets, most)
-        return Certificate(
-            holds=None,
-            evidence="none",
-            kind="none",
-            worst=None,
-            allowed=None,
-            checked=0,
-            arithmetic="nothing is claimed",
-            notes={"real_epsilon": float(real)},
-        )
+        return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": float(real)})
 
 
 def with_totals(problem: HierarchyProblem, method: str) -> bool:

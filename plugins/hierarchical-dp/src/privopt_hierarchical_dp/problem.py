@@ -42,10 +42,6 @@ def _first(value: Any) -> str | None:
     return None if value in (0, 1) else "0 or 1"
 
 
-def _probability(value: Any) -> str | None:
-    return None if 0 < value < 1 else "a number above 0 and below 1"
-
-
 @frozen(kw_only=True)
 class HierarchyTable:
     """Where the counts are."""
@@ -115,7 +111,7 @@ class Privacy:
         default=None, help="zcdp: budget of one individual, over all levels", unit="1/individual", check=positive
     )
     delta: Fraction | None = key(
-        default=None, help="approx-dp: beside epsilon, between 0 and 1", unit="probability", check=_probability
+        default=None, help="approx-dp: beside epsilon, between 0 and 1", unit="probability", check=between(0, 1)
     )
     relation: str = key(
         default="sizes",

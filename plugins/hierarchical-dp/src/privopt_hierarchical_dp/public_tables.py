@@ -16,7 +16,6 @@ from privopt_hierarchical_dp.reading import (
     limited,
     rows_named,
     scan,
-    stripped,
     survey,
     whole,
 )
@@ -33,7 +32,8 @@ def read_regions(source: File) -> tuple[Regions, bool]:
         InputError: a column is missing, or the regions form no tree.
     """
     name = source.name
-    frame, levels = levels_of(scan(source, name), name, ())
+    frame = scan(source)
+    levels = levels_of(frame, name, ())
     source.seen.columns.update(levels)
     counted = {"size", "groups"} <= set(frame.collect_schema().names())
     return Regions.of(survey(frame, levels, {}, name)[0], file=name), counted
@@ -41,7 +41,7 @@ def read_regions(source: File) -> tuple[Regions, bool]:
 
 def note_like(source: File) -> None:
     """Note what ``privopt plan`` reads of counts like the secret ones: ``solve`` publishes that and reads nothing."""
-    held = stripped(scan(source, source.name)).collect_schema().names()
+    held = scan(source).collect_schema().names()
     source.seen.columns.update(["size", "groups", *(name for name in held if name.startswith("level_"))])
 
 
@@ -62,7 +62,7 @@ def read_cells(source: File, tree: Tree, *, first: int, last: int) -> list[tuple
         InputError: a column is missing, a region is none of the hierarchy, a size lies outside ``first`` to N.
     """
     name = source.name
-    frame = stripped(scan(source, name))
+    frame = scan(source)
     if "size" not in frame.collect_schema().names():
         raise InputError([Fault(name, "header", "no column 'size'", "columns region, size; or size alone")])
     if "region" not in frame.collect_schema().names():
@@ -118,7 +118,7 @@ def read_bounds(source: File, tree: Tree, *, first: int, last: int) -> list[Boun
             number is none, or the least is above the most.
     """
     name = source.name
-    frame = stripped(scan(source, name))
+    frame = scan(source)
     sides = ("at_least", "at_most")
     held = frame.collect_schema().names()
     if "region" not in held or not set(sides) & set(held) or set(held) - {"region", "size", *sides}:

@@ -10,8 +10,8 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import polars as pl
 
-from privopt.declare import File, tables
-from privopt.declare.tables import is_parquet, ragged, table_text
+from privopt.declare import File
+from privopt.declare.tables import is_parquet, ragged, stripped, table_text
 from privopt.errors import Fault, InputError
 
 __all__ = [
@@ -22,9 +22,9 @@ __all__ = [
     "collect",
     "levels_of",
     "limited",
+    "read_back",
     "rows_named",
     "scan",
-    "stripped",
     "survey",
     "whole",
 ]
@@ -35,44 +35,58 @@ GROUPS_LIMIT: Final = 2**50
 _EXACT_DOUBLES: Final = 2.0**53
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound=Path | File)
 
 
 class _UnreadableError(InputError):
     """Rows of a table that the engine cannot read; `rows_named` says which."""
 
 
-def rows_named(read: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+def rows_named(read: Callable[Concatenate[File, P], R]) -> Callable[Concatenate[File, P], R]:
     """Let a function of a table name the first row that is none."""
 
     @wraps(read)
-    def named(source: S, /, *args: P.args, **options: P.kwargs) -> R:
+    def named(source: File, /, *args: P.args, **options: P.kwargs) -> R:
         try:
             return read(source, *args, **options)
         except _UnreadableError:
-            file = File.read(source, source.name) if isinstance(source, Path) else source
-            if is_parquet(file):
+            if is_parquet(source):
                 raise
-            raise InputError([ragged(file)]) from None
+            raise InputError([ragged(source)]) from None
 
     return named
 
 
-def scan(source: Path | File, name: str) -> pl.LazyFrame:
-    """A table, not read yet: Parquet, or CSV whose cells are text.
+def scan(source: File) -> pl.LazyFrame:
+    """A table, not read yet: Parquet, or CSV whose cells are text; names of columns without spaces around them.
 
     Raises:
         InputError: it is neither.
     """
-    file = File.read(source, name) if isinstance(source, Path) else source
-    parquet = is_parquet(file)
-    contents = io.BytesIO(file.contents if parquet else table_text(file))
+    parquet = is_parquet(source)
+    contents = io.BytesIO(source.contents if parquet else table_text(source))
     try:
         frame = pl.scan_parquet(contents) if parquet else pl.scan_csv(contents, infer_schema=False)
-        frame.collect_schema()
+        names = frame.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError):  # whose words may quote a cell
-        raise _UnreadableError([Fault(name, "", "a file that cannot be read", "CSV or Parquet")]) from None
-    return frame
+        raise _UnreadableError([Fault(source.name, "", "a file that cannot be read", "CSV or Parquet")]) from None
+    return frame.rename(dict(zip(names, stripped(names), strict=True)))  # unless two would then be one
+
+
+def read_back(path: Path, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
+    """A table as it was published, of these columns in this order.
+
+    Raises:
+        InputError: it cannot be read, or has others.
+    """
+    wanted = f"columns {', '.join(schema)}"
+    try:
+        found = pl.read_csv(path, schema_overrides=dict(schema), glob=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason})", wanted)]) from None
+    if found.columns != list(schema):
+        raise InputError([Fault(str(path), "header", ",".join(found.columns), wanted)])
+    return found
 
 
 def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
@@ -87,13 +101,12 @@ def collect(frame: pl.LazyFrame, name: str) -> pl.DataFrame:
         raise _UnreadableError([Fault(name, "", "rows that cannot be read", "a table, UTF-8")]) from None
 
 
-def levels_of(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
-    """The frame with stripped column names, and its level columns in order.
+def levels_of(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> list[str]:
+    """The level columns of a table, in order.
 
     Raises:
         InputError: a level, or one of the columns ``values``, is missing.
     """
-    frame = stripped(frame)
     found = frame.collect_schema().names()
     levels = [column for column in found if column.startswith("level_")]
     wanted = [f"level_{index + 1}" for index in range(max(1, len(levels)))]
@@ -104,7 +117,7 @@ def levels_of(frame: pl.LazyFrame, name: str, values: Sequence[str]) -> tuple[pl
     ]
     if faults:
         raise InputError(faults)
-    return frame, wanted
+    return wanted
 
 
 def whole(frame: pl.LazyFrame, column: str) -> pl.Expr:
@@ -176,9 +189,3 @@ def limited(faults: Sequence[Fault], name: str) -> None:
         if len(faults) > MOST_FAULTS:
             shown.append(Fault(name, "", "more faults of these kinds", "none"))
         raise InputError(shown)
-
-
-def stripped(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """The frame with column names without spaces around them, unless two would then be one."""
-    names = frame.collect_schema().names()
-    return frame.rename(dict(zip(names, tables.stripped(names), strict=True)))

@@ -254,16 +254,10 @@ def read_table(
     """
     import polars as pl
 
-    wanted = f"columns region, parent, size, {', '.join(columns)}"
-    schema: dict[str, Any] = {"region": pl.String, "parent": pl.String, "size": pl.Int64}
-    schema |= dict.fromkeys(columns, pl.Int64)
-    try:
-        table = pl.read_csv(path, schema_overrides=schema, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason})", wanted)]) from None
-    if table.columns != list(schema):
-        raise InputError([Fault(str(path), "header", ",".join(table.columns), wanted)])
+    from privopt_hierarchical_dp.reading import read_back
+
+    keys = dict.fromkeys(("region", "parent"), pl.String)
+    table = read_back(path, {**keys, **dict.fromkeys(("size", *columns), pl.Int64)})
     height = table.height
     size = table["size"].to_numpy()
     if height == 0 or height % sizes or any(table[name].null_count() for name in ("size", *columns)):

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Regions", "Tree", "add_up", "named", "past_sums"]
+__all__ = ["Regions", "Tree", "add_up", "named", "past_sums", "squared"]
 
 
 UNIQUE: Final = "names that are unique over the tree"
@@ -274,6 +274,14 @@ def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
     for start in reversed(tree.start):
         levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
     return levels[::-1]
+
+
+def squared(values: Ints) -> int:
+    """Sum of squares, exact however large they are."""
+    largest = int(np.abs(values).max(initial=0))
+    if largest * largest * max(1, values.size) < 2**62:
+        return int(np.sum(values * values))
+    return sum(int(value) ** 2 for value in values.ravel())
 
 
 def past_sums(values: Ints, *, rows: bool = False) -> bool:

@@ -19,7 +19,7 @@ from privopt.errors import Fault, InputError
 from privopt.execution.base import spans
 from privopt.metric.cost import travel_cost
 from privopt.metric.losses import TravelCost
-from privopt.metric.space.formulas import EARTH_RADIUS_KM, euclidean, haversine
+from privopt.metric.space.formulas import EARTH_RADIUS_KM, directions, euclidean, haversine
 from privopt_lr_geo.package import pack, unpack
 
 if TYPE_CHECKING:
@@ -85,10 +85,7 @@ class Places:
 
     def flat(self, points: Floats) -> Floats:
         """Coordinates in a Euclidean space where the nearest is the nearest."""
-        if not self.geographic:
-            return points
-        lat, lon = np.radians(points).T
-        return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+        return directions(points) if self.geographic else points
 
     def travel(self, a: Ints, b: Ints) -> Floats:
         """(A, B) km of travel between places; of two directions the longer."""

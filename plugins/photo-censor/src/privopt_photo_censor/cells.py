@@ -13,15 +13,12 @@ import numpy as np
 import s2cell
 from attrs import field, frozen
 
-from privopt.arrays import Floats, read_only
+from privopt.arrays import Floats, doubles
 from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
+from privopt.metric.space.formulas import directions
 
 __all__ = ["Boxes", "Cells", "Centres", "S2Cells", "read_cells"]
-
-
-def _floats(values: Any) -> Floats:
-    return read_only(np.array(values, dtype=np.float64))
 
 
 class Cells(ABC):
@@ -64,7 +61,7 @@ class Centres(Cells):
         points: (M, 2) latitude and longitude, degrees.
     """
 
-    points: Floats = field(converter=_floats)
+    points: Floats = field(converter=doubles)
     names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -73,8 +70,8 @@ class Centres(Cells):
 
     def locate(self, latitude: float, longitude: float) -> int | None:
         """See :class:`Cells`."""
-        here = _unit(np.array([[latitude, longitude]]))[0]
-        return int(np.argmax(_unit(self.points) @ here))
+        here = directions(np.array([[latitude, longitude]]))[0]
+        return int(np.argmax(directions(self.points) @ here))
 
     def rows(self) -> list[list[str]]:
         """See :class:`Cells`."""
@@ -93,7 +90,7 @@ class Boxes(Cells):
         edges: (M, 4) south, west, north, east, degrees.
     """
 
-    edges: Floats = field(converter=_floats)
+    edges: Floats = field(converter=doubles)
     names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -146,11 +143,6 @@ class S2Cells(Cells):
     def centres(self) -> Floats:
         """See :class:`Cells`."""
         return np.array([s2cell.cell_id_to_lat_lon(identifier) for identifier in self.ids])
-
-
-def _unit(points: Floats) -> Floats:
-    lat, lon = np.radians(points).T
-    return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
 
 
 def read_cells(path: Path) -> Cells:

@@ -15,6 +15,7 @@ from privopt.arrays import Floats, Ints
 from privopt.declare import key, load_problem
 from privopt.declare.schema import positive
 from privopt.errors import Fault, InputError
+from privopt.metric.space import formulas
 from privopt.run.publish import check_file, new_file
 from privopt_photo_censor.cells import Centres, read_cells
 from privopt_photo_censor.classifier import Model, ModelSettings, directions, open_model
@@ -148,12 +149,11 @@ def _embedded(model: Model, folder: Path) -> tuple[Floats, tuple[float, float] |
         with readable(f"{folder.name}/{name}"), opened(path.read_bytes()) as photo:
             tensors.append(model.tensor(flattened(photo)))
             positions.append(gps(photo))
-    there = np.radians([point for point in positions if point is not None])
+    there = np.array([point for point in positions if point is not None])
     vectors = directions(model.outputs(tensors), model.settings.model.name)
     if not len(there):
         return vectors, None
-    lat, lon = there.T
-    x, y, z = np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]).mean(axis=0)
+    x, y, z = formulas.directions(there).mean(axis=0)
     return vectors, (float(np.degrees(np.arctan2(z, np.hypot(x, y)))), float(np.degrees(np.arctan2(y, x))))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from attrs import field, frozen
 
-from privopt.arrays import Bools, Floats, read_only
+from privopt.arrays import Bools, Floats, read_only, truths
 from privopt.errors import Fault, InputError
 from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_npz
@@ -31,10 +31,6 @@ SCORES: Final = "scores.npz"
 THUMBNAILS: Final = "thumbnails"
 
 
-def _mask(values: Any) -> Bools:
-    return read_only(np.array(values, dtype=np.bool_))
-
-
 @frozen(kw_only=True, eq=False)
 class Deletions(Release):
     """Which photos are posted.
@@ -52,7 +48,7 @@ class Deletions(Release):
     """
 
     names: tuple[str, ...]
-    kept: Bools = field(converter=_mask)
+    kept: Bools = field(converter=truths)
     scores: Floats | None = None
     true: int = -1
     listing: Listing | None = None

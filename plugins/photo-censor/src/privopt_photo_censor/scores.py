@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats, read_only
+from privopt.arrays import Bools, Floats, doubles, read_only, truths
 
 __all__ = ["Album", "Copy", "Listing", "Places", "Reduced", "Task", "some"]
 
@@ -23,14 +22,6 @@ def some(names: Sequence[str], most: int = 5) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def _floats(values: Any) -> Floats:
-    return read_only(np.array(values, dtype=np.float64, order="C"))
-
-
-def _mask(values: Any) -> Bools:
-    return read_only(np.array(values, dtype=np.bool_))
 
 
 @frozen(kw_only=True)
@@ -113,9 +104,9 @@ class Album:
         margin: theta, added to the true location's score in each photo (paper, section 2, black-box protection).
     """
 
-    scores: Floats = field(converter=_floats)
+    scores: Floats = field(converter=doubles)
     true: int
-    keep: Bools = field(converter=_mask)
+    keep: Bools = field(converter=truths)
     keep_at_least: int = 1
     margin: float = 0.0
 

@@ -17,7 +17,7 @@ from privopt_hierarchical_dp.laws import Law
 from privopt_hierarchical_dp.least_squares import UNBOUNDED, Ends, Noise, least_squares, quantile
 from privopt_hierarchical_dp.several.margins import TOTAL, Domain, Effects, Margin, Step, summed
 from privopt_hierarchical_dp.totals import estimated_totals
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, squared
 
 __all__ = ["Tables", "ends_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers", "squares"]
 
@@ -125,12 +125,7 @@ def squares(domain: Domain, off: Tables) -> Fraction:
     total = Fraction(0)
     for level in off:
         for weight, values in zip(domain.weights, level, strict=True):
-            largest = int(np.abs(values).max(initial=0))
-            if largest * largest * values.size < 2**62:
-                own = int(np.sum(values * values))
-            else:
-                own = sum(int(value) ** 2 for value in values.ravel())
-            total += Fraction(weight) * own
+            total += Fraction(weight) * squared(values)
     return total
 
 

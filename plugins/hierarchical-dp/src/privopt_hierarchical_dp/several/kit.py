@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -82,15 +80,11 @@ def problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "indiv
     )
 
 
-def _rows(problem: GeneratedProblem) -> tuple[list[str], list[list[str]]]:
-    header, *rows = csv.reader(io.StringIO(problem.files[RECORDS].decode()))
-    return header, rows
-
-
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """All problems that the relation named makes alike with a given one: written from its words, by other code."""
     tables = tomllib.loads(problem.toml)
-    relation, header, rows = tables["privacy"]["relation"], *_rows(problem)
+    relation = tables["privacy"]["relation"]
+    header, *rows = problem.rows(RECORDS)
     depth = sum(name.startswith("level_") for name in header)
 
     def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
@@ -136,7 +130,7 @@ def _draws(problem: TablesInstance, method: str, count: int) -> NDArray[Any]:
 
 
 def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    header, rows = _rows(problem)
+    header, *rows = problem.rows(RECORDS)
     chance.shuffle(rows)
     return Variant(problem=problem.with_file(RECORDS, csv_bytes(header, rows)), change="rows were shuffled")
 

@@ -12,6 +12,7 @@ from privopt.arrays import Bools, Ints
 from privopt.declare import File, problem_html
 from privopt.declare.tables import table_of
 from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.reading import MOST_FAULTS, whole
 from privopt_hierarchical_dp.several.margins import Margin, summed
 from privopt_hierarchical_dp.several.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree, named
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TablesInstance", "TablesRead", "read_individuals"]
 
-MOST_FAULTS: Final = 20
 LARGEST: Final = 2**50
 """Individuals in all."""
 COUNT: Final = "count"
@@ -231,10 +231,7 @@ def _codes(problem: TablesRead, source: File, margin: Margin, *, counted: bool) 
         codes.append(found)
     count = pl.Series(np.ones(frame.height, np.int64))
     if COUNT in frame.columns:
-        whole = frame[COUNT].cast(pl.Int64, strict=False)
-        double = frame[COUNT].cast(pl.Float64, strict=False)  # 3.0 is 3, as programs export it
-        near = double.is_finite() & (double == double.round()) & (double.abs() < 2.0**53)
-        count = whole.fill_null(double.set(~near.fill_null(value=False), None).cast(pl.Int64, strict=False))
+        count = frame.select(whole(frame.lazy(), COUNT)).to_series()
         bad = count.set((count < 0).fill_null(value=True), None)
         faults += _unknown(source.name, bad, COUNT, "a whole number of individuals, 0 or more")
     if faults:

@@ -232,20 +232,14 @@ def _read_lines(path: Path, problem: TablesRead, name: str) -> list[list[Ints]]:
     """
     import polars as pl
 
+    from privopt_hierarchical_dp.reading import read_back
+
     numbers = ("count", "low", "high")
     cells = problem.declared.domain.cells(problem.declared.margin(name))
     blank = [np.zeros((width, cells), np.int64) for width in problem.tree.widths]
     wanted = _lines(problem, name, dict.fromkeys(numbers, blank))
     keys = [column for column in wanted.columns if column not in numbers]
-    schema: dict[str, Any] = dict.fromkeys(keys, pl.String) | dict.fromkeys(numbers, pl.Int64)
-    try:
-        found = pl.read_csv(path, schema_overrides=schema, glob=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        form = f"columns {', '.join(wanted.columns)}"
-        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason})", form)]) from None
-    if found.columns != wanted.columns:
-        raise InputError([Fault(str(path), "header", ",".join(found.columns), ",".join(wanted.columns))])
+    found = read_back(path, {**dict.fromkeys(keys, pl.String), **dict.fromkeys(numbers, pl.Int64)})
     if not found.select(keys).equals(wanted.select(keys)) or found.select(numbers).null_count().sum_horizontal()[0]:
         rows = f"{wanted.height} rows, with numbers: the problem's regions by name, its values in their order"
         raise InputError([Fault(str(path), "", "other rows, or cells without a number", rows)])
