@@ -1,16 +1,29 @@
-"""Names of array types, which say in one word what annotations of arrays mean; arrays that nobody can write to.
+"""Names of array types, which say in one word what annotations of arrays mean; what all that work on arrays need.
 
 >>> half: Floats = np.array([0.5, 0.5])
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Bools", "Floats", "Indices", "Ints", "Singles", "Unsigned", "doubles", "no_doubles", "read_only", "truths"]
+__all__ = [
+    "Bools",
+    "Floats",
+    "Indices",
+    "Ints",
+    "Singles",
+    "Unsigned",
+    "doubles",
+    "no_doubles",
+    "read_only",
+    "slices",
+    "truths",
+]
 
 A = TypeVar("A", bound=NDArray[Any])
 
@@ -61,3 +74,18 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
     if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
         found[large] = [int(float(number)) != number for number in numbers[large].tolist()]
     return found
+
+
+def slices(rows: int, width: int, most: int) -> Iterator[slice]:
+    """Parts of so many rows, in order, each of one row or of no more entries than memory shall hold at once.
+
+    >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
+    [(0, 2), (2, 4), (4, 5)]
+
+    Args:
+        rows: how many there are.
+        width: entries of a row.
+        most: entries of a part.
+    """
+    step = max(1, most // max(1, width))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import ArrayLike, NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, slices
 from privopt.errors import UsageError
 from privopt.exact.sample import draw
 
@@ -91,12 +91,6 @@ def pair_blocks(
         start = stop
 
 
-def _columns(count: int, pairs: int) -> Iterable[slice]:
-    """Columns in spans such that pairs times columns stays within memory."""
-    step = max(1, _CELLS // max(1, pairs))
-    return (slice(start, start + step) for start in range(0, count, step))
-
-
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
     """Greatest |log z_ik / z_jk| / d over the pairs of all blocks and all outputs.
 
@@ -112,7 +106,7 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
     greatest = 0.0
     for pairs, distances in blocks:
         spread = np.zeros(len(pairs))
-        for part in _columns(logs.shape[1], len(pairs)):
+        for part in slices(logs.shape[1], len(pairs), _CELLS):
             left, right = logs[pairs[:, 0], part], logs[pairs[:, 1], part]
             with np.errstate(invalid="ignore"):
                 difference = np.abs(left - right)
@@ -141,7 +135,7 @@ def violations(
     for pairs, distances in blocks:
         with np.errstate(over="ignore"):
             growth = np.exp(epsilon * distances)[:, None]
-        for part in _columns(probabilities.shape[1], len(pairs)):
+        for part in slices(probabilities.shape[1], len(pairs), _CELLS):
             left, right = probabilities[pairs[:, 0], part], probabilities[pairs[:, 1], part]
             for a, b in ((left, right), (right, left)):
                 with np.errstate(invalid="ignore"):
@@ -168,7 +162,7 @@ def bayes_error(probabilities: Floats, prior: Floats) -> float:
         prior: (N,) summing to 1.
     """
     best = np.zeros(probabilities.shape[1])
-    for part in _columns(probabilities.shape[1], len(probabilities)):
+    for part in slices(probabilities.shape[1], len(probabilities), _CELLS):
         best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
     return float(min(1.0, max(0.0, 1.0 - math.fsum(best.tolist()))))
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, slices
 from privopt.errors import SolverError
 
 __all__ = [
@@ -58,8 +58,7 @@ def vulnerability(channel: Floats, prior: Floats, gains: Floats) -> Vulnerabilit
         gains: (W, N).
     """
     weighted = gains * prior
-    step = max(1, BLOCK // max(1, len(gains)))
-    best = [(weighted @ channel[:, k : k + step]).max(axis=0) for k in range(0, channel.shape[1], step)]
+    best = [(weighted @ channel[:, part]).max(axis=0) for part in slices(channel.shape[1], len(gains), BLOCK)]
     return Vulnerability(prior=float(weighted.sum(axis=1).max()), posterior=math.fsum(np.concatenate(best).tolist()))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, slices
 from privopt.errors import Fault, InputError
 from privopt.interfaces import UtilityLoss
 from privopt.metric.losses import ExpectedLoss
@@ -45,9 +45,8 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = TIE) 
     count = z.shape[1]
     best = np.arange(count, dtype=np.int64)
     used = np.flatnonzero(release.weights.any(axis=0))
-    step = max(1, BLOCK // max(1, count))
-    for first in range(0, len(used), step):
-        part = used[first : first + step]
+    for rows in slices(len(used), count, BLOCK):
+        part = used[rows]
         losses = z[:, part].T @ weighted
         least = losses.min(axis=1)
         within = least + tie * np.abs(least)

@@ -36,7 +36,7 @@ from privopt.tables.problems import Problem
 
 __all__ = ["Curves", "Point", "curve", "draw_curves", "epsilons_of"]
 
-MOST: Final = 10_000
+MOST_EPSILONS: Final = 10_000
 """Epsilons at most."""
 
 
@@ -135,8 +135,8 @@ def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fract
         ends = [StatedFraction(str(Decimal(end))) for end in parts[:2]]
     except (InvalidOperation, ValueError, OverflowError):
         raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30") from None
-    if not 0 < ends[0] < ends[1] or not 2 <= count <= MOST:
-        raise UsageError(f"{found}0 < LO < HI and 2 to {MOST:,} values")
+    if not 0 < ends[0] < ends[1] or not 2 <= count <= MOST_EPSILONS:
+        raise UsageError(f"{found}0 < LO < HI and 2 to {MOST_EPSILONS:,} values")
     between = np.geomspace(float(ends[0]), float(ends[1]), count)[1:-1]
     inner = [StatedFraction(f"{value:.9g}") for value in between.tolist()]
     return [ends[0], *inner, ends[1]]

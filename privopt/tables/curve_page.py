@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from privopt.declare.schema import File
 from privopt.errors import UsageError
 from privopt.run.publish import check_file, new_file
-from privopt.run.report.page import drawing, script_json, table
+from privopt.run.report.page import document, drawing, script_json, table
 from privopt.run.report.theme import axes_of, themed
 from privopt.run.solve import Options
 from privopt.tables.curve import Curves, Point, draw_curves, epsilons_of
@@ -129,16 +128,14 @@ def curve_page(curves: Curves, problem: str) -> str:
     groups = _by_mechanism(curves)
     epsilons = [f"{float(point.epsilon):.6g}" for point in next(iter(groups.values()))]
     rows = [[_cells(points[place]) for points in groups.values()] for place in range(len(epsilons))]
-    style = files("privopt.run.report").joinpath("report.css").read_text("utf-8")
     title = f"Loss over epsilon: {problem}"
     header = "".join(f"<th>{escape(name)}</th>" for name in head)
     notes = "".join(f"<p>{escape(line)}.</p>" for line in curves.notes)
     last = len(epsilons) - 1
     every = [(f"{float(point.epsilon):.6g}", *_cells(point)) for point in curves.points]
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{style}</style></head><body><header><h1>{escape(title)}</h1>"
+    return document(
+        title,
+        f"<header><h1>{escape(title)}</h1>"
         "<p>Every loss is that of a release that was certified; no release with the same promise loses less than the "
         f"proved bound.</p>{notes}</header><main>"
         f"<section>{drawing(title, figure_of(curves))}</section>"
@@ -147,7 +144,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         f'<table><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></section>'
         f"<section><h2>All</h2>{table('Every point', ('epsilon', *head), every)}</section></main>"
         f'<script type="application/json" id="points">{script_json({"epsilons": epsilons, "rows": rows})}</script>'
-        f"<script>{SCRIPT}</script></body></html>\n"
+        f"<script>{SCRIPT}</script>",
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from attrs import field, frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, slices
 from privopt.declare.schema import KEY, File, Key
 from privopt.declare.tables import PARQUET, POINT, table_of
 from privopt.declare.toml import load_problem
@@ -204,7 +204,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     used = {str(name) for name in columns.values()}
     ids, others = _ids(frame, lower, used)
     people = None if ids_alone else next((name for name in frame.columns if PEOPLE.fullmatch(name.strip())), None)
-    trips = lat is not None and not ids_alone and (_of_trips(lat) or frame.height > PLACES)
+    trips = lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > PLACES)
     if people is not None and "lat" not in columns:
         wanted = "a table of public places; or columns lat and lon, over which a grid is laid"
         raise InputError([Fault(points.name, f"column {people}", "ids of people or trips, not of places", wanted)])
@@ -225,10 +225,6 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
     grid, said = _grid(frame, columns, points.name)
     return _Found(records={"grid": grid}, kind=kind, notes=[*notes, said])
-
-
-def _of_trips(column: str) -> bool:
-    return column.lower().startswith(("start", "pickup"))
 
 
 def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
@@ -309,10 +305,9 @@ def _spacing(data: MetricData) -> float:
     """
     count = len(data.records)
     nearest = []
-    step = max(1, 2**22 // count)
     chosen = np.unique(np.linspace(0, count - 1, min(count, ROWS)).astype(np.int64))
-    for first in range(0, len(chosen), step):
-        rows = data.metric.rows(chosen[first : first + step])
+    for part in slices(len(chosen), count, 2**22):
+        rows = data.metric.rows(chosen[part])
         rows[rows <= 0] = np.inf
         nearest.append(rows.min(axis=1))
     known = np.concatenate(nearest)

@@ -194,7 +194,7 @@ def _refuse(path: Path, found: str, wanted: str) -> NoReturn:
 
 def _header(path: Path, head: bytes) -> tuple[str, ...]:
     """Names of columns, from the first bytes of a file."""
-    text = head.decode("utf-8-sig", "surrogateescape")  # rows may be no text, which is told of them
+    text = head.decode("utf-8-sig", "surrogateescape")  # rows that are no text have faults of their own
     try:
         names = next(csv.reader(io.StringIO(text, newline="")), [])
     except csv.Error:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import narwhals as nw
 import numpy as np
 from attrs import evolve, frozen
 
 from privopt.errors import UsageError
 from privopt.interfaces import Result
 from privopt.interfaces.result import SEEDED
+from privopt.metric.space.wkb import geometries_of
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.verify import Opened
 from privopt.tables.apply import matrix_of
 from privopt.tables.charged import Charging, cost_of
-from privopt.tables.frames import bare, check_index, geometries, index_names, with_points
 from privopt.tables.problems import frame_of
 from privopt.tables.protect import REPORT, Protector, limits_of, words_of
 from privopt.tables.secret import Secret
@@ -68,8 +69,8 @@ def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str
     if own is not None and not any(columns.values()):
         columns["geometry"] = own
     frame = frame_of(table, "table")
-    secret = Secret.of(**columns).with_geometries(geometries(table), active=own)
-    check_index(table, secret)
+    secret = Secret.of(**columns).with_geometries(_geometries(table), active=own)
+    _check_index(table, secret)
     charges: Any = nullcontext()
     if asked.ledger is not None:
         cost = cost_of(opened.folder, opened.result, "apply")
@@ -89,12 +90,12 @@ def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str
         protector.check(list(frame.columns), "table")
         made = protector.protect(frame)
         notes = _notes(protector, len(frame), opened.result)
-        notes += protector.warnings([*frame.columns, *index_names(table)])
+        notes += protector.warnings([*frame.columns, *_index_names(table)])
     if isinstance(table, Mapping):
         return made.to_dict(as_series=False), notes  # type: ignore[return-value]
-    native = bare(made.to_native())
+    native = _bare(made.to_native())
     if own is not None:
-        native = with_points(table, native, own, protector)
+        native = _with_points(table, native, own, protector)
     return native, notes
 
 
@@ -128,3 +129,65 @@ def _notes(protector: Protector, rows: int, result: Result) -> list[str]:
     notes += [charging.sequence] if charging is not None and charging.sticky is not None else []
     notes += [f"this release: {result.mark}"] if result.mark else []
     return notes + ([f"this table: {SEEDED}"] if protector.marked else [])
+
+
+# --- what a table brings beside its columns -------------------------------------------------------------
+
+
+def _geometries(table: object) -> dict[str, tuple[str, ...]]:
+    """Columns of geometries that a table in memory says it has, and those of the boxes around them.
+
+    Raises:
+        UsageError: metadata that cannot be read.
+    """
+    if nw.dependencies.is_pyarrow_table(table):
+        try:
+            return geometries_of((table.schema.metadata or {}).get(b"geo"))
+        except ValueError as error:
+            raise UsageError(f"table: found {error}, wanted GeoParquet's, or none") from None
+    if nw.dependencies.is_pandas_dataframe(table):
+        return {str(name): () for name, dtype in table.dtypes.items() if str(dtype) == "geometry"}
+    return {}
+
+
+def _check_index(table: object, secret: Secret) -> None:
+    """Refuse a table of pandas whose index says what its secret columns say: it would stay."""
+    for name in _index_names(table):
+        if name in (*secret.columns, *secret.also):
+            found = f"table: index {name}: found an index of the secret's name, which would stay"
+            raise UsageError(f"{found}, wanted another: reset_index(drop=True)")
+
+
+def _index_names(table: object) -> list[str]:
+    """Names of what stands beside a table's columns: the levels of an index of pandas."""
+    if not nw.dependencies.is_pandas_dataframe(table):
+        return []
+    return [str(name) for name in table.index.names if name is not None]
+
+
+def _bare(table: T) -> T:
+    """A table without metadata: they may describe columns that are gone, to the box around all positions."""
+    native: Any = table
+    if nw.dependencies.is_pyarrow_table(native):
+        schema = native.schema.remove_metadata()
+        for place, column in enumerate(schema):
+            schema = schema.set(place, column.remove_metadata())
+        return cast(T, type(native).from_arrays(native.columns, schema=schema))
+    if nw.dependencies.is_pandas_dataframe(native):
+        native.attrs = {}
+    return table
+
+
+def _with_points(table: object, made: T, column: str, protector: Protector) -> T:
+    """A GeoDataFrame again, its geometry the places of reports."""
+    if protector.outputs is None:
+        return made
+    before, native = cast(Any, table), cast(Any, made)
+    first, second = (
+        nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64) for name in protector.places
+    )
+    degrees = protector.outputs.kind == "geographic"
+    across, up = (second, first) if degrees else (first, second)
+    points = type(before[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
+    points[np.isnan(across)] = None
+    return cast(T, type(before)(native.assign(**{column: points}), geometry=column))

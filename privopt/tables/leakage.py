@@ -28,7 +28,7 @@ from privopt.tables.estimate.run import channel_of, rows_of
 __all__ = ["leakage", "read_gains"]
 
 RADII: Final = 8
-"""Distances at which the error of the best guess is told, beside 0."""
+"""Distances, beside 0, at which the error of the best guess is stated."""
 LARGEST_CAPACITY: Final = 1_000_000
 """Entries of a channel up to which its Shannon capacity is computed."""
 
@@ -71,7 +71,7 @@ def leakage(folder: Path, gains: Path | None = None) -> dict[str, object]:
 
 
 def _capacity(z: Floats) -> tuple[float | None, str]:
-    """The Shannon capacity in bits; where it is not told, None and why."""
+    """The Shannon capacity in bits; where it is not computed, None and why."""
     if z.size > LARGEST_CAPACITY:
         return None, f"shannon_capacity_bits: not computed over {LARGEST_CAPACITY:,} entries ({z.size:,})"
     try:

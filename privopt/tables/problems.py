@@ -9,8 +9,6 @@ from __future__ import annotations
 import io
 import tomllib
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,17 +161,13 @@ def problem(**tables: object) -> Problem:
         if given is None:
             continue
         where = name.replace("_", "-")
-        part = given if isinstance(given, Part) else Part(values=_mapping(given, where))
+        if not isinstance(given, Part | Mapping):
+            raise UsageError(f"{where}: found {type(given).__name__}, wanted a mapping from keys to values")
+        part = given if isinstance(given, Part) else Part(values=given)
         files |= part.files
         values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
     contents = to_toml(values).encode()
     return Problem(source=File(name=NAME, path=None, kept=contents, beside=files))
-
-
-def _mapping(given: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{where}: found {type(given).__name__}, wanted a mapping from keys to values")
-    return given
 
 
 def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
@@ -187,9 +181,9 @@ def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
         return {str(key): inner for key, inner in value.values.items()}
     if isinstance(value, np.ndarray) and value.ndim:
         return keep(f"{where}.npy", npy_bytes(value), files)
-    if isinstance(value, (str, bool, int, float, Decimal, Fraction, list, tuple)) or not _is_table(value):
-        return value  # what no problem file can hold is refused when it is written
-    return keep(f"{where}.csv", csv_bytes(table(value)), files)
+    if isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame):
+        return keep(f"{where}.csv", csv_bytes(table(value)), files)
+    return value  # what no problem file can hold is refused when it is written
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
@@ -203,10 +197,6 @@ def npy_bytes(array: object) -> bytes:
     out = io.BytesIO()
     np.save(out, np.asarray(array), allow_pickle=False)
     return out.getvalue()
-
-
-def _is_table(value: object) -> bool:
-    return isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame)
 
 
 def frame_of(given: object, what: str) -> nw.DataFrame[Any]:

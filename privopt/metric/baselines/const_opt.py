@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from attrs import evolve, frozen
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, slices
 from privopt.errors import Fault, InputError, SolverError, StoppedError
 from privopt.execution.memory import GB
 from privopt.metric.baselines.reserve import Reserve
@@ -42,7 +42,7 @@ _BLOCK = 1 << 22
 STEEPEST = math.log(1e9)
 """Exponent at which the factor of a tied weight in a row from above ends: the row is tightened, by mass of 1e-9."""
 NEGLIGIBLE = 2e-9
-"""Tied mass up to this is left out of rows' sums: no solver bears it beside 1, and the repair brings rows to one."""
+"""Tied mass up to this is left out of rows' sums: beside 1 solvers take it for 0, and the repair brings rows to one."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -99,10 +99,9 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
     exponents = exponents - np.where(np.isfinite(top), top, 0.0)
     above, below = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
     found = []
-    step = max(1, _BLOCK // d.shape[1])
-    for start in range(0, len(pairs), step):
-        for i, j in (pairs[start : start + step].T, pairs[start : start + step, ::-1].T):
-            budget = epsilon * pair_distances[start : start + step]
+    for part in slices(len(pairs), d.shape[1], _BLOCK):
+        for i, j in (pairs[part].T, pairs[part, ::-1].T):
+            budget = epsilon * pair_distances[part]
             row, k = np.nonzero(free[i] & free[j])
             found.append(np.column_stack([i[row], j[row], k]))
             row, k = np.nonzero(free[i] & ~free[j])

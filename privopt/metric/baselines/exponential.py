@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, slices
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import check_end, in_threads
 
@@ -111,10 +111,8 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
     """The greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
     farther, nearer = np.empty(len(i)), np.empty(len(i))
-    step = max(1, _BLOCK // distances.shape[1])
-    for start in range(0, len(i), step):
+    for part in slices(len(i), distances.shape[1], _BLOCK):
         check_end()
-        part = slice(start, start + step)
         with np.errstate(invalid="ignore"):
             apart = distances[i[part]] - distances[j[part]]
         np.nan_to_num(apart, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)  # out of reach of both
@@ -126,12 +124,10 @@ def exponential_loss(data: MetricData) -> float | None:
     """Expected loss of the exponential mechanism; None where distances to outputs are unknown, or all infinite."""
     if not data.crossed:
         return None
-    count, losses = len(data.records), []
-    step = max(1, _BLOCK // max(1, len(data.outputs)))
-    for start in range(0, count, step):
-        rows = np.arange(start, min(count, start + step))
-        reach = data.metric.to_outputs(rows)
+    every, losses = np.arange(len(data.records)), []
+    for part in slices(len(every), len(data.outputs), _BLOCK):
+        reach = data.metric.to_outputs(every[part])
         if not np.isfinite(reach.min(axis=1)).all():
             return None
-        losses.append(np.einsum("ik,ik->i", exponential(reach, float(data.epsilon)), data.weighted[rows]))
+        losses.append(np.einsum("ik,ik->i", exponential(reach, float(data.epsilon)), data.weighted[part]))
     return math.fsum(np.concatenate(losses).tolist())

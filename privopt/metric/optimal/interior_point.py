@@ -264,7 +264,7 @@ def _solve_connected(
     symmetry: bool,
     threads: int,
 ) -> Solution:
-    import scipy.linalg  # noqa: F401  (so that its BLAS is told too, whatever was loaded before)
+    import scipy.linalg  # noqa: F401  (so that the limit below reaches its BLAS too, whatever was loaded before)
     from threadpoolctl import threadpool_limits
 
     def late() -> None:

@@ -57,7 +57,6 @@ class LaneEngine:
         up = self.root[:, None]
         s = np.stack([up * there - here / up, up * here - there / up], axis=2).reshape(batches, -1)
         mask = (np.arange(batches * DOUBLES) < width).astype(float).reshape(batches, DOUBLES)
-        lanes = batches, DOUBLES * len(cost)
         return LaneOutputs(
             pattern=self.pattern,
             ends=self.ends,
@@ -68,16 +67,6 @@ class LaneEngine:
             z=z,
             s=s,
             f=mu / s,
-            dz=np.zeros(lanes),
-            ez=np.zeros(lanes),
-            right=np.zeros(lanes),
-            df=np.zeros(s.shape),
-            ef=np.zeros(s.shape),
-            factor=np.zeros((batches, DOUBLES * self.pattern.entries)),
-            inverse=np.zeros(lanes),
-            unit=np.zeros(lanes),
-            other_z=np.zeros(lanes),
-            other_f=np.zeros(s.shape),
         )
 
     def empty_coupling(self) -> Singles:
@@ -119,21 +108,26 @@ class LaneOutputs:
     z: Floats
     s: Floats
     f: Floats
-    dz: Floats
-    ez: Floats
-    right: Floats
-    df: Floats
-    ef: Floats
-    factor: Floats
-    inverse: Floats
-    unit: Floats
-    other_z: Floats
-    other_f: Floats
+    dz: Floats = field(init=False)
+    ez: Floats = field(init=False)
+    right: Floats = field(init=False)
+    df: Floats = field(init=False)
+    ef: Floats = field(init=False)
+    factor: Floats = field(init=False)
+    inverse: Floats = field(init=False)
+    unit: Floats = field(init=False)
+    other_z: Floats = field(init=False)
+    other_f: Floats = field(init=False)
     best_z: Floats = field(init=False)
     best_f: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.best_z, self.best_f = self.z, self.f
+        records, rows = self.z.shape, self.s.shape
+        self.dz, self.ez, self.right, self.inverse = (np.zeros(records) for _ in range(4))
+        self.unit, self.other_z = np.zeros(records), np.zeros(records)
+        self.df, self.ef, self.other_f = (np.zeros(rows) for _ in range(3))
+        self.factor = np.zeros((len(self.z), DOUBLES * self.pattern.entries))
 
     def measure(self) -> Measure:
         loss, products, sums, least = row_kernels.measure(

@@ -207,11 +207,7 @@ def _along_paths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floa
     graph = edge_matrix(records, pairs, lengths, both=True)
     found = np.empty(len(rows))
     order = np.argsort(rows[:, 0], kind="stable")
-    for source, part in zip(*_grouped(rows[order, 0], order), strict=True):
+    sources, first = np.unique(rows[order, 0], return_index=True)
+    for source, part in zip(sources, np.split(order, first[1:]), strict=True):
         found[part] = dijkstra(graph, directed=True, indices=source)[rows[part, 1]]
     return found
-
-
-def _grouped(sources: Ints, order: Ints) -> tuple[Ints, list[Ints]]:
-    which, first = np.unique(sources, return_index=True)
-    return which, np.split(order, first[1:])

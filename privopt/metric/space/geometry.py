@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints, read_only
+from privopt.arrays import Bools, Floats, Ints, read_only, slices
 from privopt.errors import Fault, InputError
 from privopt.execution.limits import in_threads
 from privopt.metric.space.formulas import (
@@ -95,13 +95,11 @@ class Metric(ABC):
             (P, 2) in lexicographic order, and (P,) the doubles that `between` gives; `<=` is decided on
             them. Memory goes with P and N, not with N^2.
         """
-        found = []
-        step = max(1, _BLOCK // self.size)
-        for start in range(0, self.size, step):
-            stop = min(start + step, self.size)
-            row, col = np.nonzero(self.rows(np.arange(start, stop)) <= within)
-            upper = col > row + start
-            found.append(np.column_stack([row[upper] + start, col[upper]]))
+        found, every = [], np.arange(self.size)
+        for part in slices(self.size, self.size, _BLOCK):
+            row, col = np.nonzero(self.rows(every[part]) <= within)
+            upper = col > row + part.start
+            found.append(np.column_stack([row[upper] + part.start, col[upper]]))
         pairs = np.concatenate(found).astype(np.int64)
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 

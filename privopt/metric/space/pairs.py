@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Bools, Floats, Ints, slices
 from privopt.errors import Fault, InputError
 from privopt.exact.graph import components, edge_matrix, shortest_rows
 from privopt.execution.limits import check_end
@@ -71,9 +71,8 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
     if distances.any():
         return
     least, limit = np.inf, f"{within!r} {unit}"
-    step = max(1, (1 << 21) // metric.size)
-    for start in range(0, metric.size, step):
-        rows = metric.rows(np.arange(start, min(start + step, metric.size)))
+    for part in slices(metric.size, metric.size, 1 << 21):
+        rows = metric.rows(np.arange(part.start, part.stop))
         least = min(least, float(rows[rows > 0].min(initial=np.inf)))
     if np.isfinite(least):
         found = f"{limit}, below the least positive distance between two records, {least!r}"
@@ -196,14 +195,13 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     It is the given one where that obeys the triangle inequality up to rounding; else the shortest ways over the pairs
     take the place of entries. Entries may be infinite.
     """
-    step = max(1, _BLOCK // table.shape[1])
-    for start in range(0, len(pairs), step):
-        i, j = pairs[start : start + step].T
+    for part in slices(len(pairs), table.shape[1], _BLOCK):
+        i, j = pairs[part].T
         one, other = table[i], table[j]
         together = np.isfinite(one) & np.isfinite(other)
         apart = np.abs(np.where(together, one, 0.0) - np.where(together, other, 0.0))
         apart[np.isfinite(one) != np.isfinite(other)] = np.inf
-        if (apart > lengths[start : start + step, None] + _CLOSE * np.where(together, one + other, 0.0)).any():
+        if (apart > lengths[part, None] + _CLOSE * np.where(together, one + other, 0.0)).any():
             return _shortest_ways(table, pairs, lengths)
     return table
 

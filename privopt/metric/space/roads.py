@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints, no_doubles
+from privopt.arrays import Bools, Floats, Ints, no_doubles, slices
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, limited, read_table
 from privopt.errors import Fault, InputError
@@ -351,10 +351,8 @@ def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Fl
     """Shortest paths in a sparse matrix, see :meth:`Roads.lengths`."""
     from scipy.sparse.csgraph import dijkstra
 
-    step = max(1, _BLOCK // graph.shape[0])
-    for begin in range(0, len(starts), step):
+    for part in slices(len(starts), graph.shape[0], _BLOCK):
         check_end()
-        part = slice(begin, min(begin + step, len(starts)))
         yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
     from privopt.metric.space.geometry import Metric
 
-__all__ = ["LENGTH", "NEAREST", "STAYS", "SUBJECTS", "Mobility", "Step", "attack_traces", "posteriors"]
+__all__ = ["Mobility", "Seen", "Step", "attack_traces", "posteriors", "simulated"]
 
 STAYS: Final = 0.95
 NEAREST: Final = 8
@@ -101,6 +101,48 @@ class Mobility:
 
 
 @frozen(kw_only=True, eq=False)
+class Seen:
+    """Reports along walks (M, T), as the attacker sees them.
+
+    Attributes:
+        outputs: (M, T) numbers of outputs, -1 for none.
+        kept: (M, T) whether an earlier one was sent again.
+    """
+
+    outputs: Ints
+    kept: Bools
+
+
+def simulated(release: MatrixRelease, walks: Ints, seed: int) -> dict[str, Seen]:
+    """Reports along walks (M, T) of records, by kind: fresh ones, repeated ones, and the release's own along traces."""
+    kinds = {"fresh": _fresh, "sticky": _sticky, **({} if release.walker is None else {"predicted": _predicted})}
+    return {name: draw(release, walks, seed) for name, draw in kinds.items()}
+
+
+def _fresh(release: MatrixRelease, walks: Ints, seed: int) -> Seen:
+    outputs = draw_each(release.weights, walks.ravel(), source=seeded(seed)).reshape(walks.shape)
+    return Seen(outputs=outputs, kept=np.zeros(walks.shape, dtype=np.bool_))
+
+
+def _sticky(release: MatrixRelease, walks: Ints, seed: int) -> Seen:
+    """A place's first report again and again."""
+    records, kept = len(release.records), np.ones(walks.shape, dtype=np.bool_)
+    visits = (np.arange(len(walks))[:, None] * records + walks).ravel()
+    places, first, which = np.unique(visits, return_index=True, return_inverse=True)
+    kept.ravel()[first] = False
+    outputs = draw_each(release.weights, places % records, source=seeded(seed))[which].reshape(walks.shape)
+    return Seen(outputs=outputs, kept=kept)
+
+
+def _predicted(release: MatrixRelease, walks: Ints, seed: int) -> Seen:
+    walker = release.walker
+    assert walker is not None  # asked before
+    subjects = np.repeat(np.arange(len(walks)), walks.shape[1])
+    drawn = walker.walk(walks.ravel(), subjects, State(), charge=Limit(walker.terms.total), source=seeded(seed))
+    return Seen(outputs=drawn.outputs.reshape(walks.shape), kept=drawn.kept.reshape(walks.shape))
+
+
+@frozen(kw_only=True, eq=False)
 class Step:
     """How likely what was seen at one time is, by trace (M), record (N) and hidden level (R).
 
@@ -158,10 +200,10 @@ def attack_traces(release: MatrixRelease, data: MetricData, mobility: Mobility, 
     levels = 1 if release.walker is None else LEVELS
     subjects = max(1, min(SUBJECTS, CELLS // (LENGTH * count * levels)))
     walks = mobility.traces(chance.choice(count, size=subjects, p=data.prior / data.prior.sum()), LENGTH, chance)
-    kinds = {"fresh": _fresh, "sticky": _sticky, **({} if release.walker is None else {"predicted": _predicted})}
+    steps_of = {"fresh": _fresh_steps, "sticky": _sticky_steps, "predicted": _predicted_steps}
     found: dict[str, Any] = {"length": LENGTH, "subjects": subjects, "stays": mobility.stays}
-    for name, see in kinds.items():
-        weights, steps = see(release, walks, seed)
+    for name, seen in simulated(release, walks, seed).items():
+        weights, steps = steps_of[name](release, seen)
         chances = posteriors(mobility, data.prior, weights, steps)
         errors = data.distance.between(walks.T.ravel(), _guesses(chances.reshape(-1, count), data))
         median, p95 = np.quantile(errors, [0.5, 0.95]).tolist()
@@ -191,50 +233,39 @@ def _columns(z: Floats, outputs: Ints) -> Floats:
     return np.asarray(columns / columns.max(axis=1, keepdims=True))[:, :, None]
 
 
-def _fresh(release: MatrixRelease, walks: Ints, seed: int) -> tuple[Floats, list[Step]]:
-    outputs = draw_each(release.weights, walks.ravel(), source=seeded(seed)).reshape(walks.shape)
-    none, z = np.zeros(len(walks), dtype=np.bool_), release.probabilities
-    seen = [_columns(z, outputs[:, at]) for at in range(walks.shape[1])]
-    return np.ones(1), [Step(stayed=each, moved=each, renewed=none) for each in seen]
+def _fresh_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step]]:
+    none, z = np.zeros(len(seen.outputs), dtype=np.bool_), release.probabilities
+    columns = [_columns(z, now) for now in seen.outputs.T]
+    return np.ones(1), [Step(stayed=each, moved=each, renewed=none) for each in columns]
 
 
-def _sticky(release: MatrixRelease, walks: Ints, seed: int) -> tuple[Floats, list[Step]]:
-    """A place's first report again and again; the attacker takes a return for a new place."""
-    length, records = walks.shape[1], len(release.records)
-    visits = (np.arange(len(walks))[:, None] * records + walks).ravel()
-    places, which = np.unique(visits, return_inverse=True)
-    outputs = draw_each(release.weights, places % records, source=seeded(seed))[which].reshape(walks.shape)
-    none, z = np.zeros(len(walks), dtype=np.bool_), release.probabilities
+def _sticky_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step]]:
+    """The attacker takes a return for a new place."""
+    none, z, outputs = np.zeros(len(seen.outputs), dtype=np.bool_), release.probabilities, seen.outputs
     steps = []
-    for at in range(length):
-        seen = _columns(z, outputs[:, at])
-        same = outputs[:, at] == outputs[:, at - 1]
-        # relative to the greatest column: seen is a share of it, so staying is one over that
-        top = z[:, outputs[:, at]].max(axis=0)[:, None, None]
-        steps.append(Step(stayed=np.broadcast_to(same[:, None, None] / top, seen.shape), moved=seen, renewed=none))
+    for at, now in enumerate(outputs.T):
+        columns, same = _columns(z, now), now == outputs[:, at - 1]
+        # relative to the greatest column: a column is a share of it, so staying is one over that
+        top = z[:, now].max(axis=0)[:, None, None]
+        stayed = np.broadcast_to(same[:, None, None] / top, columns.shape)
+        steps.append(Step(stayed=stayed, moved=columns, renewed=none))
     return np.ones(1), steps
 
 
-def _predicted(release: MatrixRelease, walks: Ints, seed: int) -> tuple[Floats, list[Step]]:
-    """Reports of traces, the threshold's noise in a few values; times after the budget is spent say nothing."""
-    walker = release.walker
+def _predicted_steps(release: MatrixRelease, seen: Seen) -> tuple[Floats, list[Step]]:
+    """The threshold's noise in a few values; times after the budget is spent say nothing."""
+    walker, outputs, kept = release.walker, seen.outputs, seen.kept
     assert walker is not None  # asked before
-    subjects = np.repeat(np.arange(len(walks)), walks.shape[1])
-    drawn = walker.walk(walks.ravel(), subjects, State(), charge=Limit(walker.terms.total), source=seeded(seed))
-    outputs, kept = drawn.outputs.reshape(walks.shape), drawn.kept.reshape(walks.shape)
     weights, noise = walker.nodes(LEVELS)
     steps, z = [], release.probabilities
-    for at in range(walks.shape[1]):
-        now = outputs[:, at]
-        seen = np.ones((len(walks), len(release.records), LEVELS))
-        for row in np.flatnonzero(now >= 0).tolist():
-            if not at:
-                continue
+    for at, now in enumerate(outputs.T):
+        likely = np.ones((len(outputs), len(release.records), LEVELS))
+        for row in np.flatnonzero(now >= 0).tolist() if at else ():
             renew = walker.renewals(int(outputs[row, at - 1]), noise)
-            seen[row] = 1.0 - renew if kept[row, at] else renew
+            likely[row] = 1.0 - renew if kept[row, at] else renew
         fresh = (now >= 0) & ~kept[:, at]
-        seen *= np.where(fresh[:, None, None], _columns(z, np.maximum(now, 0)), 1.0)
-        top = seen.max(axis=(1, 2), keepdims=True)
-        seen /= np.where(top > 0, top, 1.0)
-        steps.append(Step(stayed=seen, moved=seen, renewed=fresh))
+        likely *= np.where(fresh[:, None, None], _columns(z, np.maximum(now, 0)), 1.0)
+        top = likely.max(axis=(1, 2), keepdims=True)
+        likely /= np.where(top > 0, top, 1.0)
+        steps.append(Step(stayed=likely, moved=likely, renewed=fresh))
     return weights, steps

@@ -11,22 +11,20 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.exact.sample import draw_each, seeded
 from privopt.metric.space.formulas import directions, haversine
-from privopt.metric.traces.hidden import Mobility, attack_traces
-from privopt.metric.traces.walk import Limit, State, Walker
+from privopt.metric.traces.hidden import Mobility, Seen, attack_traces, simulated
+from privopt.metric.traces.walk import Walker
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
     from privopt.metric.space.places import Space
 
-__all__ = ["MOST", "Seen", "bars_of", "likeliest", "lines_of", "mean_guess", "over_time", "unbiased"]
+__all__ = ["MOST_REPORTS", "bars_of", "likeliest", "lines_of", "mean_guess", "over_time", "unbiased"]
 
-MOST: Final = 1000
+MOST_REPORTS: Final = 1000
 """Reports of one place, where nothing else is asked for."""
 
 PLACES: Final = 200
@@ -39,21 +37,8 @@ _SEED: Final = 17
 _IMPOSSIBLE: Final = -1e9
 
 
-@frozen(kw_only=True, eq=False)
-class Seen:
-    """Reports of P places, n each, as the attacker sees them.
-
-    Attributes:
-        outputs: (P, n) numbers of outputs, -1 for none.
-        kept: (P, n) whether the last one was kept.
-    """
-
-    outputs: Ints
-    kept: Bools
-
-
 def over_time(
-    release: MatrixRelease, data: MetricData, *, most: int = MOST, traces: bool = True
+    release: MatrixRelease, data: MetricData, *, most: int = MOST_REPORTS, traces: bool = True
 ) -> dict[str, Any] | None:
     """Distances by which attackers are off, in the unit of distance, by number of reports and by kind of report.
 
@@ -71,8 +56,7 @@ def over_time(
     chance = np.random.default_rng([_SEED, 1])  # another stream than that of reports
     places = chance.choice(data.shape[0], size=PLACES, p=data.prior / data.prior.sum())
     counts = sorted({10**power for power in range(10) if 10**power < most} | {most})
-    kinds = {"fresh": _fresh, "sticky": _sticky, **({} if release.walker is None else {"predicted": _predicted})}
-    seen = {name: draw(release, places, most) for name, draw in kinds.items()}
+    seen = simulated(release, np.repeat(places[:, None], most, axis=1), _SEED)
     found: dict[str, Any] = {"unit": data.unit, "places": PLACES, "reports": counts, "mean": None, "unbiased": None}
     if data.outputs.coordinates is not None and data.records.coordinates is not None:
         found["mean"] = {
@@ -98,31 +82,6 @@ def _spread(errors: Iterable[Floats]) -> dict[str, list[float]]:
     """Median and 95th percentile of errors, one of each for every number of reports."""
     found = [np.quantile(each, [0.5, 0.95]).tolist() for each in errors]
     return {"median": [low for low, _ in found], "p95": [high for _, high in found]}
-
-
-# --- reports -------------------------------------------------------------------------------------------
-
-
-def _fresh(release: MatrixRelease, places: Ints, count: int) -> Seen:
-    drawn = draw_each(release.weights, np.repeat(places, count), source=seeded(_SEED))
-    return Seen(outputs=drawn.reshape(-1, count), kept=np.zeros((len(places), count), dtype=np.bool_))
-
-
-def _sticky(release: MatrixRelease, places: Ints, count: int) -> Seen:
-    one = _fresh(release, places, 1).outputs
-    kept = np.ones((len(places), count), dtype=np.bool_)
-    kept[:, 0] = False
-    return Seen(outputs=np.repeat(one, count, axis=1), kept=kept)
-
-
-def _predicted(release: MatrixRelease, places: Ints, count: int) -> Seen:
-    walker = release.walker
-    assert walker is not None  # asked before
-    subjects = np.repeat(np.arange(len(places)), count)
-    found = walker.walk(
-        np.repeat(places, count), subjects, State(), charge=Limit(walker.terms.total), source=seeded(_SEED)
-    )
-    return Seen(outputs=found.outputs.reshape(-1, count), kept=found.kept.reshape(-1, count))
 
 
 # --- attacks -------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Section",
+    "document",
     "drawing",
     "figure_section",
     "page",
@@ -64,6 +65,16 @@ def shown(value: object, digits: int = 9) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(shown(inner, digits) for inner in value)
     return escape(str(value))
+
+
+def document(title: str, body: str) -> str:
+    """One HTML document in the report's style, without anything from outside; ``body`` is ready markup."""
+    style = files(__package__).joinpath("report.css").read_text("utf-8")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{style}</style></head><body>{body}</body></html>\n"
+    )
 
 
 def script_json(value: object) -> str:
@@ -247,17 +258,12 @@ def page(
     note = '<p class="bad">This page compares with the secrets: keep it in private/.</p>' if truth else ""
     note += "".join(f'<p class="bad">Warning: {escape(line)}</p>' for line in warnings)
     statement = escape(result.guarantee.statement or "No statement.")
-    style = files(__package__).joinpath("report.css").read_text("utf-8")
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        f"<style>{style}</style></head><body>"
+    return document(
+        title,
         '<a class="skip" href="#content">Skip to the content</a>'
         f"<header><h1>{escape(result.mechanism)} {_verdict(result)}</h1>{note}"
         f'<p class="claim">{escape(claim(result))}</p>'
         f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result)}</header>'
         f'<main id="content" tabindex="-1">{"".join(parts)}</main>'
-        '<footer class="soft"><p>Made by privopt from the files beside it; no network needed.</p></footer>'
-        "</body></html>\n"
+        '<footer class="soft"><p>Made by privopt from the files beside it; no network needed.</p></footer>',
     )

@@ -16,7 +16,7 @@ from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.tables.estimate.finite import clopper_pearson, finite_sample, nested_sets
 from privopt.tables.estimate.profile import gap_for, profile_intervals
-from privopt.tables.estimate.smooth import Resolved, Rows, resolved_fit
+from privopt.tables.estimate.smooth import Rows, resolved_fit
 
 __all__ = ["Asked", "Estimate", "Intervals", "Observed", "estimate", "estimate_of_counts"]
 
@@ -189,14 +189,14 @@ def estimate(
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
         found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, prior=prior, progress=progress)
         low, high, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
-    shares = functionals @ found.fit.shares
+    shares, likeliest = functionals @ found.fit.shares, f"{'smooth-' if found.resolution else ''}maximum-likelihood"
     return Estimate(
         ids=names,
         shares=shares / shares.sum(),
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
         n=n,
-        method=_method(found, asked),
+        method=likeliest if prior is None else "maximum-a-posteriori",
         confidence=asked.confidence,
         gap=found.fit.gap,
         intervals=asked.intervals,
@@ -222,12 +222,6 @@ def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
         outputs = [name for each in observed for name in each.channel.outputs]
         raise UsageError(f"reports: found {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
     return columns, counts
-
-
-def _method(found: Resolved, asked: Asked) -> str:
-    if asked.prior is not None:
-        return "maximum-a-posteriori"
-    return "smooth-maximum-likelihood" if found.resolution else "maximum-likelihood"
 
 
 def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], Floats]:

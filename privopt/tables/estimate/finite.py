@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, slices
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
@@ -29,7 +29,7 @@ LARGEST_PROGRAM: Final = 90_000
 MOST_WORK: Final = 20_000_000
 """Entries of the programs, times intervals, up to which each interval is its own pair of programs."""
 SMALL: Final = 1e-8
-"""Share of a column's greatest entry below which an entry is left out of a program, whose solver bears no smaller."""
+"""Share of a column's greatest entry below which a program leaves an entry out: its solver drops smaller ones."""
 RIDGES: Final = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Of the regressions, relative to the mean of the diagonal."""
 
@@ -157,13 +157,11 @@ def _by_duality(
     scaled = columns / (high - low)
     square = scaled.T @ scaled
     mean = float(square.diagonal().mean())
-    width = max(1, (1 << 24) // len(columns))
     for step, ridge in enumerate(RIDGES):
         if progress is not None:
             progress(f"intervals by duality: {step + 1} of {len(RIDGES)}", step, None, None)
         factor = cho_factor(square + ridge * mean * np.eye(len(square)), lower=True, check_finite=False)
-        for first in range(0, len(functionals), width):
-            part = slice(first, first + width)
+        for part in slices(len(functionals), len(columns), 1 << 24):
             h = functionals[part]
             y = cho_solve(factor, scaled.T @ h.T, check_finite=False) / (high - low)[:, None]
             least[part] = np.maximum(least[part], _least(columns, low, high, h, y))

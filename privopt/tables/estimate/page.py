@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from privopt.arrays import Floats
 from privopt.metric.problem import MetricInstance
-from privopt.run.report.page import drawing, table
+from privopt.run.report.page import document, drawing, table
 from privopt.run.report.theme import axes_of, themed
 
 if TYPE_CHECKING:
@@ -73,7 +72,6 @@ def interval_figure(made: Estimate) -> Figure:
 def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
     """One HTML document, without anything from outside; ``reports`` is the table's name."""
     title = f"What the reports say: {reports}"
-    style = files("privopt.run.report").joinpath("report.css").read_text("utf-8")
     mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
     notes = "".join(f"<p>{escape(line)}.</p>" for line in made.notes)
     kind = "all hold at once" if made.intervals == "finite-sample" else "each holds by itself, for many reports"
@@ -89,14 +87,12 @@ def estimate_page(made: Estimate, opened: Opened, reports: str) -> str:
         points, degrees = places
         figure = map_figure(made, points, degrees=degrees)
         maps = f"<section>{drawing('Estimated beside reported', figure)}</section>"
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{style}</style></head><body><header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
+    return document(
+        title,
+        f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
         f"<main>{maps}<section>{drawing('The greatest shares', interval_figure(made))}</section>"
-        f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>"
-        "</body></html>\n"
+        f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
     )
 
 

@@ -26,7 +26,7 @@ __all__ = ["gap_for", "profile_intervals"]
 FARTHEST: Final = 40.0
 """|ln T| at which h . pi is at its end."""
 
-NEAR: Final = 0.05
+FALL_TOLERANCE: Final = 0.05
 """Of the fall: how near a fit must come to it. The end that follows is then within 0.1 % of the interval's half."""
 
 FINEST: Final = 1e-11
@@ -61,7 +61,7 @@ def profile_intervals(
     ends = np.zeros((2, len(functionals)))
     for row, h in enumerate(functionals):
         for side, sign in enumerate((1.0, -1.0)):
-            ends[side, row] = _end(columns, parts, best - drop, h, gap, NEAR * drop, sign)
+            ends[side, row] = _end(columns, parts, best - drop, h, gap, FALL_TOLERANCE * drop, sign)
         if progress is not None:
             progress(f"interval {row + 1:,} of {len(functionals):,}", row, None, None)
     return ends[0], ends[1]
