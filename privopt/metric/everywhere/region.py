@@ -21,7 +21,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints, read_only
+from privopt.arrays import Floats, Ints, doubles, read_only
 from privopt.errors import Fault, InputError
 from privopt.exact.bounds import log_bounds
 from privopt.exact.graph import shortest_rows
@@ -57,10 +57,6 @@ STEPS = 8
 
 def _ints(value: Any) -> Ints:
     return read_only(np.array(value, dtype=np.int64))
-
-
-def _floats(value: Any) -> Floats:
-    return read_only(np.array(value, dtype=np.float64))
 
 
 @frozen(kw_only=True, eq=False)
@@ -124,8 +120,8 @@ class Streets(Region):
             node has none; None without any.
     """
 
-    km: Floats = field(converter=_floats)
-    positions: Floats | None = field(default=None, converter=optional(_floats))
+    km: Floats = field(converter=doubles)
+    positions: Floats | None = field(default=None, converter=optional(doubles))
     geographic: bool = False
 
     @cached_property

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attrs import field, frozen
 from attrs.converters import optional
 
-from privopt.arrays import Floats, Ints, no_doubles, read_only
+from privopt.arrays import Floats, Ints, doubles, no_doubles
 from privopt.declare.tables import limited
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
@@ -36,7 +36,7 @@ def _texts(values: Iterable[object]) -> tuple[str, ...]:
 def _coordinates(values: npt.ArrayLike) -> Floats:
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates: found whole numbers that are no doubles, wanted such up to 2^53, or doubles")
-    return read_only(np.array(values, dtype=np.float64))
+    return doubles(values)
 
 
 @frozen(kw_only=True, eq=False)
