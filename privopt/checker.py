@@ -263,9 +263,8 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
                 need(len(self.pieces) + len(chain) < len(stored[0].rows), "mechanism.npz: fewer pieces of streets")
                 chain += [name] if (name := f"{tail}~{head}~{(step := step + 1)}") not in points else []
                 points |= {name: None}
-            km = Fraction(down(km / parts))
-            factor = 2 * (1 + epsilon * km / 16) ** 8 - 1  # docs/guide/everywhere.md: snapped in eight steps a half
-            self.pieces += [(*ends, km, factor) for ends in itertools.pairwise([*chain, head])]
+            km = Fraction(down(km / parts))  # docs/guide/everywhere.md: snapped in eight steps a half
+            self.pieces += [(*e, km, 2 * (1 + epsilon * km / 16) ** 8 - 1) for e in itertools.pairwise([*chain, head])]
         self.points, place = [*map(str, points)], {name: i for i, name in enumerate(points)}
         self.roads = ways([piece[:3] for piece in self.pieces])
         self.hold([(a, b, factor) for a, b, _, factor in self.pieces], epsilon)
@@ -297,26 +296,26 @@ class Metric:  # distances to all records, ``own(i)`` of record i, ``ends(k)`` o
         if everywhere and "prior" not in table:
             self.anywhere(everywhere, kind == "distance")
 
-    def anywhere(self, epsilon: Fraction, measured: bool) -> None:  # people along the streets, 32 points of each piece
-        total, vertices, root = sum(piece[2] for piece in self.pieces), self.column, math.isqrt(ONE * ONE // 3)
-        points = list[tuple[int, int, int, int, int]]()
-        for a, b, km, factor in self.pieces:
-            t = epsilon * km / 16
-            for part in [((2 * j + 1) * ONE + side * root) // 32 for j in range(16) for side in (-1, 1)]:
-                gone, rest = divmod(16 * min(part, ONE - part), ONE)
-                far = low(((1 + t) ** gone * (1 + rest * t / ONE) - 1) / (factor - 1)) if t else min(part, ONE - part)
-                points.append((a, b, low(km), part, far if 2 * part < ONE else ONE - far))
+    def people(self) -> list[tuple[Any, int, int]]:  # 32 points of each piece: part of the way, and mass
+        parts = [(j * ONE + side * math.isqrt(ONE * ONE // 3)) // 32 for j in range(1, 32, 2) for side in (-1, 1)]
+        return [(piece, part, low(piece[2])) for piece in self.pieces for part in parts]
+
+    def anywhere(self, epsilon: Fraction, measured: bool) -> None:  # losses of people along the streets
+        vertices, points = self.column, list[tuple[int, ...]]()
+        for (a, b, km, factor), part, mass in self.people():
+            t, (gone, rest) = epsilon * km / 16, divmod(16 * min(part, ONE - part), ONE)
+            far = low(((1 + t) ** gone * (1 + rest * t / ONE) - 1) / (factor - 1)) if t else min(part, ONE - part)
+            points.append((a, b, low(km), part, ONE - part, far if 2 * part < ONE else ONE - far, mass))
 
         def column(k: int) -> list[int]:
-            to, costs = vertices(k), [0] * len(self.points)
-            for a, b, km, part, far in points:
-                here = min(to[a] * ONE + part * km, to[b] * ONE + (ONE - part) * km) >> BITS
-                here = here if measured else to[a] * (ONE - part) + to[b] * part >> BITS
-                costs[a] += here * (ONE - far) * km
-                costs[b] += here * far * km
-            return [cost // (32 * low(total) << BITS) for cost in costs]
+            d, costs = vertices(k), [0] * len(self.points)
+            for a, b, km, part, rest, far, mass in points:
+                here = min(d[a] * ONE + part * km, d[b] * ONE + rest * km) if measured else d[a] * rest + d[b] * part
+                costs[a] += here * (ONE - far) * mass
+                costs[b] += here * far * mass
+            return [cost >> 2 * BITS for cost in costs]
 
-        self.prior, self.whole, self.column = [1] * len(self.points), 1, column
+        self.prior, self.whole, self.column = [1] * len(self.points), sum(mass for *_, mass in points), column
 
 
 def compare(result: dict[str, Any], value: float, unit: str, promise: dict[str, Any], measured: dict[str, Any]) -> str:
@@ -578,11 +577,12 @@ def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matri
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
         problem = Problem(folder, result["problem"], names)
         anywhere = kind is Matrix and problem.tables["privacy"].get("everywhere", False)
-        if anywhere and problem.tables["distance"].get("kind") != "graph":  # no copy in DIR is run
-            places = [Path(__file__).resolve().parent / near / "check_planes.py" for near in ("", "metric/everywhere")]
+        other = f"check_{'positions' if 'positions' in problem.tables.get('utility', {}) else 'planes'}.py"
+        if anywhere and (problem.tables["distance"].get("kind") != "graph" or other == "check_positions.py"):
+            places = [Path(__file__).resolve().parent / near / other for near in ("", "metric/everywhere")]
             found = [at for at in places if at.is_file() and not at.resolve().is_relative_to(folder.resolve())]
-            need(found, "privacy.everywhere of a plane: for check_planes.py, which does not lie beside this file", 2)
-            sys.modules["checker"] = sys.modules[__name__]
+            need(found, f"such privacy.everywhere is for {other}, which does not lie beside this file", 2)
+            sys.modules["checker"] = sys.modules[__name__]  # no copy in DIR is run
             return int(runpy.run_path(str(found[0]))["check"](folder, say))
         release = kind(folder, problem, result)
         say(f"holds: files: {len(names)} as SHA256SUMS lists them")

@@ -9,7 +9,7 @@ from forgeries import BASES, forge, forgeries, make
 
 from privopt import checker
 from privopt.errors import PrivoptError
-from privopt.metric.everywhere import check_planes
+from privopt.metric.everywhere import check_planes, check_positions
 from privopt.run.verify import verify
 
 pytestmark = pytest.mark.xdist_group("corpus")  # the last test counts what all others did
@@ -69,7 +69,7 @@ def test_no_refusal_of_the_checker_is_untried(counts, hits):
     if counts.keys() != BASES.keys():
         pytest.skip(f"forgeries of {len(counts)} of {len(BASES)} problems were tried before")
     untried = []
-    for module in (checker, check_planes):
+    for module in (checker, check_planes, check_positions):
         path = Path(module.__file__)
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("need"):

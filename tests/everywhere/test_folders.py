@@ -121,7 +121,7 @@ def test_the_first_hands_planes_over_to_the_other_where_that_lies_beside_it_or_b
     for name in ("points", "mesh"):
         code, said = run(alone, solved[name])
         assert (code, said.count("\n")) == (2, 1)
-        assert "cannot be checked: files: privacy.everywhere of a plane: for check_planes.py" in said
+        assert "cannot be checked: files: such privacy.everywhere is for check_planes.py" in said
     assert run(alone, solved["graph"])[0] == 0
     forged = shutil.copytree(solved["points"], tmp_path / "forged")
     shutil.copy(check_planes.__file__, tmp_path)

@@ -10,6 +10,7 @@ from scipy.spatial import Delaunay, QhullError
 from scipy.stats import chisquare
 
 from privopt.exact.sample import choose
+from privopt.metric.everywhere import check_positions
 from privopt.metric.everywhere.curve import far_share, far_shares
 from privopt.metric.everywhere.locate import Sides, Triangles
 from privopt.metric.everywhere.region import street_growth
@@ -68,8 +69,16 @@ def test_a_position_is_the_mixture_of_its_corners(mesh, data):
     snapper = Snapper(vertices=vertices, simplices=simplices)
     snapped = snapper.exactly(positions)
     inside, _ = snapper._triangles.locate(positions)
+    at, triangles = list(map(tuple, vertices.tolist())), list(map(tuple, simplices.tolist()))
+    find, rim = check_positions.within(at, triangles), check_positions.rim_of(triangles)
     for row, position in enumerate(positions.tolist()):
         shares = snapped.exact(row)
+        corners, found = find(tuple(position)) or ((), ())
+        if not corners:  # the checker's: the same mixture
+            n, part = check_positions.nearest(tuple(position), [(at[a], at[b]) for a, b in rim])
+            corners, found = rim[n], (1 - part, part)
+        mixture = {v: Fraction(share, sum(found)) for v, share in zip(corners, found, strict=True) if share}
+        assert mixture == {v: s for v, s in zip(snapped.corners[row].tolist(), shares, strict=True) if s}
         assert sum(shares) == 1
         assert min(shares) >= 0
         x, y = point_of(snapped, row, vertices)
@@ -105,15 +114,16 @@ def test_no_triangle_holds_what_is_found_in_none(mesh, data):
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(*[st.integers(-50, 50)] * 4), min_size=1, max_size=30),
+    st.lists(st.tuples(*[st.integers(-50, 50) | st.integers(-1, 1)] * 4), min_size=1, max_size=30),
     st.lists(st.tuples(*[st.integers(-200, 200)] * 2), min_size=1, max_size=10),
     st.sampled_from([1, 10**7, 10**11]),
 )
 def test_no_street_is_nearer_than_the_nearest(streets, positions, scale):
-    """Crossings, points, parallels, and positions that are equally near to many."""
+    """Crossings, points, parallels, and positions that are equally near to many: the first, as the checker has it."""
     ends = np.array(streets, dtype=np.int64) * scale
     sides = Sides(tails=ends[:, :2], heads=ends[:, 2:])
     asked = np.array(positions, dtype=np.int64) * scale
+    lines = [((a, b), (c, d)) for a, b, c, d in ends.tolist()]
     chosen, shares, away = sides.nearest(asked)
     for row, position in enumerate(asked.tolist()):
         (ax, ay), (bx, by) = sides.tails[chosen[row]].tolist(), sides.heads[chosen[row]].tolist()
@@ -121,6 +131,7 @@ def test_no_street_is_nearer_than_the_nearest(streets, positions, scale):
         found = (ax + part * (bx - ax) - position[0]) ** 2 + (ay + part * (by - ay) - position[1]) ** 2
         assert found == nearest(position, sides.tails, sides.heads)
         assert np.isclose(away[row], float(found) ** 0.5, rtol=1e-9, atol=1e-12 * 200 * scale)
+        assert check_positions.nearest(tuple(position), lines) == (chosen[row], part)
 
 
 @settings(deadline=None)

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from forgeries.arrays import arrays_of, planes_of, regions_of
-from forgeries.bases import BASES, METRIC, PLANES, REGIONS, make
+from forgeries.bases import BASES, LISTED, METRIC, PLANES, REGIONS, make
 from forgeries.changes import Forgery
 from forgeries.claims import claims_of, files_of
+from forgeries.people import people_of
 from forgeries.photos import photos_of
 from forgeries.problems import problems_of
 from forgeries.proofs import proofs_of
@@ -30,6 +31,8 @@ def forgeries(base: str, folder: Path) -> Iterator[Forgery]:
     elif base in REGIONS:
         yield from planes_of(folder, base) if base in PLANES else regions_of(folder)
         yield from proofs_of(folder)
+    elif base in LISTED:
+        yield from people_of(base)
     else:
         yield from photos_of(folder)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from examples import EXAMPLES
 
+from forgeries.people import PEOPLE, write_riders
 from forgeries.planes import SQUARES, TRIANGLES
 from privopt.run.solve import Options, solve
 
@@ -65,6 +66,13 @@ def _plane(text: str) -> Callable[[Path], Path]:
     return write
 
 
+def _people(folder: Path) -> Path:
+    problem = _plane(TRIANGLES.replace("prior", "positions").replace("positions.csv", "people.csv"))(folder)
+    (folder / "prior.csv").unlink()
+    (folder / "people.csv").write_text(PEOPLE)
+    return problem
+
+
 def _table(folder: Path) -> Path:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(3)
@@ -105,12 +113,15 @@ BASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "streets": ("optimal-lp", _streets),
     "triangles": ("optimal-lp", _plane(TRIANGLES)),
     "squares": ("optimal-lp", _plane(SQUARES)),
+    "people": ("optimal-lp", _people),
+    "riders": ("optimal-lp", write_riders),
     "soft": ("optimal-lp", _town),
     "fewest": ("photo-censor", _photos("top_k = 5")),
     "highest": ("photo-censor", _photos("deletion_budget = 4")),
 }
 METRIC = ("town", "twins", "roads", "table", "grid", "soft")
 PLANES = ("triangles", "squares")
+LISTED = ("people", "riders")
 REGIONS = ("streets", *PLANES)
 
 
@@ -118,5 +129,5 @@ def make(base: str, folder: Path) -> Path:
     """The DIR of a base, solved."""
     mechanism, write = BASES[base]
     method = "interior-point" if base == "soft" else "full"  # its multipliers make no trees
-    options = Options(method=method, solver="highs") if base in METRIC + REGIONS else Options()
+    options = Options(method=method, solver="highs") if base in METRIC + REGIONS + LISTED else Options()
     return solve(mechanism, write(folder / "problem"), folder / "out", options).folder

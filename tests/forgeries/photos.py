@@ -40,6 +40,15 @@ def _signed(folder: Path) -> None:
     (folder / "result.json").write_text(json.dumps(result))
 
 
+def _endless(folder: Path) -> None:
+    """Scores as CSV, of which one is no number that a model gives."""
+    table = np.load(folder / "problem" / "scores.npy").astype(str)
+    table[0, 0] = "inf"
+    rows = [",".join(row) for row in [[f"c{j}" for j in range(table.shape[1])], *table.tolist()]]
+    (folder / "problem" / "scores.csv").write_text("\n".join(rows) + "\n")
+    (folder / "problem" / "scores.npy").unlink()
+
+
 def _trivial(change: Callable[[Path], object]) -> Change:
     """The bound that needs no proof, beside a proof that is changed."""
 
@@ -66,6 +75,8 @@ def photos_of(folder: Path) -> Iterator[Forgery]:
 
         yield Forgery(name=f"photo {row - 1} toggled", change=_cells(toggle))
     yield Forgery(name="scores of bytes with a sign", change=_signed)
+    endless = several(_endless, edited('"scores.npy"', '"scores.csv"'))
+    yield Forgery(name="a score without end", change=endless)
     yield Forgery(name="a third field", change=_cells(lambda found: found.__setitem__(1, f"{found[1]},secret")))
     yield Forgery(name="a table that nobody knows", change=edited("[privacy]", "[zones]\nwide = 2\n[privacy]"))
     yield Forgery(name="keep_at_least below 0", change=edited("[privacy]", "keep_at_least = -5\n[privacy]"))

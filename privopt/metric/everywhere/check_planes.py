@@ -35,6 +35,8 @@ flat: Any = lambda a, b, c: (
     dot(a, b, c) < 0 and 4 * dot(a, b, c) ** 2 > 3 * dot(a, b, a) * dot(c, b, c)
 )  # > 150 degrees
 quarters: Any = lambda a, b, c, ab, ac, bc: ((a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab))
+radians: Any = lambda degrees: checker.low(Fraction(degrees) / 180) * PI >> BITS
+millimetres: Any = lambda x, y: tuple(round(max(-(2.0**50), min(km * 1e6, 2.0**50))) for km in (x, y))
 
 
 class Projection:
@@ -71,7 +73,7 @@ class Projection:
     def radians(self, x: Fraction, y: Fraction) -> tuple[int, int]:
         """Latitude and longitude of a point in millimetres."""
         units = y * 2**24 / self.up + self.south, x * 2**24 / self.right + self.middle
-        return checker.low(units[0] / (TURN // 2)) * PI >> BITS, checker.low(units[1] / (TURN // 2)) * PI >> BITS
+        return radians(units[0] / 10**7), radians(units[1] / 10**7)
 
 
 def polygons(shape: dict[str, Any]) -> Iterator[list[list[tuple[float, float]]]]:
@@ -108,6 +110,11 @@ class Places(checker.Places):
         corners, self.mesh = lattice(found, side, problem.most)
         self.kind, self.ids = "planar", [str(i) for i in range(len(corners))]
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in corners]
+
+    def doubles(self) -> list[tuple[float, float]]:
+        """Coordinates in km or degrees."""
+        scale: Any = lambda x: float(Fraction(180 * x, PI)) if self.kind == "geographic" else float(x)
+        return [(scale(x), scale(y)) for x, y in self.at]
 
 
 def lattice(found: list[Any], side: float, most: int) -> tuple[list[Point], list[Corners]]:
@@ -282,11 +289,10 @@ class Plane(checker.Metric):
         places, cols = self.records, self.cols
         if places.kind == "planar":
             back: Any = lambda x, y: (x / 10**6, y / 10**6)
-            at = [(round(float(x) * 1e6), round(float(y) * 1e6)) for x, y in places.at]
+            at = [millimetres(*each) for each in places.doubles()]
         else:
-            degrees = [(float(Fraction(180 * lat, PI)), float(Fraction(180 * lon, PI))) for lat, lon in places.at]
-            projection = places.projection = Projection(degrees)
-            back, at = projection.radians, [projection.millimetres(*each) for each in degrees]
+            projection = places.projection = Projection(places.doubles())
+            back, at = projection.radians, [projection.millimetres(*each) for each in places.doubles()]
         if places.mesh:
             return back, at, list(places.mesh)
         checker.need(len({*at}) == len(at), "problem: places that are one in whole millimetres", 2)
@@ -299,7 +305,7 @@ class Plane(checker.Metric):
         checker.need(ordered and triangulates(at, stored), "mechanism.npz: simplices: not the triangles of all points")
         return back, at, stored
 
-    def spread(self) -> Iterator[tuple[int, Corners, list[int], Any]]:
+    def spread(self) -> Iterator[tuple[int, tuple[int, ...], list[int], Any]]:
         """Points that stand for people anywhere: mass, triangle, barycentric coordinates, where ways start.
 
         Seven in each triangle or even part of it (Radon's, of degree 5); on the earth masses go by its area.

@@ -276,7 +276,7 @@ def _nearest(
                         if away < best - slack:
                             count = 0
                         best = min(best, away)
-                        # an end that sides share is one point, whichever of them it is taken from
+                        # an end that sides share is one point: it is taken from the first of them
                         end_x, end_y = np.nan, np.nan
                         if gone == 0.0:
                             end_x, end_y = float(tails[item, 0]), float(tails[item, 1])
@@ -284,7 +284,9 @@ def _nearest(
                             end_x, end_y = float(heads[item, 0]), float(heads[item, 1])
                         known = False
                         for s in range(min(count, slots.shape[1])):
-                            known |= slots[p, s] == item or (corner_x[s] == end_x and corner_y[s] == end_y)
+                            if slots[p, s] == item or (corner_x[s] == end_x and corner_y[s] == end_y):
+                                known = True
+                                slots[p, s] = min(slots[p, s], item)
                         if not known:
                             if count < slots.shape[1]:
                                 slots[p, count] = item

@@ -39,6 +39,9 @@ PIECES: Final = 16
 POINTS: Final = 20_000
 """Points that stand for a plane, at least: seven in each triangle, or in each of its even parts."""
 
+LEAST: Final = 1e-200
+"""The sum of weights of a table is above it, so that each that matters is a double with all its bits."""
+
 _STEP: Final = 512  # points at once
 _COORDINATES: Final = (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
@@ -177,7 +180,9 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
     """At the positions of a table: lat,lon in degrees or x,y in km, each as often as a column weight says.
 
     A position beside the streets counts where it is matched, one outside a plane's region where it stands, but drawn
-    from the rim.
+    from the rim: of points that are equally near, from that of the first street in ``simplices``, or of the first side
+    of the triangles there. Positions on a plane stand where they are read, to the millimetre, on the earth where the
+    table says.
 
     Raises:
         InputError: a table that will not do, or positions of a kind that the region does not have.
@@ -185,16 +190,19 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
     columns = [Column(name=name, optional=True, unit=unit) for name, unit in _COORDINATES]
     columns.append(Column(name="weight", optional=True, least=0.0))
     table = read_table(file, columns, any_of=[("lat", "lon"), ("x", "y")])
-    names = ("lat", "lon") if "lat" in table else ("x", "y")
+    degrees = {"lat", "lon"} <= table.keys()
+    names = ("lat", "lon") if degrees else ("x", "y")
     positions = np.column_stack([table[name] for name in names])
     weight = table.get("weight", np.ones(len(positions)))
-    wrong = np.abs(positions) > ([90.0, 360.0] if "lat" in table else LARGEST)
+    least, most = ([-90.0, -180.0], [90.0, 360.0]) if degrees else ([-LARGEST] * 2, [LARGEST] * 2)
+    wrong = (positions < least) | (positions > most)
     faults = [
         Fault(file.name, f"row {row + 2}", f"{positions[row].tolist()}", f"{' and '.join(names)} of a position")
         for row in np.flatnonzero(wrong.any(axis=1))[:20].tolist()
     ]
-    if not 0 < weight.sum() < np.inf:
-        faults.append(Fault(file.name, "column weight", f"a sum of {weight.sum():g}", "a finite sum above 0"))
+    if not LEAST < weight.sum() < np.inf:
+        wanted = f"a finite sum above {LEAST:g}"
+        faults.append(Fault(file.name, "column weight", f"a sum of {weight.sum():g}", wanted))
     if faults:
         raise InputError(faults)
     try:
@@ -202,8 +210,8 @@ def listed(region: Region, epsilon: Fraction, records: Space, file: File) -> Spr
     except UsageError:
         wanted = "records with coordinates, between which streets run straight"
         raise InputError([Fault(file.name, "", "positions beside streets without any", wanted)]) from None
-    degrees = "lat" in table
-    if (degrees and snapper.projection is None) or (not degrees and records.kind == "geographic"):
+    earth = region.geographic if isinstance(region, Streets) else records.kind == "geographic"
+    if (degrees and snapper.projection is None) or (not degrees and earth):
         wanted = "x and y in km" if degrees else "lat and lon in degrees"
         raise InputError([Fault(file.name, "header", f"columns {','.join(names)}", f"{wanted}, as the records have")])
     snapper = snapper if degrees else evolve(snapper, projection=None)

@@ -1,0 +1,136 @@
+"""People at listed positions: the checker that shares no code comes to the same loss and bound, wherever they are."""
+
+import ast
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from everywhere.test_folders import KINDS, run, write
+from mended import mend
+
+from privopt import checker
+from privopt.errors import InputError
+from privopt.metric.everywhere import check_planes, check_positions
+from privopt.metric.everywhere.locate import Sides
+from privopt.run.solve import Options, solve
+from privopt.run.verify import verify
+
+XY = """x,y,weight
+0.5,0,1
+0,0,2.5
+1,0,.1
+0.33,0.41,1
+0.330000001,0.41,1
+-3,-2,1
+0.5,2000,1e-3
+1e140,-1e149,1e-300
+0.33,0.41,1e0
+0.5,0.5,0
+"""
+"""On sides, at corners, in a millimetre twice, outside, beyond all millimetres."""
+DEGREES = (
+    "lat,lon\n41.80,12.40\n41.805,12.405\n41.80512345,12.4079\n0,359.9\n41.9,12.5\n-41.8,-170\n89.9,12\n-90,0\n0,0\n"
+)
+STREETS = "from,to,km\na,b,1.0\nb,c,1.1\nc,a,1.2\nb,a,1.0\nc,d,0.9\nd,far,0.2\nb,b,0.9\na,b,1.5\n"
+PLACES = {
+    "streets": ('points = "nodes-xy.csv"', 'kind = "graph"\nedges = "streets.csv"', ""),
+    "streets-earth": ('points = "earth.csv"', 'kind = "graph"\nedges = "streets.csv"', "split_km = 0.4"),
+    **{name: KINDS[name] for name in ("points", "grid-finer", "globe", "mesh", "mesh-earth")},
+}
+
+
+def listed(folder, name, people=None, loss="distance"):
+    """A problem over a region with people listed."""
+    problem = write(folder, *PLACES[name], utility=f'kind = "{loss}"\npositions = "people.csv"')
+    degrees = "earth" in name or name == "globe"
+    (folder / "people.csv").write_text(people or (DEGREES if degrees else XY))
+    (folder / "streets.csv").write_text(STREETS)
+    (folder / "nodes-xy.csv").write_text("id,x,y\na,0,0\nb,1,0\nc,0.4,0.9\nd,1.0,0\n")  # two nodes in one place
+    return problem
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_the_checker_comes_to_the_same_loss_and_bound(tmp_path, name):
+    loss = "travel-cost" if name in ("streets", "mesh") else "distance"
+    problem = listed(tmp_path, name, loss=loss)
+    folder = solve("optimal-lp", problem, tmp_path / "out", Options()).folder
+    assert verify(folder).verdict == "proved"
+    lines: list[str] = []
+    assert checker.check(folder, lines.append) == 0, lines
+    words, objective = lines[3].split(), json.loads((folder / "result.json").read_text())["objective"]
+    assert [float(words[2]), float(words[-1])] == [objective["value"], objective["lower_bound"]]
+    for module, code in ((check_positions, 0), (check_planes, 2)):  # the other names the key
+        lines = []
+        assert module.check(folder, lines.append) == code, lines
+    assert "positions" in lines[-1]
+
+
+def test_it_is_handed_over_to_where_that_lies_beside_it_or_below_and_nowhere_else(tmp_path):
+    folder = solve("optimal-lp", listed(tmp_path, "points"), tmp_path / "out", Options()).folder
+    files = [Path(module.__file__) for module in (checker, check_planes, check_positions)]
+    whole = run(files[2], folder)
+    assert whole[0] == 0
+    assert run(files[0], folder) == whole
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for file in files[:2]:
+        shutil.copy(file, alone)
+    code, said = run(alone / "checker.py", folder)
+    assert (code, said.count("\n")) == (2, 1)
+    assert "for check_positions.py, which does not lie beside this file" in said
+    (folder / "check_positions.py").write_text("check = lambda folder, say: 0\n")
+    for file in files[:2]:
+        shutil.copy(file, folder)
+    mend(folder)
+    assert run(folder / "checker.py", folder)[0] == run(alone / "checker.py", folder)[0] == 2
+    (folder / "check_positions.py").unlink()
+    mend(folder)
+    shutil.copy(files[2], alone)
+    assert run(alone / "checker.py", folder)[0] == run(alone / "check_positions.py", folder)[0] == 0
+    (alone / "check_planes.py").unlink()  # that is not taken out of the folder either
+    code, said = run(alone / "checker.py", folder)
+    assert (code, "No module named 'check_planes'" in said) == (2, True)
+
+
+def test_the_checker_of_positions_imports_nothing_but_the_others():
+    tree = ast.parse(Path(check_positions.__file__).read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    others = {"checker", "check_planes", "privopt", "privopt.metric.everywhere", "collections.abc"}
+    assert names - others <= sys.stdlib_module_names
+
+
+@pytest.mark.parametrize(
+    ("name", "people", "match"),
+    [
+        ("streets-earth", "x,y\n0,0\n", "wanted lat and lon in degrees"),
+        ("streets", "lat,lon\n0,0\n", "wanted x and y in km"),
+        ("points", "x,y,weight\n0,0,1e-250\n", "wanted a finite sum above 1e-200"),
+        ("points", "x,y,lat\nnan,0,1\n", "row 2, column x"),
+        ("globe", "lat,lon\n90.001,0\n", "row 2"),
+        ("mesh-earth", "lat,lon\n0,-181\n", "row 2"),
+    ],
+)
+def test_people_that_will_not_do_are_refused(tmp_path, name, people, match):
+    with pytest.raises(InputError, match=match):
+        solve("optimal-lp", listed(tmp_path, name, people), tmp_path / "out", Options())
+
+
+def test_a_coordinate_of_another_system_alone_is_not_read(tmp_path):
+    folder = solve("optimal-lp", listed(tmp_path, "points", "x,y,lat\n0.2,0.3,9\n"), tmp_path / "out", Options()).folder
+    assert (verify(folder).verdict, checker.check(folder, str)) == ("proved", 0)
+
+
+def test_of_streets_in_one_place_the_first_is_taken():
+    """However many share an end, and wherever they lie in the grid of cells."""
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        nodes = rng.integers(-1000, 1000, (int(rng.integers(3, 12)), 2)) * int(rng.choice([1, 1000, 10**9]))
+        ends = nodes[rng.integers(0, len(nodes), (int(rng.integers(2, 40)), 2))].reshape(-1, 4)
+        asked = np.concatenate([nodes, nodes + rng.integers(-3, 3, nodes.shape), 3 * nodes])
+        chosen = Sides(tails=ends[:, :2], heads=ends[:, 2:]).nearest(asked)[0]
+        lines = [((a, b), (c, d)) for a, b, c, d in ends.tolist()]
+        assert chosen.tolist() == [check_positions.nearest(tuple(p), lines)[0] for p in asked.tolist()]
