@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import narwhals as nw
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
+from privopt.arrays import Ints
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError, cut
 from privopt.exact.sample import Source, draw_each, seeded
 from privopt.interfaces import Guarantee
@@ -20,6 +22,7 @@ from privopt.metric.everywhere.snap import Snapper
 from privopt.metric.points import COORDINATES
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.space.places import Space
+from privopt.metric.traces.ways import Ways
 from privopt.specs import NOTHING
 from privopt.tables.charged import STICKY, Charging, Drawn
 from privopt.tables.likely import like_positions
@@ -57,6 +60,7 @@ class Protector:
         marked: whether a seed is that source.
         charging: charges each report to its subject, before the secret is looked at; None to charge nobody.
         tracer: draws reports of traces, where the release reports these.
+        ways: to outputs, which these go by where positions are reported as they are; None where as their records.
         prefix: what the names of the added columns begin with, before an underscore; None for nothing.
         refused: how often each reason has come so far.
         strays: positions far from every record, so far.
@@ -70,6 +74,7 @@ class Protector:
     marked: bool
     charging: Charging | None = None
     tracer: Tracer | None = None
+    ways: Ways | None = None
     prefix: str | None = None
     refused: Counter[str] = field(factory=Counter)
     strays: Strays = field(init=False)
@@ -130,6 +135,7 @@ class Protector:
             source=source,
             marked=seed is not None,
             tracer=Tracer.of(release, subject, time, source),
+            ways=None if around is None or release.walker is None else Ways.of(data),
             prefix=prefix,
         )
         return made if charging is None else made.charged_to(charging)
@@ -203,7 +209,10 @@ class Protector:
         """The table without the secret's columns, with reports; what is refused has none, and is counted."""
         traced: Traced | None = None
         if self.tracer is not None:
-            traced = self.tracer.reports(frame, *self.snap.rows(frame, self.secret, strays=self.strays))
+            rows, reason = self.snap.rows(frame, self.secret, strays=self.strays)
+            traced = self.tracer.reports(
+                frame, rows, reason, far=None if self.ways is None else partial(self._far, frame)
+            )
             drawn, reason = traced.outputs, traced.reason
         elif self.charging is None:
             drawn, reason = self._drawn(frame)
@@ -242,6 +251,11 @@ class Protector:
         drawn = np.full(len(rows), -1, dtype=np.int64)
         drawn[good] = draw_each(self.release.weights, rows[good], source=self.source)
         return drawn, reason
+
+    def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
+        """(B, K) steps from the positions of some rows to all outputs."""
+        assert self.ways is not None  # whoever asks has looked
+        return self.ways.of_points(self.snap.snapped(frame[rows], self.secret))
 
     def _places(self, frame: nw.DataFrame[Any]) -> Drawn:
         """The place of each row, fixed beforehand: its record, or its vertex."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import UsageError
 from privopt.exact.sample import Source
-from privopt.metric.everywhere.snap import Snapper
+from privopt.metric.everywhere.snap import Snapped, Snapper
 from privopt.metric.space.formulas import EARTH_RADIUS_KM, directions, haversine
 from privopt.metric.space.places import LARGEST, Space
 from privopt.tables.secret import Secret, positions_of, texts_of
@@ -157,6 +157,19 @@ class Snap:
             strays.see(away[reason[good] < 0])
         return np.maximum(rows, 0), reason
 
+    def snapped(self, frame: nw.DataFrame[Any], secret: Secret) -> Snapped:
+        """What the positions of rows are mixtures of, where the release holds at every point.
+
+        Args:
+            frame: rows that have a position.
+            secret: its columns, which hold positions.
+        """
+        return self._around(secret).snap(positions_of(frame, secret)[0])
+
+    def _around(self, secret: Secret) -> Snapper:
+        assert self.region is not None  # whoever asks has looked
+        return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
+
     @property
     def reach(self) -> float:
         """km between the corners of a box around all records, and at least 1."""
@@ -188,9 +201,7 @@ class Snap:
 
     def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool) -> tuple[Ints, Floats]:
         """A row for each position, drawn among those of the vertices around it; -1 where one of them has none."""
-        assert self.region is not None  # asked before
-        region = self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
-        snapped = region.snap(positions)
+        snapped = self._around(secret).snap(positions)
         alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
         if fixed:
             most = snapped.shares == snapped.shares.max(axis=1)[:, None]

@@ -6,7 +6,7 @@ that is published. A row without a position is charged as any other, and what it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,7 +19,7 @@ from privopt.arrays import Bools, Ints
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source
-from privopt.metric.traces.walk import Limit, State, Walker
+from privopt.metric.traces.walk import Limit, State, Walked, Walker
 from privopt.tables.charged import Charging
 from privopt.tables.secret import Secret, subjects_of
 from privopt.tables.snap import REASONS
@@ -136,13 +136,21 @@ class Tracer:
         if faults:
             raise InputError(faults)
 
-    def reports(self, frame: nw.DataFrame[Any], records: Ints, reason: Ints) -> Traced:
+    def reports(
+        self,
+        frame: nw.DataFrame[Any],
+        records: Ints,
+        reason: Ints,
+        *,
+        far: Callable[[Ints], Ints] | None = None,
+    ) -> Traced:
         """Reports of a part of the table.
 
         Args:
             frame: the part.
-            records: (B,) record of each row.
+            records: (B,) record of each row; at every point of a region the vertex that was drawn for it.
             reason: (B,) why a row has none, as a place in :data:`privopt.tables.snap.REASONS`, else -1.
+            far: steps (M, K) from the positions of rows (M,) to outputs; None for those from their records.
 
         Raises:
             InputError: rows without a time, or times that have no order.
@@ -153,7 +161,7 @@ class Tracer:
         rows = np.where(reason < 0, records, -1)[some]
         before = np.full(len(self._numbers), -1, dtype=np.int64)
         before[: len(self._state.last)] = self._state.last
-        found = self.walker.walk(rows, subjects[some], self._state, charge=self._charge, source=self.source)
+        found = self._walked(rows, subjects[some], None if far is None else lambda part: far(some[part]))
         outputs, kept = np.full(len(subjects), -1, dtype=np.int64), np.zeros(len(subjects), dtype=np.bool_)
         outputs[some], kept[some] = found.outputs, found.kept
         new = some[(found.outputs >= 0) & (before[subjects[some]] < 0)]
@@ -163,6 +171,24 @@ class Tracer:
         why[subjects < 0] = _NOBODY
         why[some[found.spent]] = _SPENT
         return Traced(outputs=outputs, reason=why, kept=kept, first=first)
+
+    def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> Walked:
+        """Reports of rows in the order of time; where each has steps of its own, so many at once as memory bears."""
+        if far is None:
+            return self.walker.walk(rows, subjects, self._state, charge=self._charge, source=self.source)
+        outputs = self.walker.weights.shape[1]
+        size, parts = max(1, _STEPS // outputs), []
+        for start in range(0, max(1, len(rows)), size):
+            part = np.arange(start, min(len(rows), start + size))
+            there = rows[part] >= 0
+            steps = np.zeros((len(part), outputs), dtype=np.int64)
+            steps[there] = far(part[there])
+            parts.append(
+                self.walker.walk(
+                    rows[part], subjects[part], self._state, charge=self._charge, source=self.source, steps=steps
+                )
+            )
+        return Walked(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's subject, -1 for nobody."""
@@ -193,3 +219,9 @@ class Tracer:
             f"the next fresh one{until}, times the greatest distance between two traces in that segment; charges "
             "follow from the rows that there are and from earlier reports"
         )
+
+
+_STEPS: Final = 1 << 22
+"""Steps that are held at once."""
+
+_WALKED: Final = ("outputs", "kept", "spent")

@@ -34,7 +34,7 @@ def coarse():
 class Line:
     """What Prediction.of reads of a problem's data: records on a line, which are the outputs."""
 
-    file, unit = "problem.toml", "km"
+    file, unit, region = "problem.toml", "km", None
 
     def __init__(self, places):
         self.places = np.asarray(places, dtype=np.float64)

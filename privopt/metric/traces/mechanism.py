@@ -82,7 +82,7 @@ def _share(report: Fraction, data: MetricData) -> Fraction:
 
     That scale is how far one output for all is off, by the prior. A last report that is farther is worth nothing.
     """
-    far = data.to_outputs
+    far = data.to_outputs if data.region is None else data.distance.to_outputs()
     known = np.isfinite(far)
     scale = float((data.prior @ np.where(known, far, far[known].max(initial=0.0))).min())
     scale *= 1.0 + 2.0**-30  # even numbers meet the limit exactly, on every machine
@@ -100,20 +100,18 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         "epsilon-metric DP of each fresh report, between every two records at distance d. Of a subject's trace: for "
         "two traces of equal length the odds of all reports together change by at most exp of the sum, over segments, "
         "of (threshold_epsilon + 2 test_epsilon + epsilon) times the greatest distance between the two in that "
-        "segment; with neighbours_within distances are those of chains of records, each so near the next. Holds "
-        "against whoever sees all reports and which of them repeat the last, whatever else they know."
+        "segment; with neighbours_within distances are those of chains of records, each so near the next, and with "
+        "everywhere they are ways between positions, counted 2 mm longer. Holds against whoever sees all reports and "
+        "which of them repeat the last, whatever else they know."
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """The problem, between records alone: a test between any two points of a region is not certified.
+        """The problem.
 
         Raises:
             InputError: every fault.
         """
         problem = super().load(declared, file)
-        if problem.data.region is not None:
-            wanted = "false: what traces promise is between records"
-            raise InputError([Fault(file, "privacy.everywhere", "true", wanted)])
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
         if total is not None and total < report:
             found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g}: one report"

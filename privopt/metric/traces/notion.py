@@ -15,6 +15,7 @@ from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MetricDP
 from privopt.metric.traces.prediction import ARTEFACT, Prediction, Terms
 from privopt.metric.traces.walk import Walker
+from privopt.metric.traces.ways import SLACK, STEP_MM
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -32,6 +33,10 @@ _STATEMENT = (
 _CHAINS = (
     " Distances are those of chains of records, each within {within:g} of the next: of two that are as near their own; "
     "between records that no such chain joins nothing is promised."
+)
+_READ = (
+    " The distance between two positions that differ counts {more:g} mm more than it is, for tests go by whole "
+    "millimetres."
 )
 
 
@@ -112,7 +117,8 @@ class TraceDP(MetricDP):
                 segment=float(terms.segment),
                 threshold=float(terms.threshold),
             )
-            + ("" if fresh.within is None else _CHAINS.format(within=fresh.within)),
+            + ("" if fresh.within is None else _CHAINS.format(within=fresh.within))
+            + ("" if data.region is None else _READ.format(more=SLACK * STEP_MM)),
             extra={"traces": told},
         )
 
@@ -137,10 +143,10 @@ class TraceDP(MetricDP):
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
         failures = release.prediction.failures(self.data, self.terms)
-        pairs, outputs = len(self.data.standing[0]), release.prediction.steps.shape[1]
+        tests = 1 if self.data.region is not None else len(self.data.standing[0]) * release.prediction.steps.shape[1]
         return evolve(
             fresh,
             holds=fresh.holds and not failures,
-            checked=fresh.checked + 2 * pairs * outputs,
+            checked=fresh.checked + 2 * tests,
             failures=(*fresh.failures, *failures),
         )

@@ -19,6 +19,8 @@ from privopt.errors import Fault, InputError
 from privopt.exact.graph import components
 from privopt.exact.laplace import LARGEST_TERM
 from privopt.files.archive import read_npz
+from privopt.metric.everywhere.region import MM_PER_KM
+from privopt.metric.traces.ways import STEP_MM, Ways
 
 if TYPE_CHECKING:
     from privopt.metric.data import MetricData
@@ -38,6 +40,9 @@ FARTHEST: Final = 1 << 50
 
 ULPS: Final = 2.0**-36
 """By how much distances differ that two machines computed, relatively, at most."""
+
+STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
+"""Length of a step where the guarantee holds at every point, km."""
 
 _BLOCK = 1 << 22
 _ROOM = 1.0 - 2.0**-40
@@ -94,7 +99,15 @@ class Prediction:
         Raises:
             InputError: distances that are none of a metric, or too uneven for 64 bits.
         """
-        return cls._on(_fine(data, terms), data, terms)
+        return cls._on(_fine(data, terms), data, terms) if data.region is None else cls._everywhere(data, terms)
+
+    @classmethod
+    def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
+        """Steps from the vertices of a region; of other points :class:`privopt.metric.traces.ways.Ways` has them."""
+        steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
+        rates = [_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
+        _check_rates(rates, level, data, terms)
+        return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     @classmethod
     def _on(cls, grid: float, data: MetricData, terms: Terms) -> Self:
@@ -109,11 +122,7 @@ class Prediction:
         stretch = max(Fraction(1.0 / grid), _steepest(steps, pairs[apart], distances[apart]))
         rates = [_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
-        if min(rates) <= 0 or max(rates) >= 1 or level > FARTHEST:
-            least = float(distances[apart].min(initial=np.inf))
-            found = f"records {least:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
-            wanted = "distances and epsilons that leave noise within 64 bits"
-            raise InputError([Fault(data.file, "predictive", found, wanted)])
+        _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
@@ -125,6 +134,10 @@ class Prediction:
         """
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: shape {self.steps.shape}, wanted {data.shape}"]
+        if data.region is not None:  # steps of points follow from their definition, rates from that of a step
+            wide = {"threshold": self.threshold > terms.threshold * STEP_KM, "test": self.test > terms.test * STEP_KM}
+            lines = [f"{ARTEFACT}: {name}: noise too narrow for its steps" for name, narrow in wide.items() if narrow]
+            return [*lines, *self._named(self._others(Prediction.of(data, terms)))]
         pairs, distances = data.standing
         spread = _spread(self.steps, pairs)
         lines = []
@@ -144,7 +157,10 @@ class Prediction:
     def _unlike(self, data: MetricData, terms: Terms) -> list[str]:
         """A line for each number that the problem does not give; distances may be another machine's."""
         grids = dict.fromkeys(_fine(data, terms, 1 + side * ULPS) for side in (0, -1, 1))
-        names = min((self._others(self._on(grid, data, terms)) for grid in grids), key=len)
+        return self._named(min((self._others(self._on(grid, data, terms)) for grid in grids), key=len))
+
+    @staticmethod
+    def _named(names: list[str]) -> list[str]:
         return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
 
     def _others(self, made: Prediction) -> list[str]:
@@ -196,6 +212,21 @@ def _fits(array: Any, shape: tuple[int | None, ...]) -> bool:
     if array is None or array.dtype != np.int64 or array.ndim != len(shape):
         return False
     return all(side in (None, own) for side, own in zip(shape, array.shape, strict=True))
+
+
+def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
+    """Refuse noise that 64 bits do not hold.
+
+    Raises:
+        InputError: distances too uneven.
+    """
+    if min(rates) > 0 and max(rates) < 1 and level <= FARTHEST:
+        return
+    distances = data.standing[1]
+    least = float(distances[distances > 0].min(initial=np.inf))
+    found = f"records {least:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
+    wanted = "distances and epsilons that leave noise within 64 bits"
+    raise InputError([Fault(data.file, "predictive", found, wanted)])
 
 
 def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:

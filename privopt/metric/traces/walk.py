@@ -105,19 +105,31 @@ class Walker:
     prediction: Prediction
     terms: Terms
 
-    def walk(self, rows: Ints, subjects: Ints, state: State, *, charge: Charge, source: Source) -> Walked:
+    def walk(
+        self,
+        rows: Ints,
+        subjects: Ints,
+        state: State,
+        *,
+        charge: Charge,
+        source: Source,
+        steps: Ints | None = None,
+    ) -> Walked:
         """Reports for rows in the order of time.
 
         What is charged, and when, follows from which rows there are and from earlier reports alone: a row without a
         position is charged like any other, and what was charged stays for the next.
 
         Args:
-            rows: (B,) record of each row, -1 where it has no position: it gets no report, and changes nothing.
+            rows: (B,) record of each row, -1 where it has no position: it gets no report, and changes nothing. At
+                every point of a region the vertex that was drawn for it, which a fresh report comes from.
             subjects: (B,) number of each row's subject.
             state: is changed.
             charge: asked before a first report and before a segment's first test.
             source: of random bytes.
+            steps: (B, K) from each row's own position to the outputs, which tests go by; None: from its record.
         """
+        table, places = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
         count = int(subjects.max(initial=-1)) + 1
         state.grown(count)
         order = np.argsort(subjects, kind="stable").astype(np.int64)
@@ -149,7 +161,8 @@ class Walker:
                 at,
                 ends,
                 (state.last, state.level, state.paid),
-                numbers.steps,
+                table,
+                places,
                 cumulated,
                 numbers.level,
                 rates,
@@ -184,7 +197,7 @@ def _fresh(words, at, cumulated):  # type: ignore[no-untyped-def]
 
 
 @jit()
-def _one(words, at, record, last, level, steps, cumulated, good, rates):  # type: ignore[no-untyped-def]
+def _one(words, at, record, place, last, level, steps, cumulated, good, rates):  # type: ignore[no-untyped-def]
     """One row: its output, the segment's level (-1: it ended in this fresh report), the place of the next word.
 
     Renewal has the probability exp(-rate (level - steps)), 1 below the level: noise from 0 upwards on either side.
@@ -195,7 +208,7 @@ def _one(words, at, record, last, level, steps, cumulated, good, rates):  # type
             if at < 0:
                 return last, level, at
             level = good + noise
-        over = level - steps[record, last]
+        over = level - steps[place, last]
         renewed = True
         if over > 0:
             renewed, at = falls(words, at, np.uint64(over), rates[2], rates[3])
@@ -208,26 +221,26 @@ def _one(words, at, record, last, level, steps, cumulated, good, rates):  # type
 
 
 @jit()
-def _walk(words, rows, order, at, ends, state, steps, cumulated, good, rates, outputs, kept):  # type: ignore[no-untyped-def]
+def _walk(words, rows, order, at, ends, state, steps, places, cumulated, good, rates, outputs, kept):  # type: ignore[no-untyped-def]
     """Go on with every subject up to its next charge, its end, or that of the words; the words used by whole rows.
 
     A row in whose middle the words ran out starts again from its own first word.
     """
     last, level, paid = state
-    place = 0
+    word = 0
     for subject in range(at.size):
         while at[subject] < ends[subject] and paid[subject]:
             row = order[at[subject]]
             if rows[row] >= 0:
                 output, after_level, after = _one(
-                    words, place, rows[row], last[subject], level[subject], steps, cumulated, good, rates
+                    words, word, rows[row], places[row], last[subject], level[subject], steps, cumulated, good, rates
                 )
                 if after < 0:
-                    return place
-                place = after
+                    return word
+                word = after
                 kept[row] = after_level >= 0
                 outputs[row] = output
                 last[subject], level[subject] = output, after_level
                 paid[subject] = after_level >= 0
             at[subject] += 1
-    return place
+    return word

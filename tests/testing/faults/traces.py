@@ -18,7 +18,7 @@ class Plain(Walker):
 
     charges_segments = True
 
-    def walk(self, rows, subjects, state, *, charge, source):
+    def walk(self, rows, subjects, state, *, charge, source, steps=None):
         self_rows = {}
         for place, subject in enumerate(subjects.tolist()):
             self_rows.setdefault(subject, []).append(place)

@@ -1,0 +1,96 @@
+"""How far any point of a region is from every output, in whole steps: what tests of traces go by at every point.
+
+A test looks at the position itself, never at the vertex that a fresh report is drawn from: a vertex is drawn anew for
+each row, so which of two near points a stay is at would show in how often the report is kept.
+
+Doubles tell each distance within :data:`MOST_OFF` mm, and floor() to whole steps of :data:`STEP_MM` moves two distances
+apart by less than one: so two positions at a way of d mm from one another differ by d / STEP_MM + SLACK steps at most.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from attrs import field, frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import Fault, InputError
+from privopt.metric.everywhere.region import MM_PER_KM, Plane, Streets
+from privopt.metric.everywhere.snap import Snapped, read_positions
+
+if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
+    from privopt.metric.everywhere.region import Region
+
+__all__ = ["SLACK", "STEP_MM", "Ways"]
+
+STEP_MM: Final = 1
+"""Length of a step."""
+
+SLACK: Final = 2
+"""Steps by which distances of two positions to an output may differ beside the way between them."""
+
+MOST_OFF: Final = 0.25
+"""Millimetres by which a sum of lengths in doubles may be off."""
+
+
+@frozen(kw_only=True, eq=False, slots=False)
+class Ways:
+    """From points of a region to outputs.
+
+    Attributes:
+        region: planes are measured straight, which is no longer than any way inside; streets along them.
+        outputs: (K, 2) mm, on a plane; empty on streets.
+        table: (N, K) mm from vertices along streets; empty on a plane.
+    """
+
+    region: Region
+    outputs: Ints = field(factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    table: Floats = field(factory=lambda: np.zeros((0, 0)))
+
+    @classmethod
+    def of(cls, data: MetricData) -> Ways:
+        """Of a problem whose guarantee holds at every point.
+
+        Raises:
+            InputError: outputs without a place on the plane, or ways too long for doubles.
+        """
+        region = data.region
+        assert region is not None  # whoever asks has looked
+        if isinstance(region, Plane):
+            space = data.outputs
+            if space.coordinates is None or space.kind not in ("planar", "geographic"):
+                raise InputError([Fault(data.file, "outputs", f"{space.kind} places", "places on the region's plane")])
+            projection = region.projection if space.kind == "geographic" else None
+            return cls(region=region, outputs=read_positions(space.coordinates, projection))
+        assert isinstance(region, Streets)
+        far = data.distance.to_outputs() * MM_PER_KM
+        known = np.isfinite(far)
+        top = float(far[known].max(initial=0.0))
+        if max(top, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
+            found = f"ways of {top / MM_PER_KM:.3g} km over {region.size:,} junctions"
+            raise InputError([Fault(data.file, "privacy.everywhere", found, "ways that doubles tell to a millimetre")])
+        return cls(region=region, table=np.where(known, far, top))
+
+    @cached_property
+    def of_vertices(self) -> Ints:
+        """(N, K) steps from the vertices."""
+        if isinstance(self.region, Plane):
+            return self._straight(self.region.vertices.astype(np.float64))
+        return np.floor(self.table / STEP_MM).astype(np.int64)
+
+    def of_points(self, points: Snapped) -> Ints:
+        """(B, K) steps from points, given as what they are mixtures of."""
+        linear = points.linear
+        if isinstance(self.region, Plane):
+            return self._straight((linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1))
+        assert isinstance(self.region, Streets)
+        long = self.region.km[points.streets] * MM_PER_KM
+        ends = [self.table[points.corners[:, end]] + (long * linear[:, 1 - end])[:, None] for end in (0, 1)]
+        return np.floor(np.minimum(*ends) / STEP_MM).astype(np.int64)
+
+    def _straight(self, places: Floats) -> Ints:
+        off = places[:, None, :] - self.outputs[None].astype(np.float64)
+        return np.floor(np.hypot(off[..., 0], off[..., 1]) / STEP_MM).astype(np.int64)
