@@ -28,7 +28,7 @@ from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.privacy import MetricDP
 from privopt.metric.problem import MetricInstance
-from privopt.registry import Registered, registry
+from privopt.registry import registry
 from privopt.run.solve import Options
 from privopt.run.verify import read_problem
 from privopt.tables.curve_points import Point, Ranked, Status, own_matrix, own_points, point_of
@@ -78,15 +78,15 @@ class _Line:
     """One mechanism along epsilon.
 
     Attributes:
-        registered: it.
-        mechanism: loaded.
+        name: of the mechanism.
+        mechanism: it, loaded.
         method, gap: how it is asked.
         problem: at the problem file's own epsilon.
         promise: what its bounds hold for.
         metric: whether that is metric DP, as own matrices are measured.
     """
 
-    registered: Registered
+    name: str
     mechanism: Any
     method: str
     gap: float
@@ -193,33 +193,30 @@ def draw_curves(
     lines = [_line(name, source, options.gap) for name in dict.fromkeys(mechanisms)]
     if not lines:
         raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
-    own = [own_matrix(path, lines[0].problem, {line.registered.spec.name for line in lines}) for path in matrices]
+    own = [own_matrix(path, lines[0].problem, {line.name for line in lines}) for path in matrices]
     found: dict[str, list[Point]] = {}
     with from_url(None, options.jobs or 1) as executor:
         for line in lines:
-            name = line.registered.spec.name
             ranked = Ranked.of(line.problem)
-            found[name] = []
+            found[line.name] = []
             for number, epsilon in enumerate(epsilons, start=1):
                 if options.progress is not None:
                     options.progress(
-                        f"{name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
+                        f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
                     )
                 context = SolveContext(
                     method=line.method, solver=options.solver, gap=line.gap, deadline=deadline, executor=executor
                 )
-                found[name].append(_solved(line, epsilon, context, ranked))
+                found[line.name].append(_solved(line, epsilon, context, ranked))
     if all(point.loss is None and point.status == "stopped" for points in found.values() for point in points):
         raise StoppedError("the time limit came before anything was found; nothing written")
     notes = _joined(lines, found)
     first = lines[0].problem.data
-    points = [point for line in lines for point in found[line.registered.spec.name]]
+    points = [point for line in lines for point in found[line.name]]
     metric = next((line for line in lines if line.metric), None)
-    known = [
-        None if metric is None else point.lower_bound for point in found[(metric or lines[0]).registered.spec.name]
-    ]
+    known = [None] * len(epsilons) if metric is None else [point.lower_bound for point in found[metric.name]]
     for matrix in own:
-        points += own_points(matrix, lines[0].problem, epsilons, known)
+        points += own_points(matrix, epsilons, known)
         notes.append(matrix.note)
     return Curves(points=tuple(points), notes=tuple(notes), unit=first.loss_unit, distance_unit=first.unit)
 
@@ -237,7 +234,7 @@ def _line(name: str, source: File, gap: float | None) -> _Line:
     loss = mechanism.utility(problem, method.name)
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
     return _Line(
-        registered=registered,
+        name=registered.spec.name,
         mechanism=mechanism,
         method=method.name,
         gap=method.gap if gap is None else gap,
@@ -249,8 +246,7 @@ def _line(name: str, source: File, gap: float | None) -> _Line:
 
 def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: Ranked | None) -> Point:
     start = time.perf_counter()
-    name = line.registered.spec.name
-    blank = Point(mechanism=name, epsilon=epsilon)
+    blank = Point(mechanism=line.name, epsilon=epsilon)
     if context.remaining == 0.0:
         return blank
     problem = line.at(epsilon)
@@ -263,11 +259,12 @@ def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: Ranke
     release: MatrixRelease = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release, executor=context.executor)
     if not certificate.holds:
-        raise CertificationError(f"{name} at epsilon {exact_text(epsilon)}: the release could not be certified")
+        raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method).evaluate(release)
     bound = outcome.lower_bound
+    ranked = ranked if problem.data.region is None else Ranked.of(problem)
     return evolve(
-        point_of(name, epsilon, release, problem, loss, ranked if problem.data.region is None else Ranked.of(problem)),
+        point_of(line.name, epsilon, release, problem, loss, ranked),
         lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, loss),
         seconds=time.perf_counter() - start,
         status="stopped" if outcome.stopped else "feasible",
@@ -278,8 +275,8 @@ def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
     """Let each point use what its neighbours prove: bounds of larger epsilons, releases of smaller ones."""
     bounds: dict[tuple[object, ...], list[float]] = {}
     for line in lines:
-        best = bounds.setdefault(line.promise, [-math.inf] * len(found[line.registered.spec.name]))
-        for place, point in enumerate(found[line.registered.spec.name]):
+        best = bounds.setdefault(line.promise, [-math.inf] * len(found[line.name]))
+        for place, point in enumerate(found[line.name]):
             if point.lower_bound is not None:
                 best[place] = max(best[place], point.lower_bound)
     nested = {line.promise for line in lines if line.nested}
@@ -290,8 +287,7 @@ def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
             best[place] = max(best[place], best[place + 1])
     notes = []
     for line in lines:
-        name = line.registered.spec.name
-        points = found[name]
+        points = found[line.name]
         optimises = any(point.lower_bound is not None for point in points)
         for place, point in enumerate(points):
             before = points[place - 1] if place else None
@@ -299,8 +295,9 @@ def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
                 if optimises:
                     points[place] = _carried(before, point)
                 elif point.loss is not None:
+                    now, then = float(point.epsilon), float(before.epsilon)
                     notes.append(
-                        f"{name} loses more at epsilon {float(point.epsilon):.4g} than at {float(before.epsilon):.4g}: "
+                        f"{line.name} loses more at epsilon {now:.4g} than at {then:.4g}: "
                         "it seeks no optimum, so nothing makes its loss fall"
                     )
             points[place] = _bounded(points[place], bounds[line.promise][place], line.gap)

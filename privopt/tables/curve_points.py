@@ -109,25 +109,14 @@ class Own:
     """A mechanism from elsewhere.
 
     Attributes:
-        name: of its line: the file's.
-        release: its weights, in the order of the problem's records and outputs; of probabilities the nearest.
-        loss: expected, as it stands.
+        point: it, at any epsilon that it keeps.
         worst: the least epsilon that it keeps, rounded up; infinite where some ratio is.
-        unit: of it.
+        note: from where on it has points, in a sentence.
     """
 
-    name: str
-    release: MatrixRelease
-    loss: float
+    point: Point
     worst: float
-    unit: str
-
-    @property
-    def note(self) -> str:
-        """From where on it has points, in a sentence."""
-        if self.worst == np.inf:
-            return f"{self.name} keeps no epsilon: some output is possible for one record and not for another"
-        return f"{self.name} keeps epsilon {self.worst:.6g} {self.unit} and more, measured in exact arithmetic"
+    note: str
 
 
 def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str]) -> Own:
@@ -151,29 +140,25 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
     else:
         given = GivenMatrix.read(File.read(path), data.shape)
     name = path.stem if path.stem not in taken else str(path)
-    worst = given.measured(data).epsilon
-    return Own(
-        name=name,
-        release=MatrixRelease.over(data, given.weights),
-        loss=given.loss(data),
-        worst=worst,
-        unit=f"per {data.unit}",
-    )
+    worst, loss = given.measured(data).epsilon, given.loss(data)
+    note = f"{name} keeps epsilon {worst:.6g} per {data.unit} and more, measured in exact arithmetic"
+    if worst == np.inf:
+        note = f"{name} keeps no epsilon: some output is possible for one record and not for another"
+    release = MatrixRelease.over(data, given.weights)
+    point = point_of(name, data.epsilon, release, problem, loss, Ranked.of(problem))
+    return Own(point=point, worst=worst, note=note)
 
 
-def own_points(
-    own: Own, problem: MetricInstance[Any], epsilons: Sequence[Fraction], bounds: Sequence[float | None]
-) -> list[Point]:
+def own_points(own: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
     """The same release at every epsilon that it keeps; "infeasible" below."""
-    loss = own.loss
-    kept = point_of(own.name, epsilons[0], own.release, problem, loss, Ranked.of(problem))
     points = []
     for epsilon, bound in zip(epsilons, bounds, strict=True):
-        point = evolve(kept, epsilon=epsilon)
+        point = evolve(own.point, epsilon=epsilon)
         if not own.worst <= epsilon:
-            point = Point(mechanism=own.name, epsilon=epsilon, status="infeasible")
-        elif bound is not None:
-            point = evolve(point, lower_bound=min(bound, loss), gap=Objective.of(loss, min(bound, loss), unit="").gap)
+            point = Point(mechanism=point.mechanism, epsilon=epsilon, status="infeasible")
+        elif bound is not None and point.loss is not None:
+            least = min(bound, point.loss)
+            point = evolve(point, lower_bound=least, gap=Objective.of(point.loss, least, unit="").gap)
         points.append(point)
     return points
 

@@ -88,8 +88,7 @@ def test_a_point_is_what_solve_finds(drawn):
 
 def test_a_worse_release_or_bound_is_replaced_by_what_a_neighbour_proves():
     class Line:
-        promise, gap, nested = ("same",), 1e-2, True
-        registered = type("R", (), {"spec": type("S", (), {"name": "m"})})
+        name, promise, gap, nested = "m", ("same",), 1e-2, True
 
     given = [(1, 5.0, 3.0), (2, 6.0, 3.5), (3, 2.0, 1.9)]
     found = {"m": [Point(mechanism="m", epsilon=Fraction(e), loss=x, lower_bound=b) for e, x, b in given]}

@@ -236,7 +236,7 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
     assert sorted(first["when"].to_list()) == list(range(40))
     assert not first["kept"].any()
     counted = channel_of(privopt.open(folder).opened), "out.csv", out.columns, [out[:300], out[300:]]
-    found = count_all([counted], column="report", subject="who", batch=None)[0][1][""]
+    found = count_all([counted], column="report", subject="who", batch=None)[0][""]
     names = list(counted[0].outputs)
     assert found.counts.tolist() == [first["report"].to_list().count(name) for name in names]
     assert found.repeated == out["report"].count() - 40

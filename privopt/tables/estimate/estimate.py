@@ -78,10 +78,14 @@ class Observed:
     Attributes:
         channel: of the release.
         counts: (K,) how often each output was reported.
+        skipped: rows without a report.
+        repeated: rows left out, as their subject had a report already, here or in a release counted before.
     """
 
     channel: Channel
     counts: Ints
+    skipped: int = 0
+    repeated: int = 0
 
 
 @frozen(kw_only=True, eq=False)

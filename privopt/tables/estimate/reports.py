@@ -10,7 +10,7 @@ from typing import Final
 import narwhals as nw
 import numpy as np
 import polars as pl
-from attrs import define, field, frozen
+from attrs import define, field
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
@@ -19,30 +19,16 @@ from privopt.errors import Fault, InputError
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.metric.inputs import each_once
 from privopt.tables.charged import STICKY
+from privopt.tables.estimate.estimate import Observed
 from privopt.tables.files import TableFile
 from privopt.tables.protect import REPORT
 from privopt.tables.secret import naming, subjects_of
 from privopt.tables.traces import FIRST, KEPT
 
-__all__ = ["Counted", "count_all", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
+__all__ = ["count_all", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
 
 BATCHES: Final = 1_000
 """Batches of one table, at most: more are no hours or days, but each row's own time."""
-
-
-@frozen(kw_only=True, eq=False)
-class Counted:
-    """Reports of one batch.
-
-    Attributes:
-        counts: (K,) by output.
-        skipped: rows without a report.
-        repeated: rows left out, as their subject had a report already, here or in a release counted before.
-    """
-
-    counts: Ints
-    skipped: int
-    repeated: int
 
 
 @define
@@ -67,7 +53,7 @@ class Counter:
     subject: str | None
     batch: str | None
     known: set[tuple[str, str]]
-    _found: dict[str, Counted] = field(factory=dict)
+    _found: dict[str, Observed] = field(factory=dict)
     _rows: int = 0
     _traced: bool = False
     _mark: str = FIRST
@@ -131,7 +117,8 @@ class Counter:
         for (name,), part in rows.group_by("batch", maintain_order=True):
             kept = part.filter(pl.col("there") & pl.col("first"))["at"].to_numpy()
             before = self._found.get(str(name), self._none)
-            self._found[str(name)] = Counted(
+            self._found[str(name)] = Observed(
+                channel=self.channel,
                 counts=before.counts + np.bincount(kept, minlength=len(place)),
                 skipped=before.skipped + int((~part["there"]).sum()),
                 repeated=before.repeated + int((part["there"] & ~part["first"]).sum()),
@@ -165,13 +152,13 @@ class Counter:
             raise InputError([Fault(self.table, where, f"neither ({len(odd):,} such rows)", "true or false")])
         return said == "true"
 
-    def found(self) -> dict[str, Counted]:
+    def found(self) -> dict[str, Observed]:
         """Batches by name, in order of their names."""
         return {name: self._found[name] for name in sorted(self._found)} or {"": self._none}
 
     @property
-    def _none(self) -> Counted:
-        return Counted(counts=np.zeros(len(self.channel.outputs), dtype=np.int64), skipped=0, repeated=0)
+    def _none(self) -> Observed:
+        return Observed(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
 
 
 def count_all(
@@ -180,8 +167,8 @@ def count_all(
     column: str,
     subject: str | None,
     batch: str | None,
-) -> list[tuple[Channel, dict[str, Counted]]]:
-    """The reports of several releases by batch, beside the channel of each.
+) -> list[dict[str, Observed]]:
+    """The reports of several releases, of each by batch.
 
     Args:
         tables: a channel, and the name, the columns and the rows, in parts, of a table of its reports.
@@ -197,7 +184,7 @@ def count_all(
         counter.check(names)
         for frame in frames:
             counter.add(frame)
-        made.append((channel, counter.found()))
+        made.append(counter.found())
     return made
 
 

@@ -17,7 +17,7 @@ from privopt.run.publish import check_file, new_file
 from privopt.run.verify import Opened, open_verified
 from privopt.tables.estimate.estimate import Asked, Estimate, Observed, estimate, estimate_of_counts
 from privopt.tables.estimate.page import estimate_page
-from privopt.tables.estimate.reports import Counted, count_all, noisy_counts_of, read_groups, read_prior
+from privopt.tables.estimate.reports import count_all, noisy_counts_of, read_groups, read_prior
 from privopt.tables.estimate.smooth import Rows
 from privopt.tables.files import TableFile
 
@@ -145,9 +145,7 @@ def _of_counts(files: Files, channel: NoisyCounts, asked: Asked, groups: Mapping
     return estimate_of_counts(channel, counts, asked, groups=groups)
 
 
-def _counted(
-    files: Files, opened: Opened, channel: Channel, progress: Progress | None
-) -> list[tuple[Channel, dict[str, Counted]]]:
+def _counted(files: Files, opened: Opened, channel: Channel, progress: Progress | None) -> list[dict[str, Observed]]:
     if progress is not None:
         progress("counting reports", 0, None, None)
     pairs: list[tuple[Channel, Path]] = [(channel, files.reports)]
@@ -162,7 +160,7 @@ def _counted(
 
 
 def estimate_batches(
-    counted: Sequence[tuple[Channel, Mapping[str, Counted]]],
+    counted: Sequence[Mapping[str, Observed]],
     opened: Opened,
     asked: Asked,
     groups: Mapping[str, Ints] | None,
@@ -184,21 +182,18 @@ def estimate_batches(
     rows, unit = rows_of(opened)
     made: dict[str, Estimate] = {}
     left = []
-    names = sorted({name for _, found in counted for name in found})
+    names = sorted({name for found in counted for name in found})
     for number, name in enumerate(names, start=1):
         if progress is not None and len(names) > 1:
             progress(f"batch {number:,} of {len(names):,}", 0, None, None)
-        here = [(channel, found[name]) for channel, found in counted if name in found]
-        skipped = sum(each.skipped for _, each in here)
-        if not any(each.counts.any() for _, each in here):
-            others = sum(each.repeated for _, each in here)
-            more = f", {others:,} of subjects whose first report lies elsewhere" if others else ""
+        here = [found[name] for found in counted if name in found]
+        skipped, repeated = sum(each.skipped for each in here), sum(each.repeated for each in here)
+        if not any(each.counts.any() for each in here):
+            more = f", {repeated:,} of subjects whose first report lies elsewhere" if repeated else ""
             left.append(f"batch {name!r} has no estimate: no reports{more}, {skipped:,} rows without one")
             continue
-        observed = [Observed(channel=channel, counts=each.counts) for channel, each in here]
-        found = estimate(observed, asked, groups=groups, rows=rows, unit=unit, progress=progress)
-        repeated = sum(each.repeated for _, each in here)
-        several = not subjects and sum(bool(each.counts.any()) for _, each in here) > 1
+        found = estimate(here, asked, groups=groups, rows=rows, unit=unit, progress=progress)
+        several = not subjects and sum(bool(each.counts.any()) for each in here) > 1
         notes = _notes(opened, found, repeated, chosen=asked.resolution is None, several=several)
         made[name] = evolve(found, skipped=skipped, notes=(*found.notes, *notes))
     if not made:
