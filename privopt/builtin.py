@@ -87,18 +87,8 @@ def privopt_kinds() -> Sequence[KindSpec]:
         ("loss", "matrix", "privopt.metric.losses:CostMatrix", "a table of losses"),
         ("notion", "metric-dp", "privopt.metric.privacy:MetricDP", "odds change by exp(epsilon d) at most"),
         ("notion", "trace-dp", "privopt.metric.traces.notion:TraceDP", "metric DP of all reports of a trace together"),
-        (
-            "notion",
-            "pure-dp",
-            "privopt.interfaces.notions:PureDP",
-            "epsilon-DP between neighbouring inputs",
-        ),
-        (
-            "notion",
-            "local-dp",
-            "privopt.interfaces.notions:LocalDP",
-            "epsilon-DP of each sender's own report",
-        ),
+        ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
+        ("notion", "local-dp", "privopt.interfaces.notions:LocalDP", "epsilon-DP of each sender's own report"),
         ("notion", "zcdp", "privopt.interfaces.gaussian:ZCDP", "rho-zero-concentrated DP between neighbouring inputs"),
         (
             "notion",

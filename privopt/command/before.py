@@ -14,6 +14,9 @@ from attrs import evolve
 from privopt.command.guard import (
     DOES_NOT_HOLD,
     DONE,
+    JOBS,
+    PATH,
+    SOLVER,
     STOPPED_FEASIBLE,
     guarded,
     positive,
@@ -28,9 +31,9 @@ __all__ = ["BEFORE"]
 
 @click.command()
 @click.argument("mechanism")
-@click.option("--points", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Places, or positions.")
-@click.option("--roads", type=click.Path(path_type=Path), metavar="FILE", help="Table from,to,km between the places.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="PROBLEM.toml", help="File to write.")
+@click.option("--points", type=PATH, required=True, metavar="FILE", help="Places, or positions.")
+@click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
+@click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
 @click.option("--within", type=float, callback=positive, metavar="KM", help="Hide whoever is so near to one another.")
 @click.option(
     "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
@@ -48,19 +51,15 @@ def init(
 
 
 @click.command()
-@click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
 @click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
 @click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
-@click.option(
-    "--matrix", "matrices", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="An own .npz or .npy."
-)
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page, works offline.")
+@click.option("--matrix", "matrices", type=PATH, multiple=True, metavar="FILE", help="An own .npz or .npy.")
+@click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
+@click.option("--report", type=PATH, metavar="FILE.html", help="Also one page, works offline.")
 @click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
-@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
-)
+@SOLVER
+@JOBS
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
 @click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
@@ -94,16 +93,14 @@ def curve(
 
 
 @click.command()
-@click.argument("matrix", metavar="MATRIX.npy", type=click.Path(path_type=Path))
-@click.argument("problem", metavar="PROBLEM.toml", type=click.Path(path_type=Path))
+@click.argument("matrix", metavar="MATRIX.npy", type=PATH)
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 @click.option("--gap", type=float, callback=share, metavar="G", help="Solve for a lower bound to this relative gap.")
 @click.option("--repair", "repaired", is_flag=True, help="Write a certified release made from it; with --out.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write; with --repair.")
-@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
-)
+@click.option("--out", type=PATH, metavar="DIR", help="Folder to write; with --repair.")
+@SOLVER
+@JOBS
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the search for the bound.")
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
@@ -164,7 +161,7 @@ def certify(
 
 @click.command()
 @click.argument("mechanism")
-@click.argument("problem", type=click.Path(path_type=Path))
+@click.argument("problem", type=PATH)
 @click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
 @click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")

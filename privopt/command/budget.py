@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from privopt.command.guard import guarded, utf8
+from privopt.command.guard import PATH, guarded, utf8
 from privopt.command.terminal import complain, say, say_json
 from privopt.errors import UsageError
 
@@ -26,7 +26,7 @@ __all__ = ["budget", "charge_of", "charge_of_draws"]
 
 
 @click.command()
-@click.argument("ledger", metavar="LEDGER", type=click.Path(path_type=Path))
+@click.argument("ledger", metavar="LEDGER", type=PATH)
 @click.option("--subject", metavar="ID", callback=utf8, help="One subject; left out: all.")
 @click.option("--set", "limit", metavar="PER_SUBJECT", callback=utf8, help="Make or change the limit: 8, 0.5 or 1/3.")
 @click.option(
@@ -40,7 +40,7 @@ __all__ = ["budget", "charge_of", "charge_of_draws"]
 @click.option(
     "--hash-subjects",
     "key",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="KEYFILE",
     help="The key under which the ledger hashes subjects.",
 )

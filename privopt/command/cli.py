@@ -20,7 +20,12 @@ from privopt.command.guard import (
     BAD_USAGE,
     DOES_NOT_HOLD,
     DONE,
+    HASH_SUBJECTS,
+    JOBS,
     NO_PRIVACY,
+    PATH,
+    SEED,
+    SOLVER,
     STOPPED_EMPTY,
     STOPPED_FEASIBLE,
     guarded,
@@ -114,42 +119,29 @@ def describe(mechanism: str) -> None:
 
 @cli.command()
 @click.argument("mechanism")
-@click.argument("problem", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder to write.")
+@click.argument("problem", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder to write.")
 @click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
-@click.option("--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one.")
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
-)
+@SOLVER
+@JOBS
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
 @click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option("--seed", type=SEED, metavar="N", help="For experiments: not private.")
 @click.option(
     "--ledger",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Charge epsilon before noise is drawn; made where there is none.",
 )
 @click.option(
     "--subject", metavar="ID", callback=utf8, help="With --ledger: whom; default: the one secret file's name."
 )
-@click.option(
-    "--hash-subjects",
-    "key",
-    type=click.Path(path_type=Path),
-    metavar="KEYFILE",
-    help="With --ledger: it names subjects by a hash under this key.",
-)
+@HASH_SUBJECTS
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
 @click.option("--quiet", is_flag=True, help="No progress; errors still come.")
-@click.option(
-    "--copy-to",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Clean copies of what is let out (photos kept).",
-)
+@click.option("--copy-to", type=PATH, metavar="FOLDER", help="Clean copies of what is let out (photos kept).")
 @click.option("--force", is_flag=True, help="Replace DIR.")
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")
@@ -191,7 +183,7 @@ def solve(
 
 
 @cli.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option(
     "--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes and threads."
 )
@@ -220,9 +212,9 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
 
 
 @cli.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--figures", type=click.Path(path_type=Path), metavar="FOLDER", help="Also SVG and PNG files there.")
-@click.option("--geo", type=click.Path(path_type=Path), metavar="FILE", help="Also a map: .geojson or .parquet.")
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Also SVG and PNG files there.")
+@click.option("--geo", type=PATH, metavar="FILE", help="Also a map: .geojson or .parquet.")
 @click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
 @guarded
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
@@ -243,15 +235,8 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
 @click.argument("mechanism")
 @click.option("--method", metavar="NAME", help="One method; left out: every one that has a guarantee.")
 @click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**63 - 1),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Of the problems drawn.",
-)
-@click.option("--junitxml", type=click.Path(path_type=Path), metavar="FILE", help="Results for a CI; replaced.")
+@click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Of the problems drawn.")
+@click.option("--junitxml", type=PATH, metavar="FILE", help="Results for a CI; replaced.")
 @click.option(
     "--fail-on-skip", is_flag=True, help="A check that applies and is skipped fails, unless the profile says why."
 )
@@ -294,7 +279,7 @@ def check(
 
 @cli.command()
 @click.argument("name")
-@click.option("--into", type=click.Path(path_type=Path), default=Path(), metavar="FOLDER", help="Where to write it.")
+@click.option("--into", type=PATH, default=Path(), metavar="FOLDER", help="Where to write it.")
 @click.option(
     "--kind", default="matrix", show_default=True, metavar="KIND", help="matrix, noise, selection or sampler: releases."
 )

@@ -15,7 +15,20 @@ import click
 from privopt.command.terminal import complain
 from privopt.errors import PrivoptError
 
-__all__ = ["guarded", "pair", "positive", "say_when_compiling", "share", "utf8", "warn_of_no_privacy"]
+__all__ = [
+    "HASH_SUBJECTS",
+    "JOBS",
+    "PATH",
+    "SEED",
+    "SOLVER",
+    "guarded",
+    "pair",
+    "positive",
+    "say_when_compiling",
+    "share",
+    "utf8",
+    "warn_of_no_privacy",
+]
 
 P = ParamSpec("P")
 
@@ -25,6 +38,22 @@ BAD_USAGE: Final = 2
 STOPPED_FEASIBLE: Final = 4
 STOPPED_EMPTY: Final = 5
 NO_PRIVACY: Final = 6
+
+PATH: Final = click.Path(path_type=Path)
+SEED: Final = click.IntRange(0, 2**63 - 1)
+JOBS: Final = click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes and threads; default: 1, a thread a processor."
+)
+HASH_SUBJECTS: Final = click.option(
+    "--hash-subjects",
+    "key",
+    type=PATH,
+    metavar="KEYFILE",
+    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
+)
+SOLVER: Final = click.option(
+    "--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one."
+)
 
 
 def guarded(command: Callable[P, int | None]) -> Callable[P, None]:

@@ -13,6 +13,9 @@ import click
 
 from privopt.command.budget import charge_of, charge_of_draws
 from privopt.command.guard import (
+    HASH_SUBJECTS,
+    PATH,
+    SEED,
     guarded,
     pair,
     positive,
@@ -30,7 +33,7 @@ __all__ = ["USING"]
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--input", "input_id", metavar="ID", callback=utf8, help="The secret: id of a record.")
 @click.option(
     "--at",
@@ -42,19 +45,13 @@ __all__ = ["USING"]
 @click.option("-n", "count", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Draws.")
 @click.option(
     "--ledger",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Charge each draw before it is drawn, whatever the secret; as many are drawn as the limit allows. Made where "
     "there is none.",
 )
 @click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom the draws are about.")
-@click.option(
-    "--hash-subjects",
-    "key",
-    type=click.Path(path_type=Path),
-    metavar="KEYFILE",
-    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
-)
+@HASH_SUBJECTS
 @guarded
 def sample(
     folder: Path,
@@ -101,9 +98,9 @@ def _charged(draw: Draw, count: int, charge: ChargeDraws) -> list[str]:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("table", metavar="TABLE", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="TABLE2", help=".csv or .parquet.")
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("table", metavar="TABLE", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="TABLE2", help=".csv or .parquet.")
 @click.option("--id", "id_", metavar="COLUMN", callback=utf8, help="The secret: ids of records.")
 @click.option("--lat", metavar="COLUMN", callback=utf8, help="The secret: latitudes, in degrees; with --lon.")
 @click.option("--lon", metavar="COLUMN", callback=utf8, help="The secret: longitudes, in degrees; with --lat.")
@@ -118,10 +115,10 @@ def _charged(draw: Draw, count: int, charge: ChargeDraws) -> list[str]:
     help="No report for rows farther from every record, or from the region. For errors in the data: a refusal tells "
     "where a row is not.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), metavar="N", help="For experiments: not private.")
+@click.option("--seed", type=SEED, metavar="N", help="For experiments: not private.")
 @click.option(
     "--ledger",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Charge each row with a subject, whatever its position, before its report is drawn, and though no row can be "
     "reported in the end; made where there is none.",
@@ -141,13 +138,7 @@ def _charged(draw: Draw, count: int, charge: ChargeDraws) -> list[str]:
     help="With --ledger: keep the first report of a subject's place, and repeat it uncharged. Charges and refusals "
     "then tell which visits shared a place.",
 )
-@click.option(
-    "--hash-subjects",
-    "key",
-    type=click.Path(path_type=Path),
-    metavar="KEYFILE",
-    help="With --ledger: it names subjects by a hash under this key, made where there is none.",
-)
+@HASH_SUBJECTS
 @click.option(
     "--prefix",
     metavar="NAME",
@@ -223,9 +214,9 @@ def apply(
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("reports", metavar="REPORTS", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE.csv", help="Table to write.")
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("reports", metavar="REPORTS", type=PATH)
+@click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
 @click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: the first of each counts.")
 @click.option(
@@ -233,15 +224,13 @@ def apply(
 )
 @click.option(
     "--also",
-    type=(click.Path(path_type=Path), click.Path(path_type=Path)),
+    type=(PATH, PATH),
     multiple=True,
     metavar="DIR REPORTS",
     help="A further release of the same records, and its reports: other people's, unless --subject says whose.",
 )
-@click.option("--by", "groups", type=click.Path(path_type=Path), metavar="FILE", help="Table id,group: groups instead.")
-@click.option(
-    "--prior", type=click.Path(path_type=Path), metavar="FILE", help="Table id,p or id,share: most probable shares."
-)
+@click.option("--by", "groups", type=PATH, metavar="FILE", help="Table id,group: groups instead.")
+@click.option("--prior", type=PATH, metavar="FILE", help="Table id,p or id,share: most probable shares.")
 @click.option("--worth", type=float, default=100.0, show_default=True, metavar="N", help="Reports it counts for.")
 @click.option(
     "--resolution",
@@ -269,7 +258,7 @@ def apply(
     "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all), with the prior's term "
     "(maximum-a-posteriori).",
 )
-@click.option("--report", "page", type=click.Path(path_type=Path), metavar="FILE.html", help="Also one page.")
+@click.option("--report", "page", type=PATH, metavar="FILE.html", help="Also one page.")
 @click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
 @click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
 @click.option("--force", is_flag=True, help="Replace FILE.csv and FILE.html.")
@@ -336,11 +325,11 @@ def estimate(
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
 @click.option("--leakage", is_flag=True, help="Also min-entropy leakage, capacities, error over distance.")
 @click.option(
     "--gains",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Also the g-vulnerability: table guess,id,gain, or .npy (guesses, records).",
 )

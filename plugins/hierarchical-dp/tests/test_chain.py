@@ -50,15 +50,17 @@ def _brute_force(tree, totals, noisy, weights, compositions):
     )
 
 
-def test_model_2_with_totals_equals_brute_force(random_tree, compositions):
-    for case, (tree, totals, noisy, weights) in enumerate(_cases(random_tree, 150, 1)):
+@pytest.mark.parametrize(("count", "each"), [(150, 6), pytest.param(500, 1, marks=pytest.mark.slow)])
+def test_model_2_with_totals_equals_brute_force(random_tree, compositions, count, each):
+    """``each``: the integer program is slower than the trees are many."""
+    for case, (tree, totals, noisy, weights) in enumerate(_cases(random_tree, count, 1)):
         best = _brute_force(tree, totals, noisy, weights, compositions)
         quick = fit_with_totals(
             tree, noisy, totals=totals, weights=[w[0] for w in weights], cumulative=True, exact_up_to=0
         )
         _valid(tree, quick.counts, totals)
         assert quick.lower_bound <= best + 1e-9
-        if case % 6 == 0:  # the integer program is slower than the trees are many; bench_trees.py takes all
+        if case % each == 0:
             exact = fit_with_totals(tree, noisy, totals=totals, weights=[w[0] for w in weights], cumulative=True)
             _valid(tree, exact.counts, totals)
             assert exact.proved

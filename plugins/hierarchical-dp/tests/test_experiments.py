@@ -65,7 +65,13 @@ def test_virginia_is_refused_with_the_figure(tmp_path):
         check_totals(File.read(tmp_path / "totals.csv"), read_counts(File.read(tmp_path / "counts.csv"), 1))
 
 
+def test_a_method_is_timed_in_a_process_of_its_own():
+    assert 0 < runtimes.seconds_within(60.0, "top-down", 4, 1, True) < 60
+
+
 def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp_path, monkeypatch):
+    # thirteen processes would load everything thirteen times
+    monkeypatch.setattr(runtimes, "seconds_within", lambda limit, *what: runtimes._timed(*what, limit))
     assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"table_7_census.csv", "table_7_taxi.csv", "splits.csv", "figure_7.csv", "figure_7.png"}

@@ -23,13 +23,10 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.booleans())
-def test_least_squares_is_that_of_the_whole_table(seed, depth, known):
+def test_least_squares_is_that_of_the_whole_table(random_tree, seed, depth, known):
     """Means, variances and fourth cumulants against the matrix of the whole problem."""
     rng = np.random.default_rng(seed)
-    paths = [("root",)]
-    for level in range(1, depth):
-        paths = [(*p, f"{level}-{i}-{k}") for i, p in enumerate(paths) for k in range(rng.integers(1, 4))]
-    tree = Tree.from_paths(paths)
+    tree = random_tree(rng, depth)
     leaves = np.eye(tree.widths[-1], dtype=np.int64)
     rows = np.concatenate(add_up(tree, leaves)).astype(float)  # a row a region: which leaves it sums
     noise = [Noise(variance=v, fourth=3 * v**2) for v in rng.uniform(0.5, 20, depth)]

@@ -11,12 +11,9 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 6), st.sampled_from([0.3, 5.0, 400.0]))
-def test_smoothed_counts_are_valid_whatever_the_noise(seed, depth, sizes, scale):
+def test_smoothed_counts_are_valid_whatever_the_noise(random_tree, seed, depth, sizes, scale):
     rng = np.random.default_rng(seed)
-    paths = [("root",)]
-    for level in range(1, depth):
-        paths = [(*p, f"{level}-{i}-{k}") for i, p in enumerate(paths) for k in range(rng.integers(1, 4))]
-    tree = Tree.from_paths(paths)
+    tree = random_tree(rng, depth)
     true = add_up(tree, rng.integers(0, 9, size=(tree.widths[-1], sizes)) * rng.integers(0, 2, size=sizes))
     totals = [level.sum(axis=1) for level in true]
     noisy = [

@@ -302,20 +302,10 @@ class ListedInDetails(RightCounts):
         return _beside(outcome, places=problem.listed.tolist(), total=sum(outcome.release.noisy))
 
 
-class FirstInText(SameNoiseInText):
+class FirstInText(FirstAppearance):
     """Writes a text file, places as the secret table names them first."""
 
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return RightCounts.noisy(self, problem, context)
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
-        ids = tuple(problem.listed.tolist())
-        return evolve(outcome, release=evolve(outcome.release, ids=ids, noisy=tuple(noisy[name] for name in ids)))
-
-    def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
-        return []
+    release_class = _InText
 
 
 @frozen(kw_only=True)

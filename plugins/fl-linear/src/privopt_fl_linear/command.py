@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from privopt.command.guard import guarded
+from privopt.command.guard import PATH, guarded
 from privopt.command.terminal import complain, say, say_json
 from privopt.errors import UsageError
 from privopt_fl_linear.quantiles import Noise
@@ -57,11 +57,11 @@ def _count(text: str) -> int:
 @click.option(
     "--kept",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help="Messages sent so far: a round's is drawn once, and repeated from there.",
 )
-@click.option("--ledger", type=click.Path(path_type=Path), metavar="FILE", help="Charged before a message is drawn.")
+@click.option("--ledger", type=PATH, metavar="FILE", help="Charged before a message is drawn.")
 @guarded
 def report(
     location: str, clients: str, epsilon: Fraction, round_: str, noise: str, kept: Path, ledger: Path | None
@@ -82,9 +82,7 @@ def report(
 @cli.command()
 @click.argument("messages", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--sites", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CSV")
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="New: a problem to solve."
-)
+@click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: a problem to solve.")
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
 @guarded
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
@@ -107,10 +105,10 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
 
 
 @cli.command()
-@click.argument("problem", type=click.Path(path_type=Path))
+@click.argument("problem", type=PATH)
 @click.option("--epsilon", required=True, metavar="LO:HI:N", help="N budgets from LO to HI, geometric.")
 @click.option("--alpha", default="", metavar="LO:HI:N", help="Failure probabilities likewise; left out: the problem's.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="CSV", help="Left out: standard output.")
+@click.option("--out", type=PATH, metavar="CSV", help="Left out: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file.")
 @guarded
 def expect(problem: Path, epsilon: str, alpha: str, out: Path | None, force: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from privopt.command.guard import guarded, say_when_compiling
+from privopt.command.guard import PATH, guarded, say_when_compiling
 from privopt.command.terminal import say
 
 __all__ = ["cli", "main"]
@@ -18,7 +18,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("problem", type=click.Path(path_type=Path))
+@click.argument("problem", type=PATH)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Of 127.0.0.1; left out: any that is free.")
 @guarded
 def choose(problem: Path, port: int) -> None:
@@ -37,8 +37,8 @@ def choose(problem: Path, port: int) -> None:
 
 
 @cli.command()
-@click.argument("classifier", type=click.Path(path_type=Path))
-@click.argument("references", type=click.Path(path_type=Path))
+@click.argument("classifier", type=PATH)
+@click.argument("references", type=PATH)
 @click.option("--force", is_flag=True, help="Replace the files.")
 @guarded
 def places(classifier: Path, references: Path, force: bool) -> None:
@@ -59,9 +59,9 @@ def places(classifier: Path, references: Path, force: bool) -> None:
 
 
 @cli.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("copies", type=click.Path(path_type=Path))
-@click.argument("classifiers", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("copies", type=PATH)
+@click.argument("classifiers", nargs=-1, required=True, type=PATH)
 @guarded
 def recount(folder: Path, copies: Path, classifiers: tuple[Path, ...]) -> None:
     """Score the clean copies in COPIES again, and count their rank, against what DIR promises and lists.
