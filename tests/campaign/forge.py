@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
@@ -19,6 +18,7 @@ from trials import Ended, Tally, privopt, spread
 
 from privopt.interfaces.result import LP
 from privopt.run.folder import PRIVATE, REPORT, RESULT, SUMS, sha256
+from privopt.testing import npy_bytes
 
 __all__ = ["forged"]
 
@@ -158,27 +158,20 @@ def _archives(folder: Path) -> Iterator[tuple[str, Change]]:
         def replace(copy: Path, member: str, contents: bytes, name: str = name, parts: Any = parts) -> None:
             with zipfile.ZipFile(copy / name, "w", zipfile.ZIP_DEFLATED) as archive:
                 for each, array in parts.items():
-                    archive.writestr(f"{each}.npy", contents if each == member else npy(array))
+                    archive.writestr(f"{each}.npy", contents if each == member else npy_bytes(array))
 
-        yield f"{name}: {first} twice", lambda c, f=first, a=add, p=parts: a(c, f"./{f}.npy", npy(p[f]))
-        yield f"{name}: another array", lambda c, a=add: a(c, "more.npy", npy(np.zeros(3)))
+        yield f"{name}: {first} twice", lambda c, f=first, a=add, p=parts: a(c, f"./{f}.npy", npy_bytes(p[f]))
+        yield f"{name}: another array", lambda c, a=add: a(c, "more.npy", npy_bytes(np.zeros(3)))
         yield f"{name}: no array", lambda c, a=add: a(c, "readme.txt", b"x")
-        bomb = npy(np.zeros(4_000_000))
+        bomb = npy_bytes(np.zeros(4_000_000))
         yield f"{name}: {first} of 32 MB", lambda c, r=replace, f=first, b=bomb: r(c, f, b)
-        lie = npy(np.zeros(3)).replace(b"(3,)", b"(3000000000,)")
+        lie = npy_bytes(np.zeros(3)).replace(b"(3,)", b"(3000000000,)")
         yield f"{name}: {first} lies", lambda c, r=replace, f=first, lie=lie: r(c, f, lie)
         if "weights" in parts and "pairs" in parts:
             yield from _matrices(name, parts)
         if "scales" in parts:
             half = np.array([str(float(s) / 2) if "/" not in s else "1/1000" for s in parts["scales"].tolist()])
             yield f"{name}: half the scales", lambda c, n=name, p=parts, h=half: np.savez(c / n, **{**p, "scales": h})
-
-
-def npy(array: Any) -> bytes:
-    """An ``.npy`` file."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def _matrices(name: str, parts: dict[str, Any]) -> Iterator[tuple[str, Change]]:
