@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.errors import StoppedError
-from privopt.exact.bound import Multipliers
 from privopt.exact.graph import edge_matrix, shortest_rows
+from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at
 from privopt.metric.optimal.instance import Instance, dual_bound
 from privopt.metric.space.roads import Roads

@@ -16,8 +16,8 @@ from mended import mend
 from wholes import optimum
 
 from privopt.checker import check
-from privopt.errors import InputError
-from privopt.exact.bound import Multipliers
+from privopt.errors import InputError, StoppedError
+from privopt.exact.multipliers import Multipliers
 from privopt.exact.stated import stated_above, stated_below, unit_for
 from privopt.metric.proof import Proof, Rows, Trees, prove, read_proof
 from privopt.run.solve import Options, solve
@@ -277,3 +277,11 @@ def test_where_there_is_no_room_fewer_multipliers_prove_less(folder, monkeypatch
     assert len(whole.values) > 60
     assert len(getattr(few, "values", ())) <= 60  # what is left may make trees, which take less
     assert 0.0 <= less < bound
+    in_time = {"over": None, "gap": 1e-6, "room": np.inf, "near": bound}
+    monkeypatch.setattr("privopt.metric.proof.making.HELD", 1.0)
+    timed, least = prove(multipliers, data, data.weighted, value, **in_time, seconds=60.0)
+    assert len(getattr(timed, "values", ())) <= 60
+    assert 0.0 <= least < bound
+    monkeypatch.setattr("privopt.metric.proof.making.READ", 1.0)
+    with pytest.raises(StoppedError):
+        prove(multipliers, data, data.weighted, value, **in_time, seconds=60.0)

@@ -7,9 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 from toys import write_toy
 
+from privopt.command import terminal
+from privopt.command.cli import cli
 from privopt.command.terminal import Report, time_left
+from privopt.run.solve import solve
 
 WORK = """
 import time
@@ -96,6 +100,25 @@ def test_colours_are_off_where_nobody_sees_them(tmp_path, privopt):
     done = privopt("solve", "optimal-lp", problem, "--out", tmp_path / "out")
     assert "proved" in done.stderr
     assert "\x1b" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "phases"),
+    [
+        (("verify",), {"problem and release", "certificate and loss", "bound"}),
+        (("report",), {"certificate and loss", "figures and tables of the report"}),
+        (("audit",), {"certificate and loss", "attacking the release"}),
+        (("sample", "--input", "p0"), {"certificate and loss"}),
+    ],
+)
+def test_commands_that_check_a_folder_say_what_they_are_at(tmp_path, monkeypatch, command, phases):
+    out, told = tmp_path / "out", []
+    solve("exponential", write_toy(tmp_path / "toy"), out)
+    monkeypatch.setattr("privopt.run.verify.recall", lambda _: None)  # as if nobody had checked it before
+    monkeypatch.setattr(terminal._Display, "tell", lambda _, phase, *__: told.append(phase))
+    done = CliRunner().invoke(cli, [command[0], str(out), *command[1:]])
+    assert done.exit_code == 0, done.output
+    assert phases <= set(told)
 
 
 def closing(factor, count=8, every=1.0):

@@ -192,11 +192,13 @@ def solve(
 @guarded
 def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
+    from privopt.command.terminal import progress_display
     from privopt.run.folder import dump_json
     from privopt.run.verify import verify as run
 
     say_when_compiling()
-    found = run(folder, jobs=jobs)
+    with progress_display(quiet=False) as progress:
+        found = run(folder, jobs=jobs, progress=progress)
     for line in found.complaints:
         complain(f"{folder}: {line}")
     word = f"{found.verdict} " if found.holds else ""
@@ -219,16 +221,23 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None) -> int:
 @guarded
 def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
     """Write DIR/report.html: one file, works offline."""
+    from privopt.command.terminal import progress_display
     from privopt.run.report.make import write_figures, write_geo, write_report
 
     say_when_compiling()
-    say(str(write_report(folder, truth=truth)))
+    with progress_display(quiet=False) as progress:
+        page = write_report(folder, truth=truth, progress=progress)
+    say(str(page))
     warn_of_no_privacy(folder)
     if figures is not None:
-        for path in write_figures(folder, figures):
+        with progress_display(quiet=False) as progress:
+            drawn = write_figures(folder, figures, progress=progress)
+        for path in drawn:
             say(str(path))
     if geo is not None:
-        say(str(write_geo(folder, geo)))
+        with progress_display(quiet=False) as progress:
+            layer = write_geo(folder, geo, progress=progress)
+        say(str(layer))
 
 
 @cli.command()

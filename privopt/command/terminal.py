@@ -134,9 +134,6 @@ class _Display:
     """
 
     def __init__(self, limit: float | None, wanted: float | None) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True, highlight=False)
         self.start = time.monotonic()
         self.limit, self.wanted = limit, wanted
         self.past: deque[Report] = deque([Report(phase="reading")], maxlen=REPORTS_KEPT)
@@ -153,10 +150,13 @@ class _Display:
     def _run(self) -> None:
         if self.ended.wait(PATIENCE):
             return
-        if self.console.is_terminal:
+        from rich.console import Console
+
+        console = Console(stderr=True, highlight=False)
+        if console.is_terminal:
             from rich.text import Text
 
-            with self.console.status("") as status:
+            with console.status("") as status:
                 while not self.ended.wait(0.2):
                     status.update(Text(self._text()))
             return

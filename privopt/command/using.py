@@ -64,6 +64,7 @@ def sample(
     key: Path | None,
 ) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    from privopt.command.terminal import progress_display
     from privopt.run.verify import open_to_sample, open_verified
     from privopt.tables.draws import draw_at, draw_of
 
@@ -73,9 +74,13 @@ def sample(
     say_when_compiling()
     position = at or xy
     if position is not None:
-        draw = draw_at(open_verified(folder), position, degrees=at is not None)
+        with progress_display(quiet=False) as progress:
+            opened = open_verified(folder, progress=progress)
+        draw = draw_at(opened, position, degrees=at is not None)
     else:
-        draw = draw_of(*open_to_sample(folder), str(input_id))
+        with progress_display(quiet=False) as progress:
+            name, release = open_to_sample(folder, progress=progress)
+        draw = draw_of(name, release, str(input_id))
     drawn = draw(count) if charge is None else _charged(draw, count, charge)
     warn_of_no_privacy(folder)
     step = 100_000
@@ -352,9 +357,7 @@ def audit(folder: Path, leakage: bool, gains: Path | None, over_time: int | None
 
     say_when_compiling()
     with progress_display(quiet=False) as progress:
-        if progress is not None:
-            progress("attacking the release", 0, None, None)
-        found = run(folder, over_time=over_time)
+        found = run(folder, over_time=over_time, progress=progress)
         if leakage or gains is not None:
             from privopt.tables.leakage import leakage as leaked
 

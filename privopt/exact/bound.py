@@ -14,9 +14,7 @@ wrong one: so those that prove next to nothing are left out (:class:`Kept`), and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from fractions import Fraction
-from itertools import islice
 from typing import Self
 
 import numpy as np
@@ -28,103 +26,10 @@ from privopt.errors import UsageError
 from privopt.exact.bounds import exp_bounds
 from privopt.exact.certify import check_pairs
 from privopt.exact.graph import neighbours
+from privopt.exact.multipliers import Multipliers, Sieve
 from privopt.execution.compiled import jit
-from privopt.execution.limits import check_end
 
-__all__ = ["Block", "Few", "Kept", "Multipliers", "lower_bound", "sum_down"]
-
-#: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
-Block = tuple[int, int, Floats, Floats]
-#: Those of one output that are not 0: (k, pairs (M,), whether each is backward (M,), multipliers (M,)).
-Few = tuple[int, Ints, Bools, Floats]
-
-_COLUMNS = 128
-
-
-@frozen(kw_only=True, eq=False)
-class Multipliers:
-    """One number for each row of privacy, whole or in blocks of outputs that need not be held at once.
-
-    ``forward[p, k]`` belongs to ``z_ik <= exp(eps d) z_jk`` of the pair p = (i, j), ``backward[p, k]`` to the row with
-    i and j exchanged. Negative ones and those that are not finite count as 0.
-
-    Attributes:
-        blocks: called without arguments, gives ``(k0, k1, forward, backward)`` with arrays of shape (P, k1 - k0),
-            each output at most once; outputs that no block names have multipliers 0.
-        few: the same output by output, those alone that are not 0, where most are: trees over many pairs.
-    """
-
-    blocks: Callable[[], Iterator[Block]]
-    few: Callable[[], Iterator[Few]] | None = None
-
-    @classmethod
-    def whole(cls, forward: Floats, backward: Floats, *, columns: int = _COLUMNS) -> Multipliers:
-        """Of two arrays of shape (P, K), in blocks of so many columns."""
-        outputs = forward.shape[1]
-
-        def blocks() -> Iterator[Block]:
-            for start in range(0, outputs, columns):
-                stop = min(start + columns, outputs)
-                yield start, stop, forward[:, start:stop], backward[:, start:stop]
-
-        return cls(blocks=blocks)
-
-    @classmethod
-    def sparse(cls, few: Callable[[], Iterator[Few]], pairs: int) -> Multipliers:
-        """Of those that are not 0; outputs in order, each row of one once."""
-
-        def blocks() -> Iterator[Block]:
-            step, known = max(1, min(_COLUMNS, 4_000_000 // max(1, pairs))), few()
-            while batch := list(islice(known, step)):
-                first, last = batch[0][0], batch[-1][0]
-                both = np.zeros((2, pairs, last + 1 - first))
-                for k, places, backward, values in batch:
-                    both[backward.astype(np.int64), places, k - first] = values
-                yield first, last + 1, both[0], both[1]
-
-        return cls(blocks=blocks, few=few)
-
-    @classmethod
-    def zero(cls, pairs: int, outputs: int) -> Multipliers:
-        """All 0: they prove every record's cheapest output."""
-
-        rows, backward, values = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_), np.zeros(0)
-        return cls.sparse(lambda: ((k, rows, backward, values) for k in range(outputs)), pairs)
-
-    def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
-        """Both arrays at full size (P, K)."""
-        forward, backward = np.zeros((pairs, outputs)), np.zeros((pairs, outputs))
-        for k0, k1, f, b in self.blocks():
-            forward[:, k0:k1], backward[:, k0:k1] = f, b
-        return forward, backward
-
-
-@jit(few=lambda given, *_: bool(given.size <= 200))
-def _sift(given, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Write down the rows of one output that count, and how many: see :meth:`Kept.of`."""
-    found = first = 0
-    shares = np.zeros(64)
-    while first < given.size:
-        i, end = source[given[first]], first
-        while end < given.size and source[given[end]] == i:
-            end += 1
-        allowed, cut = spare[i], 64
-        if allowed > 0.0:
-            shares[:] = 0.0
-            for m in range(first, end):
-                if f[m] < allowed:
-                    shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
-            total = 0.0
-            while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
-                cut -= 1
-                total += shares[cut]
-        for m in range(first, end):
-            if f[m] >= allowed or min(63, -math.frexp(f[m] / allowed)[1]) < cut:
-                rows[found] = given[m]
-                values[found] = f[m]
-                found += 1
-        first = end
-    return found
+__all__ = ["Kept", "lower_bound", "sum_down"]
 
 
 @jit(few=lambda cost, *others: bool(cost.size <= 200 and others[7].size <= 2_000))
@@ -215,23 +120,27 @@ class Kept:
             MemoryError: there are more.
             UsageError: blocks that do not fit.
         """
+        if multipliers.part is not None:
+            own, some = multipliers.part
+            return cls.of(own, pairs[some], growth[some], shape, spare, most=most)
         records, outputs = shape
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        reached, backward = np.isfinite(growth[entry]), source == pairs[entry, 1]
-        allowed = np.zeros(records) if spare is None else spare
-        rows, values = np.empty(len(entry), dtype=np.uint32), np.empty(len(entry))
+        sieve = Sieve(
+            source=source,
+            entry=entry,
+            turned=source == pairs[entry, 1],
+            reached=np.isfinite(growth[entry]),
+            allowed=np.zeros(records) if spare is None else spare,
+        )
         found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
         many = 0
-        for k, given, f in _by_rows(multipliers, 2 * entry + backward, outputs):
-            check_end()
-            there = reached[given] & (f > 0.0) & (f < np.inf)
-            count = _sift(given[there], f[there], source, allowed, rows, values)
-            found[k] = rows[:count].copy(), values[:count].copy()
-            many += count
+        for k, rows, values in sieve.sifted(multipliers, outputs):
+            found[k] = rows, values
+            many += len(rows)
             if many > most:
                 raise MemoryError(f"more than {most:,.0f} multipliers")
-        none = rows[:0], values[:0]
+        none = np.zeros(0, dtype=np.uint32), np.zeros(0)
         parts = [found.get(k, none) for k in range(outputs)]
         return cls(
             pairs=np.column_stack([source, target]),
@@ -296,35 +205,6 @@ class Kept:
         """What they prove of the loss of every mechanism, rounded down; minus infinity where a sum is no double."""
         least, wild = self.least(cost)
         return -math.inf if wild.any() else sum_down(least)
-
-
-def _by_rows(multipliers: Multipliers, numbers: Ints, outputs: int) -> Iterator[tuple[int, Ints, Floats]]:
-    """Each output's rows, in order, and their multipliers.
-
-    Args:
-        multipliers: of P pairs.
-        numbers: (2 P,) for each row twice the number of its pair, and 1 more where it is the backward one.
-        outputs: K.
-
-    Raises:
-        UsageError: blocks that do not fit.
-    """
-    if multipliers.few is not None:
-        place = np.empty(len(numbers), dtype=np.int64)
-        place[numbers] = np.arange(len(numbers))
-        for k, pairs, backward, f in multipliers.few():
-            given = place[2 * pairs + backward]
-            order = np.argsort(given)
-            yield k, given[order], f[order]
-        return
-    every = np.arange(len(numbers))
-    for start, stop, forward, back in multipliers.blocks():
-        wanted = (len(numbers) // 2, stop - start)
-        if not (0 <= start < stop <= outputs) or forward.shape != wanted or back.shape != wanted:
-            raise UsageError(f"multipliers for columns {start} to {stop} have shapes {forward.shape}, {back.shape}")
-        both = np.stack([forward.T, back.T], axis=2).reshape(stop - start, -1)
-        for k, f in enumerate(both, start=start):
-            yield k, every, f[numbers]
 
 
 def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, multipliers: Multipliers) -> float:

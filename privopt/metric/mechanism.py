@@ -23,7 +23,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.errors import CertificationError, Fault, InputError, ModelError, StoppedError
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at
 from privopt.interfaces import Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.metric.everywhere.region import unlike
@@ -49,8 +49,6 @@ __all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
 
 PROVING: Final = 0.7
 """Share of the time that is left, once a release can be written, in which its bound is proved."""
-PROVED: Final = 1.2e-7
-"""Seconds that it takes a multiplier, where all of them are at hand: 400 cells with all pairs took 4.5 to 5.2 s."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -61,6 +59,7 @@ class Matrix:
         z: (N, K) near-feasible probabilities.
         multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound.
         over: (P,) the required pairs that the multipliers belong to; all where None.
+        bound: about what they prove, as the solver has it; None where it does not say.
         solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
         reserve: a certified release that was at hand before; what is released is the better of it and ``z``.
         release: integers that are released as they are where they keep the notion; else ``z`` is repaired.
@@ -69,6 +68,7 @@ class Matrix:
     z: NDArray[np.float64]
     multipliers: Multipliers | None = None
     over: NDArray[np.bool_] | None = None
+    bound: float | None = None
     solver: Mapping[str, Any] = field(factory=dict)
     details: Mapping[str, Any] = field(factory=dict)
     stopped: bool = False
@@ -129,6 +129,7 @@ class Matrix:
             z=found.z,
             multipliers=multipliers,
             over=data.needed,
+            bound=found.lower_bound,
             solver={
                 "name": name or found.method,
                 "version": __version__,
@@ -222,9 +223,12 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             try:
-                proof, bound = self._bound(found, data, loss, release, context)
+                proof, bound, whole = self._bound(found, data, loss, release, context)
             except StoppedError:  # the release is certified: it is worth more than its bound
-                solver, stopped = {**solver, "path": f"{solver.get('path', '')} (no time to prove a bound)"}, True
+                whole = False
+            if not whole:
+                less = "a bound" if bound is None else "more than every record's cheapest output"
+                solver, stopped = {**solver, "path": f"{solver.get('path', '')} (no time to prove {less})"}, True
         return Outcome(
             release=release,
             lower_bound=bound,
@@ -236,8 +240,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def _bound(
         self, found: Matrix, data: MetricData, loss: ExpectedLoss, release: MatrixRelease, context: SolveContext
-    ) -> tuple[Proof, float]:
-        """What the multipliers prove, in time for whoever reads it back to prove it again.
+    ) -> tuple[Proof, float, bool]:
+        """What the multipliers prove, in time for whoever reads it back to prove it again; whether there was time.
+
+        Where there was none: what needs no multipliers, every record's cheapest output.
 
         Raises:
             StoppedError: that was not enough.
@@ -246,21 +252,18 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         context.report("bound")
         now = time.monotonic()
         writing = 2.0 * context.times.get("build", 0.0) if found.reserve is None else found.reserve.writing
-        until = None if context.end is None else now + PROVING * (context.end - writing - now)
-        if until is not None and found.multipliers.few is None:
-            pairs = len(data.pairs) if found.over is None else int(found.over.sum())
-            if PROVED * 2.0 * pairs * len(data.outputs) > until - now:  # begun, it would not hear the clock
-                raise StoppedError("the time limit came before a bound was proved")
-        with context.timed("verify"), ending_at(until):
-            return prove(
-                found.multipliers,
-                data,
-                loss.weighted,
-                loss.state(release)[0] or 0.0,
-                over=found.over,
-                gap=context.gap,
-                room=context.room,
-            )
+        seconds = None if context.end is None else PROVING * (context.end - writing - now)
+        until = None if seconds is None else now + seconds
+        told: Any = {"gap": context.gap, "room": context.room}
+        known = data, loss.weighted, loss.state(release)[0] or 0.0
+        with context.timed("verify"):
+            try:
+                with ending_at(until):
+                    told |= {"over": found.over, "near": found.bound, "seconds": seconds}
+                    return *prove(found.multipliers, *known, **told), True
+            except StoppedError:
+                told |= {"over": np.zeros(len(data.pairs), dtype=np.bool_), "seconds": None}
+                return *prove(Multipliers.zero(0, len(data.outputs)), *known, **told), False
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """About how many bytes a method takes beside what the process holds, with all that follows it.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from privopt.interfaces import Progress
 from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
@@ -13,18 +14,21 @@ __all__ = ["audit", "table"]
 KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
 
 
-def audit(folder: Path, *, over_time: int | None = None) -> dict[str, Any]:
+def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Measure a DIR; a key is None where it does not apply to its mechanism.
 
     Args:
         folder: DIR.
         over_time: reports of one place, at most, for attacks on many; left out: the key ``over_time`` is, too.
+        progress: called with what is being done.
 
     Raises:
         DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
     """
-    opened = open_verified(folder)
+    opened = open_verified(folder, progress=progress)
+    if progress is not None:
+        progress("attacking the release", 0, None, None)
     epsilon = opened.result.guarantee.epsilon
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}

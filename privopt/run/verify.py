@@ -7,7 +7,7 @@ what result.json claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from privopt.declare import File, describe_keys, load_problem
 from privopt.declare.toml import UNKNOWN_KEY
 from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
 from privopt.execution import Executor, from_url
-from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Release, Result
+from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Progress, Release, Result
 from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
 from privopt.run.folder import (
@@ -194,13 +194,19 @@ def load_release(folder: Path) -> Opened:
     )
 
 
-def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> Verdict:
+def verify(
+    folder: Path, *, jobs: int = 1, executor: Executor | None = None, progress: Progress | None = None
+) -> Verdict:
     """Check a DIR from its files alone, in exact arithmetic, by ``jobs`` processes or those of ``executor``.
+
+    ``progress`` is called with what is being checked.
 
     Raises:
         InputError: DIR cannot be read.
         StoppedError: a limit came first, which says nothing of DIR.
     """
+    tell = _teller(progress)
+    tell("sums of the files")
     complaints = check_sums(folder)
     if not complaints:
         document = read_document(folder)
@@ -210,9 +216,12 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
             complaints = [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in error.faults]
     if complaints:
         return Verdict(verdict=None, complaints=tuple(complaints))
+    tell("problem and release")
     opened = load_release(folder)
+    tell("certificate and loss")
     with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
         again, complaints = _again(opened, workers)
+    tell("claims")
     complaints += stray_files(folder, opened.declared, opened.result.problem.file)
     complaints += _unlike(opened.stated, again)
     complaints += _bookkeeping(opened, again)
@@ -225,6 +234,7 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     except Exception as error:  # details that solve did not write may be of any form
         plugin = opened.registered.plugin
         complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
+    tell("bound")
     complaints += _unproved(opened, fits=not complaints)
     seeded = again.guarantee.seeded
     word = None if complaints else "none" if seeded else again.certificate.evidence
@@ -239,33 +249,37 @@ def verify(folder: Path, *, jobs: int = 1, executor: Executor | None = None) -> 
     )
 
 
-def open_verified(folder: Path, *, jobs: int = 1) -> Opened:
+def _teller(progress: Progress | None) -> Callable[[str], None]:
+    return lambda phase: None if progress is None else progress(phase, 0, None, None)
+
+
+def open_verified(folder: Path, *, jobs: int = 1, progress: Progress | None = None) -> Opened:
     """Read a DIR that holds: checked now, or known to hold from before, byte for byte and by these versions.
 
     Raises:
         DoesNotHoldError: a sum or a claim does not hold.
         InputError: DIR cannot be read.
     """
-    word = _checked(folder, jobs)
+    word = _checked(folder, jobs, progress)
     return evolve(load_release(folder), verdict=word)
 
 
-def open_to_sample(folder: Path) -> tuple[str, Release]:
+def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
     """The mechanism and the release of a DIR that holds, the problem left unread where drawing does without.
 
     Raises:
         DoesNotHoldError, InputError: as of :func:`open_verified`.
     """
-    _checked(folder, 1)
+    _checked(folder, 1, progress)
     registered, _, _ = _stated(folder)
     release = registered.load().release_class.alone(folder)
     return registered.spec.name, load_release(folder).release if release is None else release
 
 
-def _checked(folder: Path, jobs: int) -> Word:
+def _checked(folder: Path, jobs: int, progress: Progress | None) -> Word:
     word = recall(folder) if not check_sums(folder) else None
     if word is None:
-        found = verify(folder, jobs=jobs)
+        found = verify(folder, jobs=jobs, progress=progress)
         word = found.verdict
         if word is None:
             raise DoesNotHoldError("\n".join(f"{folder}: {line}" for line in [*found.complaints, "does not hold"]))

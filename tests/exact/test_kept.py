@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.exact.bound import Kept, Multipliers
+from privopt.exact.bound import Kept
 from privopt.exact.bounds import exp_bounds
+from privopt.exact.multipliers import Multipliers
 
 
 def instance(seed: int):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError, SolverError, UnknownNameError
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.metric.optimal import Instance, dual_bound, solve
 
 METHODS = ("auto", "interior-point", "column-generation", "star")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,9 +11,12 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt.exact import Multipliers, lower_bound
 from privopt.exact.graph import edge_matrix
-from privopt.metric.optimal import Instance, dual_bound, few_outputs
+from privopt.metric.optimal import Instance, auto, dual_bound, few_outputs, solve
+from privopt.metric.optimal import spanner as spanner_module
 from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, sample_outputs, solve_few_outputs
+from privopt.metric.optimal.instance import freer
 from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
 from privopt.metric.optimal.parts import interleave, part_of, parts_bytes, solve_by_parts
 from privopt.metric.optimal.spanner import solve_spanner, spanner
@@ -195,3 +199,69 @@ def test_a_spanner_that_does_not_fit_is_not_begun(full_optimum, excess):
     assert held.status == "feasible"
     assert held.lower_bound > 0
     assert held.gap < 0.1
+
+
+SCATTERED = {"size": 110, "outputs": 12, "seed": 5, "epsilon": 0.5, "neighbours": None}
+
+
+def test_spanners_under_a_limit_come_from_coarse_to_fine_and_only_those_that_fit(monkeypatch, excess):
+    instance, begun, own = points(**SCATTERED), [], spanner_module.solve_interior_point
+
+    def counted(part, **options):
+        begun.append((len(part.pairs), options["gap"]))
+        return own(part, **options)
+
+    monkeypatch.setattr(spanner_module, "solve_interior_point", counted)
+    far = time.monotonic() + 1e6
+    enough = solve_spanner(instance, gap=1e-2, deadline=far)
+    assert enough.status == "optimal"
+    assert [pairs for pairs, _ in begun] == sorted(pairs for pairs, _ in begun)
+    begun.clear()
+    # whatever comes after the coarsest would not end in time
+    monkeypatch.setattr(spanner_module, "interior_point_seconds", lambda *_, **__: 1e9)
+    few = solve_spanner(instance, gap=1e-2, deadline=time.monotonic() + 600.0)
+    assert few.status == "stopped"
+    assert len(begun) == 1
+    assert excess(instance, few.z) < 1e-8
+    assert 0.0 < few.lower_bound <= enough.objective <= few.objective
+    assert few.multipliers.part is not None  # over few pairs, as whoever evaluates them sees
+    assert dual_bound(instance, few.multipliers)[0] == pytest.approx(few.lower_bound, rel=1e-9)
+
+
+def test_an_interior_point_that_would_not_end_in_time_gives_way_to_spanners(monkeypatch):
+    monkeypatch.setattr(auto, "interior_point_seconds", lambda *_, **__: 1e9)
+    found = solve(points(**SCATTERED), method="interior-point", gap=1e-2, deadline=time.monotonic() + 60.0)
+    assert "interior-point (needs about 1e+09 s of" in found.details["path"]
+    assert found.details["path"].endswith("spanner")
+    assert found.gap < 0.1
+
+
+@given(**maps, part=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_multipliers_of_some_pairs_prove_what_zeros_for_the_others_do(size, outputs, seed, epsilon, neighbours, part):
+    instance = points(size, min(size, outputs), seed, epsilon, neighbours)
+    rng, total, width = np.random.default_rng(part), len(instance.pairs), instance.outputs
+    rows = np.flatnonzero(rng.random(total) < 0.5)
+    both = rng.random((2, len(rows), width)) * (rng.random((2, len(rows), width)) < 0.6) / 10
+    dense = np.zeros((2, total, width))
+    dense[:, rows] = both
+    wanted, prices = dual_bound(instance, Multipliers.whole(dense[0], dense[1]))
+
+    def few():
+        for k in range(width):
+            turned, places = np.nonzero(both[:, :, k])
+            yield k, places, turned.astype(bool), both[turned, places, k]
+
+    for own in (Multipliers.whole(both[0], both[1], columns=3), Multipliers.sparse(few, len(rows))):
+        made = Multipliers.among(own, rows, total)
+        assert (np.stack(made.arrays(total, width)) == dense).all()
+        bound, found = dual_bound(instance, made)
+        assert bound == pytest.approx(wanted, rel=1e-12, abs=1e-14)
+        assert found == pytest.approx(prices, rel=1e-9, abs=1e-12)
+        less, gain = freer(made, np.full(total, 0.1)), freer(Multipliers.whole(*dense), np.full(total, 0.1))
+        assert (np.stack(less.arrays(total, width)) == np.stack(gain.arrays(total, width))).all()
+        exact = Fraction(instance.epsilon)
+        whole = lower_bound(instance.cost, instance.pairs, instance.distances, exact, Multipliers.whole(*dense))
+        assert lower_bound(instance.cost, instance.pairs, instance.distances, exact, made) == pytest.approx(
+            whole, rel=1e-12
+        )

@@ -189,14 +189,15 @@ def test_the_share_of_the_reserve_is_looked_for_where_there_is_time(tmp_path, mo
         assert ("(0.5 of" in made.path) == (seconds < 1.0)
 
 
-def test_a_bound_that_cannot_be_proved_in_time_is_not_begun(tmp_path, monkeypatch):
+def test_multipliers_that_cannot_be_read_in_time_are_not_begun(tmp_path, monkeypatch):
     (tmp_path / "problem.toml").write_text(GRID)
-    monkeypatch.setattr("privopt.metric.mechanism.PROVED", 1e9)
+    monkeypatch.setattr("privopt.metric.proof.making.READ", 1e9)
     asked = Options(method="interior-point", time_limit=60.0)
     solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", asked)
     assert solved.stopped
-    assert solved.result.objective.lower_bound is None
-    assert "no time to prove a bound" in solved.result.solver["path"]
+    assert solved.result.objective.lower_bound == 0.0  # every record's cheapest output
+    assert "no time to prove more" in solved.result.solver["path"]
+    assert verify(tmp_path / "out").verdict == "proved"
 
 
 def test_a_step_that_takes_longer_than_its_share_leaves_what_was_at_hand(tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import shortest_path
 
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.metric.optimal import Instance, Solution, dual_bound, solve
 from privopt.metric.optimal.interior_point import solve_interior_point
 from privopt.metric.optimal.paths import make_graph, shortest_paths

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.symmetry import find_symmetry
 from privopt.metric.space.geometry import EuclideanMetric

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["UNWRITTEN", "Reserve"]
 
 PATIENCE: Final = 10.0
-"""Seconds for steeper ones where there is no limit; with one at most the share below of what is left."""
+"""Seconds for steeper ones; where there is a limit all takes at most the share below of what is left."""
 SHARE_OF_TIME: Final = 0.15
 STEPS: Final = (0.2, 0.4, 0.6, 0.8)
 """How far from the share that certifies towards all of epsilon."""
@@ -41,6 +41,8 @@ CLOSING: Final = 60.0
 """Repair, certificate, bound, writing and reading back take so many times what the reserve's repair took, where
 multipliers are dense; they get that, or `SHARE_CLOSING` of the time that is left where it is more."""
 SHARE_CLOSING: Final = 0.15
+AGAIN: Final = 3.0
+"""At least so many times, for what is found may need more repair than the reserve did."""
 CALIBRATED: Final = 4e9
 """Pairs times outputs up to which the share is looked for here: beyond it half of epsilon has to do."""
 UNWRITTEN: Final = "; nothing written"
@@ -123,7 +125,8 @@ class Reserve:
 
     def _closing(self) -> float | None:
         if self.context.end is not None and self.context.deadline is not None:
-            closing = min(CLOSING * self.seconds, SHARE_CLOSING * (self.context.end - time.monotonic())) + self.writing
+            share = max(SHARE_CLOSING * (self.context.end - time.monotonic()), AGAIN * self.seconds)
+            closing = min(CLOSING * self.seconds, share) + self.writing
             self.context.deadline = min(self.context.deadline, self.context.end - closing)
         return self.context.deadline
 
@@ -145,20 +148,20 @@ class Reserve:
         data = self.data
         if not data.crossed:
             return
-        share = 0.5
+        share, until = 0.5, self._until()
         pairs, lengths = data.standing
-        with ending_at(self._until()):
+        with ending_at(until):
             if len(pairs) * len(data.outputs) <= CALIBRATED:
                 with suppress(InputError, StoppedError, MemoryError):
                     share = largest_share(data.to_outputs, float(data.epsilon), pairs, lengths)
             if (share > 0.5 or self.release is None) and not self._at(share):
                 return
-        self._steeper(share)
+        self._steeper(share, min(until, time.monotonic() + PATIENCE))
 
-    def _until(self, patience: float = np.inf) -> float:
-        """When what is looked for beside the release at hand must be there; without a limit in so many seconds."""
+    def _until(self) -> float:
+        """When what is looked for beside the release at hand must be there; infinite without a limit."""
         left = self.context.remaining
-        return time.monotonic() + (patience if left is None else SHARE_OF_TIME * left)
+        return time.monotonic() + (np.inf if left is None else SHARE_OF_TIME * left)
 
     def _take(self, z: Floats, name: str, deadline: float | None = None) -> bool:
         """Repair and certify a matrix; whether it is better than what was at hand."""
@@ -169,8 +172,8 @@ class Reserve:
         self.release, self.loss, self.path = release, loss, name
         return True
 
-    def _steeper(self, share: float) -> None:
-        left, until = self.context.remaining, self._until(PATIENCE)
+    def _steeper(self, share: float, until: float) -> None:
+        left = self.context.remaining
         if len(self.data.standing[0]) * len(self.data.outputs) < (MODERATE if left is None else SMALL):
             return
         for step in STEPS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.metric.optimal.auto import solve
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 

@@ -25,7 +25,7 @@ from privopt.metric.optimal.calibrated import known_at_once
 from privopt.metric.optimal.column_generation import solve_column_generation
 from privopt.metric.optimal.few_outputs import few_outputs_bytes, most_outputs, solve_few_outputs
 from privopt.metric.optimal.instance import Instance, Solution
-from privopt.metric.optimal.interior_point import interior_point_bytes, solve_interior_point
+from privopt.metric.optimal.interior_point import interior_point_bytes, interior_point_seconds, solve_interior_point
 from privopt.metric.optimal.parts import parts_bytes, solve_by_parts
 from privopt.metric.optimal.reduce import solve_by_component
 from privopt.metric.optimal.spanner import solve_spanner
@@ -179,8 +179,24 @@ def _order(instance: Instance, memory: float, whole: Needed, *, star: bool) -> t
         return "column-generation", "interior-point"
     if whole(instance) > memory:
         return "interior-point", "few-outputs", "parts", "column-generation"  # the first to say what it would need
-    dense = instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records
-    return ("spanner", "interior-point") if dense else ("interior-point", "column-generation")
+    return ("spanner", "interior-point") if _dense(instance) else ("interior-point", "column-generation")
+
+
+def _dense(instance: Instance) -> bool:
+    """Whether a spanner of the pairs is worth its making."""
+    return instance.records >= SCATTERED and len(instance.pairs) > DENSE * instance.records
+
+
+def _too_slow(search: _Search, name: str) -> bool:
+    """Whether the interior point over all pairs would not end in what is left of the time, where a spanner's may."""
+    if name != "interior-point" or search.deadline is None or not _dense(search.instance):
+        return False
+    needed = interior_point_seconds(search.symmetry.reduced(search.instance), search.gap, threads=allowed_threads())
+    left = search.deadline - time.monotonic()
+    if needed <= left:
+        return False
+    search.tried.append(f"{name} (needs about {needed:.2g} s of {max(0.0, left):.2g} left)")
+    return True
 
 
 def _solve_connected(search: _Search, before: Before | None, names: tuple[str, ...] | None) -> Solution:
@@ -203,13 +219,17 @@ def _solve_connected(search: _Search, before: Before | None, names: tuple[str, .
     for name in names or _order(instance, search.memory, whole, star=star):
         if search.reached or search.stopped or search.late:
             break
-        solver, needed = methods[name]
-        takes = needed(instance)
+        takes = methods[name][1](instance)
         if before is not None and takes <= search.memory:
             search.deadline = before()
+        slow = _too_slow(search, name)
+        if slow and names is None:
+            search.stopped = True
+            continue
+        chosen = "spanner" if slow else name
         options = {"gap": search.gap, "deadline": search.deadline, "progress": search.progress}
-        search.take(name, partial(solver, instance, **options), takes)
-        if names is not None and search.best is not None and search.best.method == name:
+        search.take(chosen, partial(methods[chosen][0], instance, **options), takes)
+        if names is not None and search.best is not None and search.best.method == chosen:
             break  # asked for by name: the others only where it could not be had
     if search.deadline is None and not search.reached and (names is None or search.best is None):
         search.take("calibrated-star", search.known, star_bytes(instance))

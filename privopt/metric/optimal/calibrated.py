@@ -9,6 +9,7 @@ column released as the output that is cheapest for it.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -16,10 +17,11 @@ from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError, StoppedError
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
+from privopt.execution.limits import ending_at
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import make_graph
-from privopt.metric.optimal.star import Star, gradients, kernel_of, proof, star_trees
+from privopt.metric.optimal.star import GRACE, Star, gradients, kernel_of, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
 
 __all__ = ["LEAST", "known_at_once", "positive_weights", "solve_ones"]
@@ -28,9 +30,8 @@ SHARE: Final = 0.1
 """Of the time that is left, what this may take."""
 PATIENCE: Final = 5.0
 """Seconds that it may take where there is no limit."""
-PROVABLE: Final = 400_000_000
-"""Multipliers, pairs times outputs, that a bound is evaluated of here, and so many a second of the time there is."""
-A_SECOND: Final = 15_000_000
+A_SECOND: Final = 1_500_000
+"""Records times outputs of which a bound from trees is evaluated in a second."""
 LEAST: Final = 1e-4
 """Weights below this are dropped where rows are divided by their sums."""
 HALVINGS: Final = 6
@@ -67,13 +68,13 @@ def known_at_once(instance: Instance, symmetry: Symmetry, star: Star | None, dea
         kernel = kernel_of(make_graph(instance), symmetry)
     else:
         kernel = star.kernel
-        most = PROVABLE if deadline is None else min(PROVABLE, A_SECOND * (until - began))
-        if len(instance.pairs) * instance.outputs <= most:
-            answer = _bounded(instance, symmetry, star, answer, until)
     z, rate = _calibrated(instance, kernel, until)
     loss = instance.loss(z)
     if loss < answer.objective:
         answer = evolve(answer, z=z, objective=loss, method="calibrated-star", details={"rate": rate})
+    if star is not None and instance.cost.size <= A_SECOND * (until - time.monotonic()):
+        with suppress(StoppedError), ending_at(until + GRACE):
+            answer = _bounded(instance, symmetry, star, answer, until)
     return answer
 
 

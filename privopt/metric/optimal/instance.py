@@ -13,13 +13,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.converters import optional
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
-from privopt.exact.bound import Block, Multipliers
+from privopt.exact.multipliers import Block, Multipliers
 from privopt.execution.limits import check_end, ending_at
 
 if TYPE_CHECKING:
@@ -215,23 +215,13 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     Raises:
         StoppedError: the end of the time limit has come.
     """
-    from scipy.sparse import csr_array
-
-    with np.errstate(over="ignore"):
-        growth = np.exp(instance.lengths)
-    reached = np.isfinite(growth)
-    i, j = instance.pairs[reached].T
-    growth, rows = growth[reached], np.arange(len(i))
-    shape = (instance.records, len(rows))
-    one = np.ones(len(rows))
-    up = csr_array((one, (i, rows)), shape=shape) - csr_array((growth, (j, rows)), shape=shape)
-    down = csr_array((one, (j, rows)), shape=shape) - csr_array((growth, (i, rows)), shape=shape)
+    if multipliers.part is not None:
+        own, rows = multipliers.part
+        return dual_bound(evolve(instance, pairs=instance.pairs[rows], distances=instance.distances[rows]), own)
     y, seen = np.full(instance.records, np.inf), np.zeros(instance.outputs, dtype=np.bool_)
-    for k0, k1, forward, backward in multipliers.blocks():
+    for k0, k1, reduced in _reduced_costs(instance, multipliers):
         check_end()
         cost = instance.cost[:, k0:k1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            reduced = cost + up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
         reduced = np.where(np.isfinite(reduced).all(axis=0), reduced, cost)
         y = np.minimum(y, reduced.min(axis=1))
         seen[k0:k1] = True
@@ -242,12 +232,44 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     return float(y.sum()), y
 
 
+def _reduced_costs(instance: Instance, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats]]:
+    """``(k0, k1, (N, k1 - k0))`` costs and what multipliers add and take, of some outputs at a time."""
+    from scipy.sparse import csr_array
+
+    with np.errstate(over="ignore"):
+        growth = np.exp(instance.lengths)
+    reached, n = np.isfinite(growth), instance.records
+    if multipliers.few is not None:
+        i, j = instance.pairs.T
+        for k, rows, turned, given in multipliers.few():
+            f = np.where(reached[rows], np.maximum(given, 0.0), 0.0)
+            grown = np.where(reached[rows], growth[rows], 0.0) * f
+            ends = np.where(turned, [j[rows], i[rows]], [i[rows], j[rows]])
+            with np.errstate(over="ignore", invalid="ignore"):
+                moved = np.bincount(ends[0], f, n) - np.bincount(ends[1], grown, n)
+                yield k, k + 1, instance.cost[:, k : k + 1] + moved[:, None]
+        return
+    i, j = instance.pairs[reached].T
+    growth, places = growth[reached], np.arange(len(i))
+    shape, one = (n, len(places)), np.ones(len(places))
+    up = csr_array((one, (i, places)), shape=shape) - csr_array((growth, (j, places)), shape=shape)
+    down = csr_array((one, (j, places)), shape=shape) - csr_array((growth, (i, places)), shape=shape)
+    for k0, k1, forward, backward in multipliers.blocks():
+        check_end()
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
+            yield k0, k1, instance.cost[:, k0:k1] + moved
+
+
 def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
     """Multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
 
     Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
     which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
     """
+    if multipliers.part is not None:
+        own, rows = multipliers.part
+        return Multipliers.among(freer(own, gain[rows]), rows, len(gain))
     less, known = np.exp(-gain), multipliers.few
 
     def blocks() -> Iterator[Block]:

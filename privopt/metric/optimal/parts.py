@@ -22,8 +22,8 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.exact.bound import Multipliers
 from privopt.exact.graph import edge_matrix
+from privopt.exact.multipliers import Multipliers
 from privopt.exact.weights import mend
 from privopt.execution.limits import allowed_threads
 from privopt.interfaces import Progress

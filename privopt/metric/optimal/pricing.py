@@ -23,7 +23,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
-from privopt.exact.bound import Few, Multipliers
+from privopt.exact.multipliers import Few, Multipliers
 from privopt.execution.compiled import jit
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.paths import Graph

@@ -14,13 +14,13 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.exact.bound import Multipliers
 from privopt.exact.graph import components, neighbours, shortest_rows
-from privopt.execution.limits import check_end, ending_at
+from privopt.exact.multipliers import Multipliers
+from privopt.execution.limits import ending_at
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer
 from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 
-__all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "scatter", "solve_by_component"]
+__all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
 
 MERGE_BELOW = 1e-9
 """Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
@@ -172,29 +172,10 @@ def _restored(
     bound = answer.lower_bound
     if deadline is None or time.monotonic() < deadline:
         bound = min(dual_bound(evolve(few, epsilon=instance.epsilon), proved)[0], answer.objective)
-    multipliers = None if answer.multipliers is None else scatter(proved, rows, len(instance.pairs))
+    multipliers = None if answer.multipliers is None else Multipliers.among(proved, rows, len(instance.pairs))
     lost = answer.status == "optimal" and not instance.reached(answer.objective, bound, gap)
     status = "feasible" if lost else answer.status
     return evolve(answer, multipliers=multipliers, lower_bound=bound, status=status)
-
-
-def scatter(multipliers: Multipliers, rows: Ints, pairs: int) -> Multipliers:
-    """Multipliers of some pairs (their `rows` among all, in order) as those of all, zero for the others."""
-    if len(rows) == pairs:
-        return multipliers
-    known = multipliers.few
-    if known is not None:
-        return Multipliers.sparse(lambda: ((k, rows[p], back, f) for k, p, back, f in known()), pairs)
-
-    def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-        for k0, k1, forward, backward in multipliers.blocks():
-            check_end()
-            f = np.zeros((pairs, k1 - k0))
-            b = np.zeros_like(f)
-            f[rows], b[rows] = forward, backward
-            yield k0, k1, f, b
-
-    return Multipliers(blocks=blocks)
 
 
 def _shared_best(instance: Instance) -> Solution | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError, StoppedError
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at, in_threads
 from privopt.interfaces import Progress
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound

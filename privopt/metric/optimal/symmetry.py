@@ -16,7 +16,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Bools, Floats, Ints, Unsigned
-from privopt.exact.bound import Few, Multipliers
+from privopt.exact.multipliers import Few, Multipliers
 from privopt.execution.limits import check_end
 from privopt.metric.optimal.instance import Instance
 from privopt.metric.optimal.reduce import adjacency

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
-from privopt.errors import Fault, InputError, ModelError
-from privopt.exact.bound import Kept, Multipliers
+from privopt.errors import Fault, InputError, ModelError, StoppedError
+from privopt.exact.bound import Kept
 from privopt.exact.forest import Forest
+from privopt.exact.multipliers import Multipliers
 from privopt.files.archive import read_npz
 from privopt.metric.proof.base import PROOF, Proof
 from privopt.metric.proof.rows import Rows, kept_of
@@ -32,6 +33,10 @@ LONG: Final = 1_000_000
 """Multipliers of a long proof: a file of 10 MB."""
 BYTES: Final = 48
 """That a multiplier takes while a proof is made: as it is found, joined, rounded."""
+READ: Final = 3e-8
+"""Seconds that it takes to read a multiplier."""
+HELD: Final = 3e-7
+"""Seconds that it takes one that is kept to be evaluated, written and read back."""
 LARGEST: Final = 8
 """Times the size of a file that its arrays may have, beside as many bytes as a matrix of the problem has."""
 
@@ -66,6 +71,8 @@ def prove(
     over: NDArray[np.bool_] | None,
     gap: float,
     room: float,
+    near: float | None = None,
+    seconds: float | None = None,
 ) -> tuple[Proof, float]:
     """What is stored of multipliers, and what is stated of the bound that it gives.
 
@@ -80,25 +87,44 @@ def prove(
         over: (P,) the required pairs that the multipliers belong to; all where None.
         gap: relative gap asked for.
         room: bytes.
+        near: about what they prove, where that is known.
+        seconds: that it may take; so few multipliers are kept that it takes no longer.
+
+    Raises:
+        StoppedError: not even to go through all of them takes so little; or the end of
+            :func:`privopt.execution.limits.ending_at` has come.
     """
-    spare = SPARE * min(gap, 1e-5) * abs(value)
+    spare, most = SPARE * min(gap, 1e-5) * abs(value), max(LONG, room / BYTES)
+    read = multipliers.read(len(data.pairs) if over is None else int(over.sum()), weighted.shape[1])
+    if read and seconds is not None:
+        left = seconds - READ * read
+        if left <= 0.0:
+            raise StoppedError("the time limit came before a bound was proved")
+        most = min(most, left / HELD)
+    if near is not None and read > LONG and value - near > gap * abs(value):
+        spare = max(spare, LOOSE * (value - near))
+    made: tuple[Proof, float] | None = None
     first = True
     while True:
         try:
-            kept, bound = kept_of(multipliers, data, weighted, over=over, spare=spare, most=max(LONG, room / BYTES))
+            kept, bound = kept_of(multipliers, data, weighted, over=over, spare=spare, most=most)
+            form = _trees(kept, bound, data, weighted, spare) or Rows.least(kept, bound, weighted, spare)
+            found = form.stating(data, weighted, value)
         except MemoryError:
             spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
-        made = _trees(kept, bound, data, weighted, spare) or Rows.least(kept, bound, weighted, spare)
-        proof, bound = made.stating(data, weighted, value)
-        missed = value - bound - gap * abs(value)
+        except StoppedError:
+            if made is None:
+                raise
+            return made
+        missed = value - found[1] - gap * abs(value)
         if first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
-        elif first and missed > 0.0 and len(kept.values) > LONG and LOOSE * (value - bound) > spare:
-            spare = LOOSE * (value - bound)
+        elif first and missed > 0.0 and len(kept.values) > LONG and LOOSE * (value - found[1]) > 2.0 * spare:
+            spare = LOOSE * (value - found[1])
         else:
-            return proof, bound
-        first = False
+            return found
+        first, made = False, found
 
 
 def _trees(kept: Kept, bound: float, data: MetricData, weighted: Floats, spare: float) -> Trees | None:

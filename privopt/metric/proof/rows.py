@@ -11,8 +11,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, Singles
-from privopt.exact.bound import Kept, Multipliers, sum_down
+from privopt.exact.bound import Kept, sum_down
 from privopt.exact.bounds import exp_bounds
+from privopt.exact.multipliers import Multipliers
 from privopt.metric.proof.base import OFF, Proof, growth_of
 
 if TYPE_CHECKING:

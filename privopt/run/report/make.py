@@ -9,6 +9,7 @@ from typing import Any
 
 from privopt.declare import files_of
 from privopt.errors import Fault, InputError, UsageError
+from privopt.interfaces import Progress
 from privopt.run.folder import PRIVATE, REPORT
 from privopt.run.report import Section, page
 from privopt.run.report.geo import write_layer
@@ -18,15 +19,19 @@ from privopt.run.verify import open_verified
 __all__ = ["write_figures", "write_geo", "write_report"]
 
 
-def write_report(folder: Path, *, truth: bool = False) -> Path:
+def write_report(folder: Path, *, truth: bool = False, progress: Progress | None = None) -> Path:
     """Write DIR/report.html, or DIR/private/report.html where it compares with the secrets.
+
+    ``progress`` is called with what is being done.
 
     Raises:
         DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
         UsageError: ``truth`` without ``private/``, the mechanism has nothing to compare, or DIR cannot be written.
     """
-    opened = open_verified(folder)
+    opened = open_verified(folder, progress=progress)
+    if progress is not None:
+        progress("figures and tables of the report", 0, None, None)
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     compared: list[Section] = []
     target = folder / REPORT
@@ -46,7 +51,7 @@ def write_report(folder: Path, *, truth: bool = False) -> Path:
     return target
 
 
-def write_figures(folder: Path, target: Path) -> list[Path]:
+def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
     """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing.
 
     Raises:
@@ -54,7 +59,9 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
         InputError: DIR cannot be read.
         UsageError: the mechanism draws no figures.
     """
-    opened = open_verified(folder)
+    opened = open_verified(folder, progress=progress)
+    if progress is not None:
+        progress("figures", 0, None, None)
     figures: dict[str, Any] = dict(opened.mechanism.figures(opened.problem, opened.release, opened.result))
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
@@ -70,7 +77,7 @@ def write_figures(folder: Path, target: Path) -> list[Path]:
     return written
 
 
-def write_geo(folder: Path, target: Path) -> Path:
+def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -> Path:
     """Write what a map shows of the release as GeoJSON or GeoParquet, by the ending of ``target``.
 
     Raises:
@@ -78,7 +85,7 @@ def write_geo(folder: Path, target: Path) -> Path:
         InputError: DIR cannot be read, or the target cannot be written.
         UsageError: the release has no places, or the ending is of neither format.
     """
-    opened = open_verified(folder)
+    opened = open_verified(folder, progress=progress)
     layer = opened.mechanism.geo(opened.problem, opened.release, opened.result)
     if layer is None:
         raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")

@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.declare import files_of
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.exact.weights import repair
 from privopt.interfaces import Certificate, Outcome
 from privopt.metric.baselines.lp import solve_full

@@ -17,7 +17,7 @@ from attrs import define
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError, StoppedError
-from privopt.exact.bound import Multipliers
+from privopt.exact.multipliers import Multipliers
 from privopt.metric.optimal.instance import Instance, Solution, dual_bound
 from privopt.metric.optimal.paths import Graph, make_graph
 from privopt.metric.optimal.pricing import Trees
