@@ -8,7 +8,7 @@ import pytest
 
 import privopt as po
 from privopt.errors import InputError, UsageError
-from privopt.metric.everywhere.curve import far_share, far_shares
+from privopt.metric.everywhere.snap import far_share, far_shares
 from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify

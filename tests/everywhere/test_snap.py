@@ -11,10 +11,9 @@ from scipy.stats import chisquare
 
 from privopt.exact.sample import choose
 from privopt.metric.everywhere import check_positions
-from privopt.metric.everywhere.curve import far_share, far_shares
 from privopt.metric.everywhere.locate import Sides, Triangles
 from privopt.metric.everywhere.region import street_growth
-from privopt.metric.everywhere.snap import Snapper, read_positions
+from privopt.metric.everywhere.snap import Snapper, far_share, far_shares, read_positions
 
 SIZES = (30, 10**6, 2**31 - 5, 2**40)  # beyond 2^31 mm Python's integers decide
 

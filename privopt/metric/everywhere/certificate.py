@@ -10,13 +10,12 @@ enough, and necessary: docs/guide/everywhere.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Final, cast
 
 import numpy as np
 
-from privopt.arrays import Bools, Floats, Ints, Unsigned
+from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
 from privopt.exact.bounds import ball_of, exactly, float_down, float_up
 from privopt.exact.certify import ROOM, Failure, Measured, greatest_ratios, wrong_rows
@@ -127,9 +126,10 @@ def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
 def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
     """The least epsilon that holds between any two points of a region, as positions are snapped for a claimed one.
 
-    On a plane that is the certificate's worst. On streets the curve of :mod:`.curve` goes by the claimed epsilon,
-    whatever rows are: the greatest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much
-    more than the epsilon for which another curve would do, which the certificate calls worst.
+    On a plane that is the certificate's worst. On streets the curve of :func:`privopt.metric.everywhere.snap.far_share`
+    goes by the claimed epsilon, whatever rows are: the greatest |dz_k / dx| / min z_k over the pieces of each street,
+    rounded up. It may be much more than the epsilon for which another curve would do, which the certificate calls
+    worst.
 
     Args:
         weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
@@ -156,10 +156,7 @@ def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) ->
     both = [(region.simplices == end).any(axis=1) for end in pair]
     above = np.zeros(weights.shape[1])
     for s in np.flatnonzero(both[0] & both[1]).tolist():
-        columns, here = np.ascontiguousarray(weights[region.simplices[s]].T), np.zeros(weights.shape[1])
-        corner = np.arange(columns.size, dtype=np.int64).reshape(-1, 3)
-        _gradients(columns.reshape(-1, 1), corner, np.repeat(sides[s : s + 1], len(columns), axis=0), here, here.copy())
-        above = np.maximum(above, here)
+        above = np.maximum(above, _steepness(weights, region, sides, s))
     return int(np.argmax(above))
 
 
@@ -216,7 +213,7 @@ def _on_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list
         if lower[s] > over and len(failures) == _SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
-        columns = _columns(weights, region, sides, s, lambda above: ~(above <= top))
+        columns = np.flatnonzero(~(_steepness(weights, region, sides, s) <= top)).tolist()
         exact += len(columns)
         broken = [k for k in columns if not _keeps(weights, region, sides, s, k, per_mm)]
         failed += bool(broken)
@@ -256,14 +253,13 @@ def _gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-unty
             lower[s] = max(lower[s], (size - room) * scale * (1.0 - 2.0**-48))
 
 
-def _columns(weights: Unsigned, region: Plane, sides: Ints, s: int, wanted: Callable[[Floats], Bools]) -> list[int]:
-    """Outputs whose bound on one triangle is wanted."""
+def _steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
+    """(K,) bounds from above of |grad z_k| / min z_k on one triangle, per millimetre."""
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
     above, below = np.zeros(len(columns)), np.zeros(len(columns))
     corner = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
     _gradients(columns.reshape(-1, 1), corner, np.repeat(sides[s : s + 1], len(columns), axis=0), above, below)
-    found: list[int] = np.flatnonzero(wanted(above)).tolist()
-    return found
+    return above
 
 
 def _exactly(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
@@ -287,7 +283,7 @@ def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats
     best, at, left = Fraction(0), None, _EXACT
     over = 0.0
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
-        columns = _columns(weights, region, sides, s, lambda above: above >= max(lower, 2.0**-1000))
+        columns = np.flatnonzero(_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
         if len(columns) > left:
             over = max(over, float(upper[s]))
             continue

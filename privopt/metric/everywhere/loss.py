@@ -24,9 +24,8 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, InputError, UsageError
-from privopt.metric.everywhere.curve import far_shares
 from privopt.metric.everywhere.region import MM_PER_KM, Plane, Region, Streets
-from privopt.metric.everywhere.snap import Snapper
+from privopt.metric.everywhere.snap import Snapper, far_shares
 from privopt.metric.kinds import DistanceKind, LossKind, Spaces
 from privopt.metric.space.geometry import Metric
 from privopt.metric.space.places import LARGEST, Space
