@@ -101,9 +101,9 @@ class People(check_planes.Plane):
         rows = [map(checker.rational, columns[name]) for name in named[0]]
         weights = map(checker.rational, columns.get("weight", ["1"] * len(columns[named[0][0]])))
         people = dict[tuple[Fraction, Fraction], Fraction]()
-        for x, y, weight in zip(*rows, weights):
+        for n, (x, y, weight) in enumerate(zip(*rows, weights), 2):
             sound = least[0] <= x <= most[0] and least[1] <= y <= most[1] and weight >= 0
-            checker.need(sound, f"problem/{file}: {float(x)!r}, {float(y)!r}: no position, or a weight below 0", 2)
+            checker.need(sound, f"problem/{file}: row {n}: no position, or a weight below 0", 2)
             people[x, y] = people.get((x, y), Fraction(0)) + weight
         total = sum(people.values())
         checker.need(total > 0, f"problem/{file}: weights of 0", 2)
