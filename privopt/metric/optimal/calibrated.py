@@ -17,9 +17,8 @@ from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError, StoppedError
-from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at
-from privopt.metric.optimal.instance import Instance, Solution, dual_bound
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound, one_output
 from privopt.metric.optimal.paths import make_graph
 from privopt.metric.optimal.star import GRACE, Star, gradients, kernel_of, proof, star_trees
 from privopt.metric.optimal.symmetry import Symmetry
@@ -49,20 +48,9 @@ def known_at_once(instance: Instance, symmetry: Symmetry, star: Star | None, dea
         star: of the instance; None where its kernel is singular.
         deadline: `time.monotonic` value; a share of the time until then is used, and hardly any once it has come.
     """
-    began = time.monotonic()
-    late = deadline is not None and began >= deadline
-    z = np.zeros(instance.cost.shape)
-    z[:, int(instance.cost.sum(axis=0).argmin())] = 1
-    answer = Solution(
-        z=z,
-        objective=instance.loss(z),
-        lower_bound=float(instance.cost.min(axis=1).sum()),
-        multipliers=Multipliers.zero(len(instance.pairs), instance.outputs),
-        method="constant",
-        status="stopped" if late else "feasible",
-    )
-    if late:
-        return answer
+    began, answer = time.monotonic(), one_output(instance, "constant")
+    if deadline is not None and began >= deadline:
+        return evolve(answer, status="stopped")
     until = began + (PATIENCE if deadline is None else SHARE * (deadline - began))
     if star is None:
         kernel = kernel_of(make_graph(instance), symmetry)

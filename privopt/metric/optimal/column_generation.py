@@ -16,7 +16,7 @@ from attrs import define
 from privopt.arrays import Floats
 from privopt.errors import StoppedError
 from privopt.interfaces import Progress
-from privopt.metric.optimal.instance import Instance, Solution
+from privopt.metric.optimal.instance import Instance, Solution, one_output
 from privopt.metric.optimal.paths import Graph, make_graph
 from privopt.metric.optimal.pricing import Trees
 from privopt.metric.optimal.rays import Mixture
@@ -108,8 +108,7 @@ def _solve_connected(instance: Instance, gap: float, deadline: float | None, pro
     few, kernel = symmetry.reduced(instance), kernel_of(graph, symmetry)
     trees = star_trees(graph, (kernel @ few.cost).argmin(axis=0))
     mixture = Mixture(few, symmetry, _seeds(instance, symmetry, kernel))
-    uniform = np.zeros_like(instance.cost)
-    uniform[:, int(instance.cost.sum(axis=0).argmin())] = 1
+    uniform = one_output(instance, "constant").z
     best = _Best(lower=-np.inf, upper=instance.loss(uniform), y=np.zeros(instance.records), trees=trees, z=uniform)
     trajectory: list[tuple[float, float, float]] = []
     try:

@@ -17,7 +17,7 @@ from privopt.arrays import Floats, Ints
 from privopt.exact.graph import components, neighbours, shortest_rows
 from privopt.exact.multipliers import Multipliers
 from privopt.execution.limits import ending_at
-from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer
+from privopt.metric.optimal.instance import Instance, Solution, dual_bound, freer, one_output
 from privopt.metric.space.pairs import reduce_pairs, worth_reducing
 
 __all__ = ["Merged", "adjacency", "drop_implied_pairs", "merge_records", "solve_by_component"]
@@ -180,16 +180,11 @@ def _restored(
 
 def _shared_best(instance: Instance) -> Solution | None:
     """The answer where one output is the cheapest for every record: it alone, and the proof needs no row."""
-    least = instance.cost.min(axis=1)
     best = int(instance.cost.sum(axis=0).argmin())
-    if (instance.cost[:, best] > least).any():
+    if (instance.cost[:, best] > instance.cost.min(axis=1)).any():
         return None
-    z = np.zeros(instance.cost.shape)
-    z[:, best] = 1
-
-    loss = float(least.sum())
-    zero = Multipliers.zero(len(instance.pairs), instance.outputs)
-    return Solution(z=z, objective=loss, lower_bound=loss, multipliers=zero, method="constant")
+    answer = one_output(instance, "constant")
+    return evolve(answer, objective=answer.lower_bound, status="optimal")
 
 
 def _join(instance: Instance, label: Ints, rows: list[Ints], parts: list[Solution]) -> Solution:
