@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from privopt.exact.bounds import float_up
 from privopt.exact.gaussian import delta_of, rho_of
 from privopt.interfaces.claims import AGAIN, Guarantee
-from privopt.interfaces.notions import factor
+from privopt.interfaces.notions import USELESS_FACTOR, BoundedOdds, factor
 from privopt.interfaces.result import Result
-from privopt.interfaces.seams import PrivacyConstraint, Shift
+from privopt.interfaces.seams import Shift
 
 __all__ = ["ZCDP", "ApproxDP"]
 
 R_contra = TypeVar("R_contra", contravariant=True)
 
+MILLIONTH: Final = 1e-6
 
-class ZCDP(PrivacyConstraint[R_contra]):
+
+class ZCDP(BoundedOdds[R_contra]):
     """rho-zero-concentrated differential privacy between neighbouring inputs (Bun and Steinke, TCC 2016).
 
     The Renyi divergence of order a is at most rho a for every a > 1. Discrete Gaussian noise of variance V on numbers
@@ -53,17 +55,39 @@ class ZCDP(PrivacyConstraint[R_contra]):
         return tuple((float_up(epsilon), float_up(delta_of(rho, epsilon))) for epsilon in points)
 
     @classmethod
-    def promise(cls, result: Result) -> str:
-        """How much one individual can change, at a delta of one in a million."""
-        guarantee = result.guarantee
+    def point(cls, guarantee: Guarantee) -> tuple[float, float]:
+        """Epsilon at a delta of one in a million (Bun and Steinke, Proposition 1.3), and that delta."""
         rho = cls.allowed(guarantee)
         assert rho is not None  # as above
-        epsilon = float(rho) + 2 * math.sqrt(float(rho) * math.log(1e6))  # Bun and Steinke, Proposition 1.3
+        return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / MILLIONTH)), MILLIONTH
+
+    @classmethod
+    def bound(cls, guarantee: Guarantee) -> str:
+        """A factor of odds, and a probability that comes on top."""
+        epsilon, delta = cls.point(guarantee)
+        rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
-            f"What one individual changes hardly shows (rho = {float(rho):g}): whether or not "
-            f"{guarantee.scope or 'one individual'}, any set of results is at most {factor(epsilon)} as likely in the "
-            "one case as in the other, plus one in a million."
+            f"{rho}whether or not {guarantee.scope or 'one individual'}, any set of results is at most "
+            f"{factor(epsilon)} as likely in the one case as in the other, plus a probability of {delta:.3g}"
         )
+
+    @classmethod
+    def hidden(cls, guarantee: Guarantee) -> str:
+        """That little shows, where the factor and what comes on top are small."""
+        epsilon, delta = cls.point(guarantee)
+        if epsilon <= math.log(USELESS_FACTOR) and delta <= 1 / USELESS_FACTOR:
+            return super().hidden(guarantee)
+        return (
+            "What one individual changes may show (who guesses between two cases, equally likely before, is right in "
+            f"at most {math.ceil(1000 * cls.guess(guarantee)) / 10:g} % of cases)"
+        )
+
+    @classmethod
+    def guess(cls, guarantee: Guarantee) -> float:
+        """From the divergence of order 1, which is at most rho (Bretagnolle and Huber 1979)."""
+        rho = cls.allowed(guarantee)
+        assert rho is not None  # as above
+        return (1 + math.sqrt(-math.expm1(-float(rho)))) / 2
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
@@ -95,12 +119,12 @@ class ApproxDP(ZCDP[R_contra]):
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 
     @classmethod
-    def promise(cls, result: Result) -> str:
-        """How much one individual can change."""
-        guarantee = result.guarantee
-        assert guarantee.epsilon is not None  # as above
-        return (
-            f"What one individual changes hardly shows: whether or not {guarantee.scope or 'one individual'}, any set "
-            f"of results is at most {factor(float(guarantee.epsilon))} as likely in the one case as in the other, plus "
-            f"{float_up(Fraction(guarantee.extra['delta_text'])):.3g}."
-        )
+    def point(cls, guarantee: Guarantee) -> tuple[float, float]:
+        """Epsilon and delta themselves."""
+        return cls.curve(guarantee)[0]
+
+    @classmethod
+    def guess(cls, guarantee: Guarantee) -> float:
+        """(exp(epsilon) + delta) / (exp(epsilon) + 1), which the two together allow."""
+        epsilon, delta = cls.point(guarantee)
+        return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))

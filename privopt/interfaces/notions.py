@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from attrs import frozen
 
@@ -17,10 +17,13 @@ from privopt.interfaces.result import Result
 from privopt.interfaces.seams import PrivacyConstraint
 from privopt.specs import NOTHING
 
-__all__ = ["AdditiveNoise", "LocalDP", "NoGuarantee", "PureDP", "Scaled", "factor"]
+__all__ = ["USELESS_FACTOR", "AdditiveNoise", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "Scaled", "factor"]
 
 
 R_contra = TypeVar("R_contra", contravariant=True)
+
+USELESS_FACTOR: Final = 100
+"""A change of odds beyond which a release leaves next to no doubt between two inputs."""
 
 
 def factor(epsilon: float) -> str:
@@ -36,7 +39,48 @@ def factor(epsilon: float) -> str:
     return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
 
 
-class _Additive(PrivacyConstraint[R_contra]):
+class BoundedOdds(PrivacyConstraint[R_contra]):
+    """A notion that bounds how much likelier results are for one input than for its neighbour."""
+
+    @classmethod
+    def bound(cls, guarantee: Guarantee) -> str:
+        """How much likelier results are at most, a clause."""
+        assert guarantee.epsilon is not None  # whoever claims such a kind states it
+        return (
+            f"whether or not {guarantee.scope or 'one individual'}, every result is at most "
+            f"{factor(float(guarantee.epsilon))} as likely in the one case as in the other"
+        )
+
+    @classmethod
+    def hidden(cls, guarantee: Guarantee) -> str:
+        """What follows from a bound under which a guess is not next to certain."""
+        return "What one individual changes hardly shows"
+
+    @classmethod
+    def guess(cls, guarantee: Guarantee) -> float:
+        """How often the better guess between two neighbours, equally likely before, is right at most."""
+        assert guarantee.epsilon is not None  # as above
+        return 1 / (1 + math.exp(-guarantee.epsilon))
+
+    @classmethod
+    def promise(cls, result: Result) -> str:
+        """How much one individual can change, and whether that is little."""
+        if found := cls.warnings(result):
+            return f"{found[0][:1].upper()}{found[0][1:]}."
+        return f"{cls.hidden(result.guarantee)}: {cls.bound(result.guarantee)}."
+
+    @classmethod
+    def warnings(cls, result: Result) -> Sequence[str]:
+        """That the promise hides next to nothing, where a guess may be as good as a useless factor of odds makes it."""
+        if cls.guess(result.guarantee) <= USELESS_FACTOR / (USELESS_FACTOR + 1):
+            return ()
+        return (
+            f"the promise hides next to nothing: {cls.bound(result.guarantee)}, and a factor of {USELESS_FACTOR} "
+            "leaves hardly a doubt; a smaller budget hides more",
+        )
+
+
+class _Additive(BoundedOdds[R_contra]):
     odds: ClassVar[bool] = True
 
     @classmethod
@@ -53,16 +97,6 @@ class PureDP(_Additive[R_contra]):
     """
 
     kind: ClassVar[str] = "pure-dp"
-
-    @classmethod
-    def promise(cls, result: Result) -> str:
-        """How much one individual can change."""
-        guarantee = result.guarantee
-        assert guarantee.epsilon is not None  # whoever claims this kind states it
-        return (
-            f"What one individual changes hardly shows: whether or not {guarantee.scope or 'one individual'}, "
-            f"every result is at most {factor(float(guarantee.epsilon))} as likely in the one case as in the other."
-        )
 
 
 class Scaled(Protocol):
@@ -126,14 +160,17 @@ class LocalDP(_Additive[R_contra]):
     kind: ClassVar[str] = "local-dp"
 
     @classmethod
-    def promise(cls, result: Result) -> str:
-        """How much the server can learn of one sender."""
-        guarantee = result.guarantee
-        assert guarantee.epsilon is not None  # whoever claims this kind states it
+    def hidden(cls, guarantee: Guarantee) -> str:
+        """What nobody learns."""
+        return "Nobody, not even the server that works with the reports, learns much about one sender"
+
+    @classmethod
+    def bound(cls, guarantee: Guarantee) -> str:
+        """How much likelier reports are at most."""
+        assert guarantee.epsilon is not None  # as above
         return (
-            f"Nobody, not even the server that works with the reports, learns much about "
-            f"{guarantee.scope or 'one individual'}: whatever is published is at most "
-            f"{factor(float(guarantee.epsilon))} as likely with as without."
+            f"whatever is published is at most {factor(float(guarantee.epsilon))} as likely with as without "
+            f"{guarantee.scope or 'one individual'}"
         )
 
 

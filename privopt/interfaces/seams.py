@@ -137,6 +137,11 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         return str(result.guarantee.statement or "No statement.")
 
     @classmethod
+    def warnings(cls, result: Result) -> Sequence[str]:
+        """Why a promise that holds is of little worth, from its result.json: sentences like a mechanism's warnings."""
+        return ()
+
+    @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """What was checked of a release, and what was not: a line each."""
         return [str(result.certificate.arithmetic)], [AGAIN]

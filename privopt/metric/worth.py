@@ -14,6 +14,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.interfaces.notions import USELESS_FACTOR
 from privopt.metric.attack import bayes_error
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from privopt.metric.matrix import MatrixRelease
 
 __all__ = ["Worth", "worth_of"]
-
-USELESS_FACTOR: Final = 100.0
-"""A change of odds beyond which a report leaves next to no doubt between two records."""
 
 NEARLY_CERTAIN: Final = 0.9
 """A best guess that is right more often than this is as good as knowing."""

@@ -22,7 +22,7 @@ from privopt.interfaces import (
     UtilityLoss,
 )
 from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, Times
-from privopt.registry import Registered
+from privopt.registry import Registered, registry
 from privopt.run.inputs import ProblemCopy
 from privopt.run.loaded import versions_behind
 from privopt.run.result import NEAR
@@ -31,10 +31,16 @@ from privopt.specs import NOTHING, MethodSpec
 if TYPE_CHECKING:
     from privopt.run.solve import Options
 
-__all__ = ["conclude", "named"]
+__all__ = ["conclude", "named", "warned"]
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Release)
+
+
+def warned(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
+    """What the mechanism warns of, and the notion that the release keeps."""
+    notion = registry().kind("notion", result.guarantee.kind).load()
+    return [*mechanism.warnings(problem, release, result), *notion.warnings(result)]
 
 
 def conclude(

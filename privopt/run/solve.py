@@ -33,7 +33,7 @@ from privopt.interfaces import (
 )
 from privopt.interfaces.result import Times
 from privopt.registry import Registered, observers_of, registry
-from privopt.run.conclude import conclude, named
+from privopt.run.conclude import conclude, named, warned
 from privopt.run.folder import PRIVATE, RESULT, dump_json
 from privopt.run.inputs import ProblemCopy, with_csv_tables
 from privopt.run.ledger.solving import ChargeRelease
@@ -287,7 +287,7 @@ def _write(
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
     if context.checkpoint is not None and not outcome.stopped:
         discard_partial(context.checkpoint, warnings.append)
-    warnings += mechanism.warnings(problem, outcome.release, result)
+    warnings += warned(mechanism, problem, outcome.release, result)
     warnings += observers_of(registry())(outcome.release, problem)
     meaning = tuple(mechanism.meaning(problem, outcome.release, result))
     return Solved(folder=out, result=result, stopped=outcome.stopped, warnings=tuple(warnings), meaning=meaning)

@@ -61,6 +61,9 @@ REACH: Final = 3.0
 _DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
 """km of a degree of latitude."""
 
+LEAST: Final = 1e-300
+"""Of an epsilon that doubles can work with; the greatest is one over it."""
+
 ROWS: Final = 2_000
 """Records whose nearest neighbour is looked for."""
 
@@ -150,7 +153,11 @@ def draft(
     data = _loaded(MetricProblem, tables, beside)
     spacing = _spacing(data)
     reach = REACH * spacing if within is None else within
-    epsilon = _digits(math.log(factor) / reach, up=False)
+    asked = math.log(factor) / reach if reach else math.inf
+    if not LEAST <= asked <= 1 / LEAST:
+        given = f"--within {reach:g}" if within is not None else f"records {reach / REACH:g} {data.unit} apart"
+        raise UsageError(f"{given}: epsilon would be {asked:g} per {data.unit}; wanted {LEAST:g} to {1 / LEAST:g}")
+    epsilon = _digits(asked, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= _own_tables(cls, reach)
     _loaded(cls, tables, beside)
@@ -158,7 +165,7 @@ def draft(
     meaning = [
         f"hides whoever is within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
         f"of at most {_up(math.exp(epsilon * reach))}",
-        f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up(math.exp(epsilon * spacing))}",
+        f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up_exp(epsilon * spacing)}",
     ]
     return Draft(text=_text(mechanism, points, tables, found.notes, meaning), notes=(*found.notes, *meaning))
 
@@ -359,6 +366,11 @@ def _digits(value: float, up: bool) -> float:
 def _up(value: float) -> str:
     """A factor in words, rounded up."""
     return f"{_digits(value, up=True):g}"
+
+
+def _up_exp(exponent: float) -> str:
+    """exp of it in words, rounded up."""
+    return _up(math.exp(exponent)) if exponent < 700 else f"e^{_up(exponent)}"
 
 
 def _text(

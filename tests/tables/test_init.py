@@ -40,6 +40,20 @@ def trips(tmp_path):
     return tmp_path / "trips.csv"
 
 
+@pytest.mark.parametrize("within", [1e-320, 1e-301, 1e305])
+def test_a_reach_that_no_epsilon_is_for_is_refused(tmp_path, privopt, within):
+    given = ["--points", f"{CITY}/points.csv", "--out", tmp_path / "p.toml", "--within", within]
+    done = privopt("init", "optimal-lp", *given)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"--within {within:g}: epsilon would be" in done.stderr
+    assert not (tmp_path / "p.toml").exists()
+
+
+def test_factors_beyond_doubles_are_written_as_powers(trips):
+    made = draft("optimal-lp", trips, trips.parent, within=1e-5)
+    assert "apart (median), by at most e^" in made.notes[-1]
+
+
 def solves(folder, mechanism="exponential"):
     done = solve(mechanism, folder / "p.toml", folder / "out")
     return verify(done.folder).verdict == "proved"

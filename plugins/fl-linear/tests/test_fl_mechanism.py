@@ -13,6 +13,7 @@ from mended import edit, mend
 
 from privopt.errors import InputError, UsageError
 from privopt.interfaces import SolveContext
+from privopt.run.report.make import write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import load_release, verify
 from privopt_fl_linear import server
@@ -62,6 +63,15 @@ def test_empty_counts_are_warned_of(problem):
     path = problem(3, clients=[4, "", 7])
     assert "1 of 3 locations have an empty count" in run(path)[2].warnings[0]
     assert run(problem(3, clients=[4, 0, 7]))[2].warnings == ()
+
+
+def test_an_epsilon_that_hides_nothing_is_warned_of(problem):
+    path = problem(3, epsilon="1000")
+    solved = run(path)[2]
+    assert "hides next to nothing: whatever is published is at most e^1000 times as likely" in solved.warnings[0]
+    page = write_report(solved.folder).read_text("utf-8")
+    assert page.count("he promise hides next to nothing") >= 2
+    assert "learns much" not in page
 
 
 @pytest.mark.parametrize("method", ["reconnection", "laplace"])

@@ -117,7 +117,7 @@ def test_unit_records_give_the_counts_of_the_running_example(tmp_path):
         (COUNTS.replace("GA,3,1", "GA,3,1.5"), ("row 6, column groups", "1.5")),
         (COUNTS.replace("GA,3,1", "GA,9,1"), ("row 6, column size", "from 1 to 5")),
         (COUNTS.replace("GA,3,1", "GA,1,1"), ("'GA', size 1", "2 rows")),
-        (COUNTS + "UK,NY,4,1\n", ("'NY' under 'UK' and under 'US'",)),
+        (COUNTS + "UK,NY,4,1\n", ("the roots 'UK', 'US'",)),
         (COUNTS + "US,,4,1\n", ("a leaf 1 levels deep that has regions below it",)),
         (COUNTS.replace("groups", "number"), ("no column 'groups'",)),
         (COUNTS.replace("level_1", "level_3"), ("no column 'level_1'",)),
@@ -304,13 +304,28 @@ def test_a_leaf_above_the_last_level_is_measured_by_the_whole_budget_and_written
         assert sum(map(Fraction, done.result.details.facts["level_budgets"])) <= 1000
 
 
+def test_regions_called_like_the_root_are_written_as_their_path(tmp_path):
+    """Luxembourg is a country, a district and a canton of it."""
+    text = "level_1,level_2,level_3,size,groups\nL,L,L,1,5\nL,L,Mersch,2,3\nL,D,L,3,4\nL,Guam,,1,2\n"
+    problem = _problem(tmp_path, text.replace("L,", "Luxembourg,"), epsilon="1000000")
+    (tmp_path / "t.csv").write_text(
+        "region,total\nLuxembourg,14\nLuxembourg/Luxembourg,8\nLuxembourg/Luxembourg/Luxembourg,5\nD/Luxembourg,4\n"
+    )
+    problem.write_text(problem.read_text().replace("[privacy]", 'totals = "t.csv"\n[privacy]'))
+    solve("hierarchical-dp", problem, tmp_path / "out", Options())
+    assert verify(tmp_path / "out").complaints == ()
+    table = pl.read_csv(tmp_path / "out" / "release.csv").filter(pl.col("groups") > 0)
+    one, two = "Luxembourg", "Luxembourg/Luxembourg"
+    wanted = [("D/Luxembourg", "D", 3, 4), ("Guam", one, 1, 2), (two, one, 1, 5), (f"{two}/Luxembourg", two, 1, 5)]
+    assert set(wanted) <= set(table.rows())
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         ("US,,Kings,4,1\n", "an empty name above it"),
         ("US,NY,,4,1\n", "a leaf 2 levels deep that has regions below it"),
         (",,,4,1\n", "an empty name above it"),
-        ("US,US,,4,1\n", "'US', which is also on level 1"),
     ],
 )
 def test_what_is_no_short_branch_is_refused(tmp_path, row, words):

@@ -52,10 +52,14 @@ def test_names_that_repeat_are_paths():
     [
         ([("r", "b"), ("r", "b", "b1")], "a leaf 2 levels deep that has regions below it"),
         ([("r", "", "c"), ("r", "b", "b1")], "an empty name above it"),
-        ([("r", "a", "x", "q"), ("r", "b", "x", "b/x")], "also on level 3"),
-        ([("r", "a", "x"), ("r", "b", "x"), ("r", "c", "b/x")], "under 'b' and under 'c'"),
+        ([("r", "a", "x", "q"), ("r", "b", "x", "b/x")], "regions r / b / x and r / b/x|both written 'b/x'"),
+        (
+            [("r", "a", "x"), ("r", "b", "x"), ("r", "c", "b/x")],
+            "regions r / b / x and r / c / b/x, both written 'b/x'",
+        ),
+        ([("r", "a", "x"), ("r", "b", "x"), ("r", "b", "b/x")], "both written 'b/x'"),
         ([("r", "a"), ("q", "b")], "one root"),
-        ([("r", "r")], "unique"),
+        ([("r", "r"), ("r", "r/r")], "both written 'r/r'"),
         ([], "at least one leaf"),
     ],
 )

@@ -13,6 +13,7 @@ from privopt.exact.gaussian import delta_of, rho_of
 from privopt.interfaces import SolveContext
 from privopt.run.folder import sums_text
 from privopt.run.ledger.solving import ChargeRelease
+from privopt.run.report.claim import claim
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.expected import errors_on
@@ -51,6 +52,28 @@ def test_every_method_keeps_both_notions_and_verifies(tmp_path, method, privacy)
         assert spent <= rho_of(Fraction(1), Fraction("1e-6"))
         assert float(Fraction("0.999e-6")) < float(delta_of(spent, Fraction(1))) <= certificate.worst <= 1e-6
     assert verify(tmp_path / "out").holds
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words", "warned"),
+    [
+        ("epsilon = 1\n", "What one individual changes hardly shows: whether or not", False),
+        ("epsilon = 4.6\n", "What one individual changes hardly shows: whether or not", False),
+        ("epsilon = 4.7\n", "The promise hides next to nothing: whether or not one individual moves", True),
+        ("epsilon = 50\n", "every result is at most e^50 times as likely", True),
+        (ZCDP, "hardly shows: at rho = 0.1, whether or not", False),
+        ('kind = "zcdp"\nrho = 1\n', "may show (who guesses between two cases, equally likely before, is right", False),
+        ('kind = "zcdp"\nrho = 3.3\n', "The promise hides next to nothing: at rho = 3.3", True),
+        (APPROX, "What one individual changes hardly shows", False),
+        ('kind = "approx-dp"\nepsilon = 5\ndelta = 1e-6\n', "The promise hides next to nothing", True),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.5\n', "What one individual changes may show", False),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.99\n', "The promise hides next to nothing", True),
+    ],
+)
+def test_a_promise_that_hides_nothing_says_so(tmp_path, privacy, words, warned):
+    solved = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options())
+    assert words in claim(solved.result)
+    assert any(line.startswith("the promise hides next to nothing") for line in solved.warnings) is warned
 
 
 @pytest.mark.parametrize("privacy", [ZCDP, APPROX])

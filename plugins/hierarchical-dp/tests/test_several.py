@@ -66,6 +66,17 @@ def write(folder, *, source='records = "records.csv"', privacy="epsilon = 1.0", 
     return folder / "problem.toml"
 
 
+def test_a_region_called_like_the_root_is_written_as_its_path(town):
+    for name in ("regions.csv", "records.csv"):
+        path = town / name
+        path.write_text(path.read_text().replace("Town,a", "Town,Town"))
+    done = solve("hierarchical-tables", write(town), town / "out", Options())
+    assert verify(done.folder).complaints == ()
+    frame = pl.read_csv(done.folder / "tables" / "people.csv")
+    assert frame["region"].to_list() == ["Town", "Town/Town", "b", "c"]
+    assert frame["parent"].to_list() == [None, "Town", "Town", "Town"]
+
+
 def test_records_and_tables_of_their_own_are_the_same_and_verify_recomputes(town):
     own = {name: f'counts = "{name}.csv"' for name in TABLES}
     one = solve("hierarchical-tables", write(town), town / "one", Options(seed=1))

@@ -10,6 +10,7 @@ from typing import Any
 from privopt.declare import files_of
 from privopt.errors import Fault, InputError, UsageError
 from privopt.interfaces import Progress
+from privopt.run.conclude import warned
 from privopt.run.folder import PRIVATE, REPORT
 from privopt.run.report import Section, page
 from privopt.run.report.geo import write_layer
@@ -46,8 +47,8 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     check = mechanism.report_check(release, result, folder)
     sections = [*compared, *mechanism.report(problem, release, result), *([] if check is None else [check])]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
-    warned = tuple(mechanism.warnings(problem, release, result))
-    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warned), folder.absolute())
+    warnings = tuple(warned(mechanism, problem, release, result))
+    _replace(target, page(result, sections, truth=truth, absent=absent, warnings=warnings), folder.absolute())
     return target
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -15,7 +16,6 @@ from privopt.errors import Fault, InputError
 __all__ = ["Regions", "Tree", "add_up", "named", "past_sums", "squared"]
 
 
-UNIQUE: Final = "names that are unique over the tree"
 LARGEST_SUM: Final = 2.0**61
 """Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
 
@@ -31,7 +31,8 @@ class Tree:
     A leaf above level L is its own only child on every level below: it is measured there again, for their shares of
     the budget, which nothing else of it would spend. Files list it once.
 
-    A name that several regions have is written as its path below the root, joined by ``/`` (``OR/Washington``).
+    A name that several regions have is written as its path below the root, joined by ``/`` (``OR/Washington``); with
+    the root where that begins by the root's own name (``Luxembourg/Luxembourg``).
 
     Inside a level, the children of one region stand next to each other, sorted by name (Unicode code
     points), in the order of their parents. So one hierarchy is one tree, whatever order its rows had:
@@ -101,35 +102,23 @@ class Tree:
         """Build the tree from each leaf's path, root first; paths may repeat, and end in empty names or be shorter.
 
         Raises:
-            InputError: an empty name before another, a leaf with regions below it, two roots, a path that reads as
-                another region's name.
+            InputError: an empty name before another, a leaf with regions below it, two roots, two regions that
+                would be written alike.
         """
         faults = _gaps(paths, file)
         if not paths:
             faults.append(Fault(file=file, where="", found="no region", wanted="at least one leaf region"))
+        if len(roots := sorted({path[0] for path in paths if path})) > 1 and not faults:
+            found = f"the roots {', '.join(map(repr, roots[:3]))}"
+            faults.append(Fault(file=file, where="level_1", found=found, wanted="one root"))
         if faults:
             raise InputError(faults)
-        short, paths = [len(_cut(path)) for path in paths], named(paths)
-        depth = len(paths[0])
-        faults += _alike(paths, short, file)
-        parent_of: list[dict[str, str]] = [{} for _ in range(depth)]
-        for path in paths:
-            for level, name in enumerate(path):
-                above = path[level - 1] if level else ""
-                known = parent_of[level].setdefault(name, above)
-                if known != above:
-                    faults.append(
-                        Fault(
-                            file=file,
-                            where=f"level_{level + 1}",
-                            found=f"region {name!r} under {known!r} and under {above!r}",
-                            wanted="one parent for each region",
-                        )
-                    )
-        faults += _clashes(parent_of, file)
+        written = named(paths)
+        faults = _alike(paths, written, file)
         if faults:
-            raise InputError(dict.fromkeys(faults))
-        return cls._arranged(parent_of)
+            raise InputError(faults)
+        levels = [("",) * len(written), *zip(*written, strict=True)]
+        return cls._arranged([dict(zip(own, above, strict=True)) for above, own in pairwise(levels)])
 
     @classmethod
     def _arranged(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
@@ -193,11 +182,14 @@ def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
     >>> named([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
     [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King'), ('US', 'Guam', 'Guam')]
+    >>> named([("L", "L", "L"), ("L", "M", "L")])
+    [('L', 'L/L', 'L/L/L'), ('L', 'M', 'M/L')]
     """
     own = [_cut(path) for path in paths]
     regions = {path[: level + 1] for path in own for level in range(len(path))}
     often = Counter(region[-1] for region in regions)
-    shown = {region: "/".join(region[1:] or region) if often[region[-1]] > 1 else region[-1] for region in regions}
+    short = {region: region if region[1:2] in ((), region[:1]) else region[1:] for region in regions}
+    shown = {region: "/".join(short[region]) if often[region[-1]] > 1 else region[-1] for region in regions}
     depth = max(map(len, own), default=0)
     found = [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in own]
     return [path + path[-1:] * (depth - len(path)) for path in found]
@@ -226,41 +218,18 @@ def _gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
     return faults
 
 
-def _alike(paths: Sequence[tuple[str, ...]], depths: Sequence[int], file: str) -> list[Fault]:
-    """Regions that would be written by the name of the one that they lie in."""
-    found = {
-        (level, path[level])
-        for path, depth in zip(paths, depths, strict=True)
-        for level in range(1, depth)
-        if path[level] == path[level - 1]
-    }
-    return [
-        Fault(file, f"level_{level + 1}", f"region {name!r}, which is also on level {level}", UNIQUE)
-        for level, name in sorted(found)
-    ]
-
-
-def _clashes(parent_of: Sequence[dict[str, str]], file: str) -> list[Fault]:
-    faults = []
-    if len(parent_of[0]) > 1:
-        roots = ", ".join(map(repr, list(parent_of[0])[:3]))
-        faults.append(Fault(file=file, where="level_1", found=f"the roots {roots}", wanted="one root"))
-    home: dict[str, int] = {}
-    for level, table in enumerate(parent_of):
-        for name, above in table.items():
-            if name == above:
-                continue
-            other = home.setdefault(name, level)
-            if other != level:
-                faults.append(
-                    Fault(
-                        file=file,
-                        where=f"level_{level + 1}",
-                        found=f"region {name!r}, which is also on level {other + 1}",
-                        wanted=UNIQUE,
-                    )
-                )
-    return faults
+def _alike(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
+    """Different regions that would be written by one name."""
+    first: dict[str, tuple[str, ...]] = {}
+    found: dict[tuple[str, ...], Fault] = {}
+    for path, own in zip(map(_cut, paths), written, strict=True):
+        for level in range(len(path)):
+            region, name = path[: level + 1], own[level]
+            other = first.setdefault(name, region)
+            if other != region:
+                both = f"regions {' / '.join(other)} and {' / '.join(region)}, both written {name!r}"
+                found[region] = Fault(file, f"level_{level + 1}", both, "names that are unique over the tree")
+    return list(found.values())
 
 
 def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
