@@ -77,6 +77,8 @@ def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...],
         first: tuple[Index, ...] = (given[0],) if isinstance(given[0], Index) else tuple(given[0])
         given = given[1]
     if isinstance(given, np.ndarray):
+        if given.dtype == bool:
+            raise ModelError(f"where: a mask of booleans, {given.shape}, wanted tuples: np.argwhere(mask) gives them")
         columns: list[Any] = [given] if given.ndim == 1 else [given[:, at] for at in range(given.shape[1])]
     else:
         listed = list(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,17 @@ def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
     if isinstance(value, range):
         return value
     return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+
+
+def _means(label: object, element: object) -> bool:
+    """Whether a label that equals an element is one: True equals 1, and is neither an element 1 nor a place."""
+    if isinstance(element, bool | np.bool_):
+        return isinstance(label, bool | np.bool_)
+    return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 @frozen(eq=False)
@@ -54,7 +66,10 @@ class IndexSet:
         return len(self.labels)
 
     def __contains__(self, label: object) -> bool:
-        return label in self.labels if isinstance(self.labels, range) else label in self._places
+        if isinstance(self.labels, range):
+            return _means(label, 0) and label in self.labels
+        place = self._places.get(label)
+        return place is not None and _means(label, self.labels[place])
 
     def position(self, label: Hashable) -> int:
         """Place of a label, from 0; ModelError where it is not an element."""
@@ -64,7 +79,9 @@ class IndexSet:
             kind = type(label).__name__
             raise ModelError(f"index set {self.name}: {label!r} is a {kind}, wanted an element or its place") from None
         if not known:
-            raise ModelError(f"index set {self.name} has no element {label!r}")
+            mask = isinstance(label, bool | np.bool_)
+            hint = "; of a mask of booleans np.argwhere(mask) gives the places" if mask else ""
+            raise ModelError(f"index set {self.name} has no element {label!r}{hint}")
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
@@ -72,14 +89,14 @@ class IndexSet:
 
         Args:
             values: an integer array (places already, checked against the size), or a sequence of labels;
-                integers are places too where no label is an integer.
+                integers are places too where no label is an integer. Booleans are labels, never places.
         """
         if isinstance(self.labels, range) and isinstance(values, list) and all(type(x) is int for x in values):
             values = np.array(values, dtype=np.int64)  # here labels are places
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
             found = values.astype(np.int64)
         else:
-            has_integers = isinstance(self.labels, range) or any(isinstance(x, int) for x in self.labels)
+            has_integers = isinstance(self.labels, range) or any(map(_is_integer, self.labels))
             plain = values.tolist() if isinstance(values, np.ndarray) else values
             found = np.array([self._place(value, has_integers) for value in plain], dtype=np.int64)
         outside = (found < 0) | (found >= len(self))
@@ -88,7 +105,7 @@ class IndexSet:
         return found
 
     def _place(self, value: Any, has_integers: bool) -> int:
-        if not has_integers and isinstance(value, int | np.integer) and value not in self:
+        if not has_integers and _is_integer(value) and value not in self:
             return int(value)
         return self.position(value)
 

@@ -165,6 +165,31 @@ def test_labels_that_are_integers() -> None:
         m.require("g", Le(x[a] - x[b], 0), forall=(a, b), where=[(1, 2)])
 
 
+@pytest.mark.parametrize("labels", [["a", "b"], 2, [0, 1], [np.int64(1), np.int64(2)]])
+@pytest.mark.parametrize("yes", [True, np.True_])
+def test_booleans_are_neither_places_nor_labels_that_equal_them(labels: Any, yes: Any) -> None:
+    m, N = Model("m"), IndexSet("N", labels)
+    a, b = Index("a", N), Index("b", N)
+    x = m.variable("x", N)
+    for mask in ([yes, False], [(yes,), (False,)], np.array([yes, False]), (a, [yes, False])):
+        with pytest.raises(ModelError, match=r"np\.argwhere\(mask\)"):
+            m.require("rows", Le(x[a], 1), forall=a, where=mask)
+        with pytest.raises(ModelError, match=r"np\.argwhere\(mask\)"):
+            total(x[a], over=a, where=mask)
+    with pytest.raises(ModelError, match=r"a mask of booleans, \(2, 2\), wanted tuples: np\.argwhere\(mask\)"):
+        m.require("rows", Le(x[a] + x[b], 1), forall=(a, b), where=np.array([[yes, False], [yes, yes]]))
+    for ask in (lambda: x[yes], lambda: N.position(yes)):
+        with pytest.raises(ModelError, match=r"index set N has no element (np\.)?True"):
+            ask()
+    assert yes not in N
+
+
+def test_booleans_are_labels_where_they_are_elements() -> None:
+    truths = IndexSet("truths", [True, False])
+    assert [truths.position(label) for label in (True, np.False_)] == [0, 1]
+    assert truths.positions([0, 1, True]).tolist() == [0, 1, 0]  # no label is an integer, so integers are places
+
+
 def test_tuples_as_arrays_in_a_list_are_told() -> None:
     m = Model("m")
     X = IndexSet("X", ["a", "b"])
