@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SAME_WITHIN", "Matrix", "MetricMechanism"]
 
-PROVING: Final = 0.7
+PROVING: Final = 0.5
 """Share of the time that is left, once a release can be written, in which its bound is proved."""
 
 

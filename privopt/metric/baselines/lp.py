@@ -159,6 +159,6 @@ def solve_structured(data: MetricData, context: SolveContext) -> Matrix:
         return reserve.alone(f"{context.method} ({error})", error)
     except KeyboardInterrupt:
         return reserve.alone(f"{context.method} (interrupted)", StoppedError("interrupted before anything was found"))
-    if found.status != "optimal":
-        reserve.make()
+    if found.status != "optimal" and not (reserve.release is not None and found.objective < reserve.loss):
+        reserve.make()  # a better one than is at hand matters only where what was found is no better than that
     return evolve(Matrix.found(found, data), reserve=reserve)

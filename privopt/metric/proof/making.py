@@ -120,7 +120,9 @@ def prove(
         missed = value - found[1] - gap * abs(value)
         if first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
-        elif first and missed > 0.0 and len(kept.values) > LONG and LOOSE * (value - found[1]) > 2.0 * spare:
+        elif isinstance(form, Trees) or not first or missed <= 0.0 or len(kept.values) <= LONG:
+            return found  # fewer multipliers make no smaller file of trees
+        elif LOOSE * (value - found[1]) > 2.0 * spare:
             spare = LOOSE * (value - found[1])
         else:
             return found
