@@ -157,7 +157,7 @@ def sampled(draw: Draw, count: int, charge: ChargeDraws, result: Result, progres
     with checked(charge.ledger, key=charge.key, progress=progress) as ledger:
         if progress is not None:
             progress("charging", 0, None, None)
-        granted = sum(ledger.charge_each([subject] * count, cost))
+        granted = ledger.charge_times(subject, count, cost)
         if not granted:
             raise ledger.refusal(subject, cost)
         left, limit = ledger.account(subject).left, ledger.limit

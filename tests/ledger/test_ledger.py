@@ -40,6 +40,8 @@ def test_a_report_that_would_pass_the_limit_is_refused_and_the_last_that_fits_is
     with pytest.raises(BudgetSpentError, match=r"anna.*1/2 where 0 is left"):
         ledger.charge("anna", HALF)
     assert [(a.subject, a.left) for a in ledger.accounts()] == [("anna", 0), ("bert", 1)]
+    assert [ledger.charge_times("bert", times, HALF) for times in (1, 10**12, 10**12)] == [1, 1, 0]
+    assert ledger.account("bert").reports == 3
     ledger.set_limit(1)
     assert ledger.account("anna").left == 0  # it has spent more
     ledger.set_limit(2)

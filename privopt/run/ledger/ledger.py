@@ -164,6 +164,24 @@ class Ledger:
         """
         return [entry is not None for entry in self.booked(subjects, cost)]
 
+    def charge_times(self, subject: str, times: int, cost: Cost) -> int:
+        """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
+
+        Args:
+            subject: whom all are about.
+            times: reports.
+            cost: of each.
+
+        Returns:
+            How many were charged; no others may be drawn.
+
+        Raises:
+            InputError: another unit or key than the ledger's; nothing was charged.
+        """
+        with self._charging(cost) as (book, terms, limit):
+            name = self._charged_as(book, subject)
+            return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
+
     def booked(self, subjects: Sequence[str], cost: Cost) -> list[Mark | None]:
         """As :meth:`charge_each`: the entry of each report that was charged, None of the others."""
         with self._charging(cost) as (book, terms, limit):
