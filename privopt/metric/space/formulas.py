@@ -56,7 +56,7 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
     found = np.empty(i.shape)
     one, other = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
     none = np.zeros((0, one.shape[1]))
-    root_of_squares(one, other, none, none, i.ravel(), j.ravel(), found.reshape(-1))
+    root_of_squares(one, other, none, none, i.flatten(), j.flatten(), found.reshape(-1))
     return found
 
 

@@ -250,7 +250,7 @@ class EuclideanMetric(_PointMetric):
     def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         found = np.empty(i.shape)
         one, other = self._points[0], self._points[outputs]
-        root_of_squares(one, other, self._rests[0], self._rests[outputs], i.ravel(), j.ravel(), found.reshape(-1))
+        root_of_squares(one, other, self._rests[0], self._rests[outputs], i.flatten(), j.flatten(), found.reshape(-1))
         return found
 
     def _square(self) -> Floats:
