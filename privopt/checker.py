@@ -495,6 +495,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
             table, *found = [problem.array(file)] if file else read_npz(folder / "scores.npz", parts)
             names, true = ([row[0] for row in rows], found[0].flat[0]) if found else (names, true)
             scores = list(table.rows)
+        logs = "scores" not in photos or min(map(min, scores)) < 0 or max(map(max, scores)) <= 1e-5
         scores = [[math.log(p) if p else -math.inf for p in s] for s in scores] if "probabilities" in photos else scores
         sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(set(names)) == len(scores)
         need(sound and all(row[1:] in (["0"], ["1"]) for row in rows), "deletions.csv: not the photos in problem/", 2)
@@ -502,8 +503,8 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         scores += found[3].rows if copied else []  # behind those of the photos
         self.copies = set(range(len(rows), len(scores))) if copied else self.kept
         sound = not copied or [row[0] for row in read("copies.csv")][1:] == [row[0] for row in rows if row[1] == "0"]
-        sound = sound and len(self.copies) == len(self.kept) and {*map(len, scores)} == {len(scores[0])}
-        need(sound and all(x < math.inf for s in scores for x in s), "copies, or scores: not of the photos kept", 2)
+        sound = sound and len(self.copies) == len(self.kept) and len({*map(len, scores)}) == 1 and logs
+        need(sound and all(x < math.inf for s in scores for x in s), "scores or copies: odd, or of other photos", 2)
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
         self.theta, least = float(number(asked.get("margin", 0))), photos.get("keep_at_least", 1)
         self.whom = "margin" if self.theta else "these-classifiers" if photos.get("also") else "this-classifier"
@@ -575,13 +576,12 @@ def check(folder: Path, say: Callable[[str], object] = print, matrix: type[Matri
         result = json.loads(text, object_pairs_hook=once, parse_constant=rational, parse_float=real)
         kind: Any = {"metric-dp": matrix, "top-k": Photos}.get(result["guarantee"]["kind"])
         need(kind, f"guarantee.kind {result['guarantee']['kind']!r}: unknown here", 2)
-        problem = Problem(folder, result["problem"], names)
-        anywhere = kind is Matrix and problem.tables["privacy"].get("everywhere", False)
-        other = f"check_{'positions' if 'positions' in problem.tables.get('utility', {}) else 'planes'}.py"
-        if anywhere and (problem.tables["distance"].get("kind") != "graph" or other == "check_positions.py"):
-            places = [Path(__file__).resolve().parent / near / other for near in ("", "metric/everywhere")]
+        of = (problem := Problem(folder, result["problem"], names)).tables
+        what = "positions" if "positions" in of.get("utility", {}) else "planes"
+        if kind is Matrix and of["privacy"].get("everywhere") and (what, of["distance"]["kind"]) != ("planes", "graph"):
+            places = [Path(__file__).resolve().parent / at / f"check_{what}.py" for at in ("", "metric/everywhere")]
             found = [at for at in places if at.is_file() and not at.resolve().is_relative_to(folder.resolve())]
-            need(found, f"such privacy.everywhere is for {other}, which does not lie beside this file", 2)
+            need(found, f"such privacy.everywhere is for check_{what}.py, which does not lie beside this file", 2)
             sys.modules["checker"] = sys.modules[__name__]  # no copy in DIR is run
             return int(runpy.run_path(str(found[0]))["check"](folder, say))
         release = kind(folder, problem, result)

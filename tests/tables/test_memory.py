@@ -291,7 +291,7 @@ def test_a_release_without_a_map_shows_without():
 
 def test_what_cannot_be_applied_says_so():
     release = po.solve(
-        "photo-censor", po.problem(photos={"scores": np.eye(3), "true_location": 1}, privacy={"top_k": 1})
+        "photo-censor", po.problem(photos={"probabilities": np.eye(3), "true_location": 1}, privacy={"top_k": 1})
     )
     assert release.result.mark is None
     with pytest.raises(UsageError, match=r"mechanism\.npz"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from mended import mend
 
+from privopt import checker
 from privopt.errors import InfeasibleError, InputError, StoppedError
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
@@ -146,6 +147,32 @@ def test_bad_tables(problem, tmp_path, text, words):
     with pytest.raises(InputError) as caught:
         solve("photo-censor", path, tmp_path / "out")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("factor", [1, 100, 0.5])
+def test_probabilities_are_no_scores(problem, tmp_path, factor):
+    path, shares = tmp_path / "s.npy", np.array([[0.39, 0.61, 0.0], [0.39, 0.2, 0.41]])
+    np.save(path, np.log(np.maximum(shares, 1e-9)))
+    written = problem('scores = "s.npy"', "top_k = 1", "true_location = 0")
+    folder = solve("photo-censor", written, tmp_path / "out").folder
+    np.save(path, factor * shares)
+    with pytest.raises(InputError, match=r"none below 0, wanted log-probabilities.*photos\.probabilities"):
+        solve("photo-censor", written, tmp_path / "other")
+    (folder / "problem/s.npy").write_bytes(path.read_bytes())
+    mend(folder)
+    with pytest.raises(InputError, match="none below 0"):
+        verify(folder)
+    said = list[str]()
+    assert checker.check(folder, said.append) == 2
+    assert "scores or copies: odd" in said[-1]
+
+
+def test_scores_above_0_are_warned_of(problem, tmp_path):
+    np.save(tmp_path / "s.npy", album(np.random.default_rng(3)) + 3.0)
+    solved = solve("photo-censor", problem('scores = "s.npy"'), tmp_path / "out")
+    assert solved.result.objective == solve("photo-censor", problem(), tmp_path / "normal").result.objective
+    assert [line for line in solved.warnings if "log-probabilities to 0" in line]
+    assert checker.check(solved.folder, lambda line: None) == 0
 
 
 def test_minus_infinity_in_a_table(problem, tmp_path):

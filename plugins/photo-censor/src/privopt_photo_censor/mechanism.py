@@ -18,7 +18,7 @@ from privopt_photo_censor.copies import copied, copies_protected, shortfall
 from privopt_photo_censor.loss import Deleted, ProtectedK
 from privopt_photo_censor.optimal import ENGINES, Plan, solve
 from privopt_photo_censor.privacy import TopK
-from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
+from privopt_photo_censor.problem import ROUNDED, PhotoInstance, PhotoProblem
 from privopt_photo_censor.proof import Tree, claim, proved_tree
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_places, read_scores
@@ -171,9 +171,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """What of the folder was not scored, and which photos kept carry their position."""
+        """Scores above 0; what of the folder was not scored, and which photos kept carry their position."""
         if problem.data.listing is None:
-            return ()
+            return _unlikely(problem)
         left_out, carried = problem.data.listing.left_out, carriers(release)
         lines = []
         if left_out:
@@ -229,6 +229,17 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             "bayes_error": float(1.0 - posterior.max()),
             "entropy_bits": float(max(0.0, -(used * np.log2(used)).sum())),
         }
+
+
+def _unlikely(problem: PhotoInstance) -> list[str]:
+    """A word where a score is above 0, which no log-probability is."""
+    largest = problem.data.album.scores.max()
+    if largest <= ROUNDED:
+        return []
+    return [
+        f"scores go up to {largest:.6g}, and log-probabilities to 0: they are taken for log-probabilities but for a "
+        "constant of each photo, as a classifier's logits are; of similarities or the like the ranks mean nothing"
+    ]
 
 
 def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:

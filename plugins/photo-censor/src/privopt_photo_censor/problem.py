@@ -23,6 +23,8 @@ __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy", "Scored"]
 
 MOST_FAULTS = 20
 UNIT_SUM = 1e-5
+ROUNDED = 1e-5
+"""A logarithm of 1 may come out so much above 0."""
 LARGEST = 1e100
 
 
@@ -127,6 +129,10 @@ class PhotoInstance:
         scores, names, places = _read(source)
         if photos.probabilities is not None:
             scores = _logarithms(source, scores)
+        elif scores.min() >= 0.0 and scores.max() > ROUNDED:
+            found = f"numbers from {scores.min():.6g} to {scores.max():.6g}, none below 0"
+            wanted = "log-probabilities, which are at most 0; probabilities are given as photos.probabilities"
+            raise InputError([Fault(source.name, "", found, wanted)])
         made = cls.scored(declared, file, scores, names, photos.true_location)
         return evolve(made, data=evolve(made.data, places=Places(names=places)))
 
