@@ -35,6 +35,7 @@ __all__ = [
     "csv_bytes",
     "duplicate_faults",
     "is_parquet",
+    "pointed",
     "ragged",
     "read_array",
     "read_lines",
@@ -319,10 +320,15 @@ def _whole(text: pl.Series) -> pl.Series:
 def _note(file: File, series: pl.Series, bad: NDArray[np.bool_], column: Column, wanted: str, faults: _Faults) -> None:
     def fault(row: int) -> Fault:
         found = series[row] or "nothing"
-        hint = POINT if column.kind != "id" and _COMMA.fullmatch(found) else ""
+        hint = "" if column.kind == "id" else pointed(found)
         return Fault(file.name, f"row {row + 2}, column {column.label}", found, wanted + hint)
 
     faults.add(int(bad.sum()), map(fault, np.flatnonzero(bad)[:MOST_FAULTS].tolist()))
+
+
+def pointed(text: str) -> str:
+    """What is added to what is wanted of a number: that a comma before decimals is none."""
+    return POINT if _COMMA.fullmatch(text) else ""
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:

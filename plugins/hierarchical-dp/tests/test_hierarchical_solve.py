@@ -115,6 +115,7 @@ def test_unit_records_give_the_counts_of_the_running_example(tmp_path):
     [
         (COUNTS.replace("GA,3,1", "GA,3,-1"), ("row 6, column groups", "-1")),
         (COUNTS.replace("GA,3,1", "GA,3,1.5"), ("row 6, column groups", "1.5")),
+        (COUNTS.replace("GA,3,1", 'GA,3,"5,0"'), ("row 6, column groups", "5,0", "with a point before its decimals")),
         (COUNTS.replace("GA,3,1", "GA,9,1"), ("row 6, column size", "from 1 to 5")),
         (COUNTS.replace("GA,3,1", "GA,1,1"), ("'GA', size 1", "2 rows")),
         (COUNTS + "UK,NY,4,1\n", ("the roots 'UK', 'US'",)),

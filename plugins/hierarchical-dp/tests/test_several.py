@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from fractions import Fraction
 from itertools import product
 
@@ -75,6 +76,40 @@ def test_a_region_called_like_the_root_is_written_as_its_path(town):
     frame = pl.read_csv(done.folder / "tables" / "people.csv")
     assert frame["region"].to_list() == ["Town", "Town/Town", "b", "c"]
     assert frame["parent"].to_list() == [None, "Town", "Town", "Town"]
+
+
+def test_columns_that_are_not_read_are_named_to_the_owner_alone(town):
+    path = town / "records.csv"
+    rows = path.read_text()
+    path.write_text(rows.replace(",count", ",Count", 1))
+    done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
+    assert done.exit_code == 2
+    assert "records.csv: header: found a column 'Count', wanted 'count', or a name that is not so alike" in done.output
+    path.write_text(rows.replace(",count", ",headcount", 1))
+    done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
+    line = "records.csv: not read: headcount; it has no column count, so each of its rows is one individual"
+    assert f"warning: {line}" in done.stderr
+    shutil.rmtree(town / "out" / "private")
+    assert not any(b"headcount" in file.read_bytes() for file in (town / "out").rglob("*") if file.is_file())
+    assert privopt("report", town / "out").exit_code == 0
+    assert "headcount" not in (town / "out" / "report.html").read_text()
+    assert solve("hierarchical-tables", write(town), town / "two", Options()).warnings == (line,)
+
+
+def test_what_is_wrong_in_a_row_is_said_and_not_quoted(town):
+    path = town / "records.csv"
+    rows = path.read_text().splitlines()
+    rows[1:4] = ["Town,zulu,child,owned,house,1", "Town,a,,owned,house,1", 'Town,a,child,owned,house,"5,0"']
+    path.write_text("\n".join(rows))
+    done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
+    assert done.exit_code == 2
+    assert "row 2, column level_1 to level_L: found a region that is not listed, wanted a leaf region" in done.output
+    assert "row 3, column age: found nothing, wanted a value of hierarchy.attributes.age" in done.output
+    words = (
+        "found no whole number, or one below 0, wanted a whole number of individuals, 0 or more, with a point before"
+    )
+    assert f"row 4, column count: {words}" in done.output
+    assert "zulu" not in done.output
 
 
 def test_records_and_tables_of_their_own_are_the_same_and_verify_recomputes(town):

@@ -11,7 +11,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 import polars as pl
 
 from privopt.declare import File
-from privopt.declare.tables import is_parquet, ragged, stripped, table_text
+from privopt.declare.tables import is_parquet, pointed, ragged, stripped, table_text
 from privopt.errors import Fault, InputError
 
 __all__ = [
@@ -153,7 +153,12 @@ def bad_rows(
         frame.with_row_index("_row").filter(bad).select("_row", pl.col(column).cast(pl.String), levels[-1]), name
     ).head(MOST_FAULTS)
     return [
-        Fault(name, f"row {row + 2}, column {column}", (value or "nothing") + f" in {region!r}" * bool(region), wanted)
+        Fault(
+            name,
+            f"row {row + 2}, column {column}",
+            (value or "nothing") + f" in {region!r}" * bool(region),
+            wanted + pointed((value or "").strip()),
+        )
         for row, value, region in rows.iter_rows()
     ]
 

@@ -229,12 +229,14 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         )
 
     def warnings(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[str]:
-        """Numbers of individuals that are exact."""
+        """Numbers of individuals that are exact; to the owner alone, what was not read of secret files."""
+        unread = problem.unread if isinstance(problem, TablesInstance) else ()
         if len(release.totals) < release.tree.depth:
-            return []
+            return unread
         return [
+            *unread,
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
-            'leaves or moves to another region; relation = "individuals" does'
+            'leaves or moves to another region; relation = "individuals" does',
         ]
 
     def audit(self, problem: TablesRead, release: TablesRelease, result: Result) -> Mapping[str, Any]:

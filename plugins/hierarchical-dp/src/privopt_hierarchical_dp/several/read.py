@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.declare import File, problem_html
-from privopt.declare.tables import table_of
+from privopt.declare.tables import pointed, table_of
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.reading import MOST_FAULTS, whole
 from privopt_hierarchical_dp.several.margins import Margin, summed
@@ -84,16 +84,18 @@ class TablesInstance(TablesRead):
 
     Attributes:
         leaves: for each table (R_L, ...) true counts of the leaf regions, which are secret.
+        unread: what the secret files hold that is not read, a line each, for their owner alone.
     """
 
     leaves: tuple[Ints, ...] = field(repr=False)
+    unread: tuple[str, ...] = field(repr=False)
 
 
-def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataFrame:
-    """Named columns as stripped text, empty where nothing is; no others are looked at.
+def _table(source: File, columns: Sequence[str], optional: str = "") -> tuple[pl.DataFrame, list[str]]:
+    """Named columns as stripped text, empty where nothing is, and the names of the others, which are not looked at.
 
     Raises:
-        InputError: a file that is no table, or lacks a column.
+        InputError: a file that is no table, lacks a column, or has the optional one in other letters.
     """
     import polars as pl
 
@@ -103,6 +105,12 @@ def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataF
         raise InputError([Fault(name, "header", "a column twice", "each once")])
     wanted = ", ".join([*columns, *([f"{optional} (may be left out)"] if optional else [])])
     lacking = [Fault(name, "header", f"no column {column!r}", wanted) for column in columns if column not in found]
+    if optional and optional not in found:  # each row would count as one
+        lacking += [
+            Fault(name, "header", f"a column {column!r}", f"{optional!r}, or a name that is not so alike")
+            for column in found
+            if column.casefold() == optional
+        ]
     if lacking:
         raise InputError(lacking)
     if not frame.height and not source.secret:  # nobody at all is alike with one individual, and no refusal tells
@@ -110,7 +118,7 @@ def _table(source: File, columns: Sequence[str], optional: str = "") -> pl.DataF
     taken = [*columns, *([optional] if optional in found else [])]
     source.seen.columns.update(taken)
     texts = [pl.col(found[own]).cast(pl.String).str.strip_chars().fill_null("").alias(own) for own in taken]
-    return frame.select(texts)
+    return frame.select(texts), [column for column in found if column not in taken]
 
 
 def _read_places(source: File) -> tuple[Tree, Mapping[tuple[str, ...], int]]:
@@ -121,7 +129,7 @@ def _read_places(source: File) -> tuple[Tree, Mapping[tuple[str, ...], int]]:
     """
     header = table_of(source).columns
     depth = max(1, sum(column.strip().startswith("level_") for column in header))
-    paths = list(_table(source, _levels(depth)).iter_rows())
+    paths = list(_table(source, _levels(depth))[0].iter_rows())
     tree = Tree.from_paths(paths, file=source.name)
     if len(set(paths)) < len(paths):
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
@@ -148,22 +156,34 @@ def read_individuals(problem: TablesRead, file: str) -> TablesInstance:
         if len(without) < len(hierarchy.tables):
             raise InputError([Fault(file, "hierarchy", "both records and counts", wanted)])
         whole = tuple(range(len(hierarchy.attributes)))
-        return _filled(problem, _from_records(problem, hierarchy.records, whole))
+        place, codes, count, unread = _codes(problem, hierarchy.records, whole, counted=False)
+        found = [
+            _added(problem, margin, place, [codes[own] for own in margin], count, hierarchy.records.name)
+            for margin in problem.declared.domain.tables
+        ]
+        return _filled(problem, found, unread)
     if without:
         raise InputError([Fault(file, f"hierarchy.tables.{without[0]}", "no counts, and no records", wanted)])
-    leaves = []
+    leaves: list[Ints] = []
+    lines: list[str] = []
     for name, table in hierarchy.tables.items():
         assert table.counts is not None  # not without
         margin = problem.declared.margin(name)
-        place, codes, count = _codes(problem, table.counts, margin, counted=True)
+        place, codes, count, unread = _codes(problem, table.counts, margin, counted=True)
+        lines += unread
         leaves.append(_added(problem, margin, place, codes, count, table.counts.name))
     _agree(problem, leaves)
-    return _filled(problem, tuple(leaves))
+    return _filled(problem, leaves, lines)
 
 
-def _filled(problem: TablesRead, leaves: tuple[Ints, ...]) -> TablesInstance:
+def _filled(problem: TablesRead, leaves: Sequence[Ints], unread: Sequence[str]) -> TablesInstance:
     return TablesInstance(
-        declared=problem.declared, tree=problem.tree, paths=problem.paths, zeros=problem.zeros, leaves=leaves
+        declared=problem.declared,
+        tree=problem.tree,
+        paths=problem.paths,
+        zeros=problem.zeros,
+        leaves=tuple(leaves),
+        unread=tuple(unread),
     )
 
 
@@ -178,7 +198,7 @@ def _impossible(declared: TablesProblem, name: str) -> Bools:
     if source is None:
         return found
     attributes = [list(declared.hierarchy.attributes.items())[own] for own in margin]
-    frame = _table(source, [attribute for attribute, _ in attributes])
+    frame, _ = _table(source, [attribute for attribute, _ in attributes])
     for row, cells in enumerate(frame.iter_rows(), start=2):
         at: list[int | slice] = []
         for (attribute, values), value in zip(attributes, cells, strict=True):
@@ -188,15 +208,6 @@ def _impossible(declared: TablesProblem, name: str) -> Bools:
             at.append(values.index(value) if value else slice(None))
         found[tuple(at)] = True
     return found
-
-
-def _from_records(problem: TablesRead, source: File, whole: Margin) -> tuple[Ints, ...]:
-    place, codes, count = _codes(problem, source, whole, counted=False)
-    found = []
-    for margin in problem.declared.domain.tables:
-        own = [codes[attribute] for attribute in margin]
-        found.append(_added(problem, margin, place, own, count, source.name))
-    return tuple(found)
 
 
 def _added(problem: TablesRead, margin: Margin, place: Ints, codes: Sequence[Ints], count: Ints, name: str) -> Ints:
@@ -209,40 +220,53 @@ def _added(problem: TablesRead, margin: Margin, place: Ints, codes: Sequence[Int
     return leaves
 
 
-def _codes(problem: TablesRead, source: File, margin: Margin, *, counted: bool) -> tuple[Ints, list[Ints], Ints]:
-    """Of each row its leaf region, its values by number, and how many individuals it speaks of."""
+def _codes(
+    problem: TablesRead, source: File, margin: Margin, *, counted: bool
+) -> tuple[Ints, list[Ints], Ints, list[str]]:
+    """Of each row its leaf region, its values by number, and how many individuals it speaks of; what is not read."""
     import polars as pl
 
     attributes = list(problem.declared.hierarchy.attributes.items())
     levels, own = _levels(len(next(iter(problem.paths)))), [attributes[number][0] for number in margin]
     columns = [*levels, *own, *([COUNT] if counted else [])]
-    frame = _table(source, columns, optional="" if counted else COUNT)
+    frame, others = _table(source, columns, optional="" if counted else COUNT)
     leaves = pl.DataFrame(
         {**dict(zip(levels, zip(*problem.paths, strict=True), strict=True)), "_leaf": list(problem.paths.values())},
         schema={**dict.fromkeys(levels, pl.String), "_leaf": pl.Int64},
     )
     places = frame.select(levels).join(leaves, on=levels, how="left", maintain_order="left")["_leaf"]
-    faults = _unknown(source.name, places, "level_1 to level_L", "a leaf region of hierarchy.regions")
+    path = pl.concat_str(levels, separator=" / ")
+    leaf = ("level_1 to level_L", "a region that is not listed")
+    faults = _unknown(source.name, places, frame.select(path), leaf, "a leaf region of hierarchy.regions")
     codes = []
     for number, name in zip(margin, own, strict=True):
         values = attributes[number][1]
         found = frame[name].replace_strict(list(values), range(len(values)), default=None, return_dtype=pl.Int64)
-        faults += _unknown(source.name, found, name, f"a value of hierarchy.attributes.{name}")
+        what = (name, "a value that is not declared")
+        faults += _unknown(source.name, found, frame.select(name), what, f"a value of hierarchy.attributes.{name}")
         codes.append(found)
     count = pl.Series(np.ones(frame.height, np.int64))
     if COUNT in frame.columns:
         count = frame.select(whole(frame.lazy(), COUNT)).to_series()
         bad = count.set((count < 0).fill_null(value=True), None)
-        faults += _unknown(source.name, bad, COUNT, "a whole number of individuals, 0 or more")
+        what = (COUNT, "no whole number, or one below 0")
+        faults += _unknown(source.name, bad, frame.select(COUNT), what, "a whole number of individuals, 0 or more")
     if faults:
         raise InputError(faults[:MOST_FAULTS])
-    return places.to_numpy(), [found.to_numpy() for found in codes], count.to_numpy()
+    unread = [f"{source.name}: not read: {', '.join(others)}"] if others else []
+    if unread and COUNT not in frame.columns:
+        unread[0] += f"; it has no column {COUNT}, so each of its rows is one individual"
+    return places.to_numpy(), [found.to_numpy() for found in codes], count.to_numpy(), unread
 
 
-def _unknown(name: str, found: pl.Series, column: str, wanted: str) -> list[Fault]:
-    """Rows that have nothing there; what stands there is the secret's and not quoted."""
-    rows: list[Any] = found.is_null().arg_true().head(MOST_FAULTS).to_list()
-    return [Fault(name, f"row {row + 2}, column {column}", "something else", wanted) for row in rows]
+def _unknown(name: str, found: pl.Series, texts: pl.DataFrame, what: tuple[str, str], wanted: str) -> list[Fault]:
+    """Rows of which nothing is found; ``what`` stands there is the secret's and not quoted."""
+    rows: list[int] = found.is_null().arg_true().head(MOST_FAULTS).to_list()
+    column, other = what
+    return [
+        Fault(name, f"row {row + 2}, column {column}", other if text else "nothing", wanted + pointed(text))
+        for row, text in ((row, texts.item(row, 0)) for row in rows)
+    ]
 
 
 def _agree(problem: TablesRead, leaves: Sequence[Ints]) -> None:
