@@ -9,7 +9,7 @@ from wholes import optimum
 
 from privopt.checker import Problem, Refused
 from privopt.errors import PrivoptError
-from privopt.metric.everywhere.check_planes import Matrix
+from privopt.metric.everywhere.check_positions import Matrix
 from privopt.metric.proof import Rows, Trees, read_proof
 from privopt.run.verify import load_release
 
