@@ -14,10 +14,11 @@ discrete Gaussian of variance parameter V has P(X = v) proportional to exp(-v**2
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
@@ -29,7 +30,7 @@ from privopt.exact.gaussian import draw_gaussian, variance_above
 from privopt.exact.laplace import draw_laplace
 from privopt.exact.sample import seeded
 
-__all__ = ["NoiseRecord", "continuous_laplace", "discrete_gaussian", "discrete_laplace", "split_budget"]
+__all__ = ["NoiseRecord", "continuous_laplace", "discrete_gaussian", "discrete_laplace", "split_budget", "stated_scale"]
 
 
 #: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
@@ -37,6 +38,13 @@ OPENDP_DRAWS = 100_000
 _LARGEST_COUNT = 1 << 62
 _LARGEST_SCALE = 1 << 55
 """Noise of 2**62, at which a sum might leave 64 bits, has a probability below exp(-128) then."""
+
+
+_RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
+_WIDEST: Final = 1 << 128
+"""No noise is drawn at a scale as large."""
+_NARROWEST: Final = Fraction(1, 1 << 1000)
+"""From here on a scale, and what it spends, are doubles too."""
 
 
 @frozen
@@ -168,6 +176,26 @@ def continuous_laplace(
     steps = draw_laplace(numbers.size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(numbers.shape)
     noise = steps * (2.0**-40 * float(1 / scale_reciprocal))
     return numbers + noise, NoiseRecord("seeded", "laplace", 1 / scale_reciprocal, None, numbers.size)
+
+
+def stated_scale(text: str) -> Fraction:
+    """A scale, a variance or a rate as a release's file states it: a whole number or a ratio of two.
+
+    A file may hold what anybody wrote, and ``Fraction("1e30000000")`` keeps a reader for hours: exponents are refused.
+
+    Raises:
+        ValueError: another text, or none of at least 2**-1000 and less than 2**128.
+
+    >>> stated_scale("10/3")
+    Fraction(10, 3)
+    >>> stated_scale("1e30000000")
+    Traceback (most recent call last):
+    ValueError: '1e30000000': wanted a whole number or a ratio, 2**-1000 to 2**128
+    """
+    scale = Fraction(text) if _RATIONAL.fullmatch(text) else Fraction(0)
+    if _NARROWEST <= scale < _WIDEST:
+        return scale
+    raise ValueError(f"{text[:40]!r}: wanted a whole number or a ratio, 2**-1000 to 2**128")
 
 
 def split_budget(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from click.testing import CliRunner
+from mended import mend
 
 from privopt.command.cli import cli
 from privopt.command.new import KINDS, new_plugin
@@ -115,6 +116,16 @@ def test_a_selection_refuses_an_epsilon_that_rounding_uses_up(acme, tmp_path):
     problem.write_text(problem.read_text().replace("epsilon = 1.0", "epsilon = 1e-7"))
     with pytest.raises(InputError, match=r"privacy.epsilon: found 1e-07, wanted at least 6.\d+e-07 of 3 choices"):
         solve("acme-mech", problem, tmp_path / "out")
+
+
+@pytest.mark.parametrize("forged", ["1e30000000", "1e9999999999", "0", "1/0", "-1", "1" + "0" * 2000])
+@pytest.mark.parametrize("acme", ["noise", "sampler"], indirect=True)
+def test_a_scale_that_nobody_draws_at_is_refused_at_once(acme, tmp_path, forged):
+    solve("acme-mech", acme / "example.toml", tmp_path / "out")
+    [path] = (tmp_path / "out").glob("*.txt")
+    path.write_text(f"{path.read_text().split()[0]} {forged}\n")
+    with pytest.raises(InputError, match=rf"{path.name}: found '\d+ "):
+        verify(mend(tmp_path / "out"))
 
 
 def test_the_name_of_an_installed_package_is_refused(tmp_path):

@@ -9,7 +9,7 @@ from privopt.declare import File, key, positive
 from privopt.declare.tables import Column, read_table
 from privopt.interfaces import Mechanism, Outcome, Release, UtilityLoss
 from privopt.interfaces.notions import AdditiveNoise
-from privopt.noise import discrete_laplace
+from privopt.noise import discrete_laplace, stated_scale
 from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 from privopt.testing import GeneratedProblem, Profile, csv_bytes
 
@@ -37,7 +37,7 @@ class Winner(Release):
     @classmethod
     def read(cls, folder, problem):
         dish, scale = (folder / "winner.txt").read_text("utf-8").split()
-        return cls(dish=dish, scales=(Fraction(scale),))
+        return cls(dish=dish, scales=(stated_scale(scale),))
 
 
 class OneDish(UtilityLoss):

@@ -10,8 +10,8 @@ rho = Delta / (2 V); either adds up over the levels.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from fractions import Fraction
 from math import exp, expm1
 from pathlib import Path
@@ -167,21 +167,14 @@ def noise_of(scale: Fraction) -> Noise:
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
-RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
-"""A scale as it is written, above 0; ``1e30000000`` would be a number that nothing gets done with."""
-WIDEST: Final = 1 << 128
-"""No noise is drawn at a scale as large."""
-
-
 def stated_scales(path: Path, name: str, stated: object, count: int) -> tuple[Fraction, ...]:
     """Scales read back from an array of a file.
 
     Raises:
-        InputError: they are not ``count`` rationals above 0 and below 2^128, as text.
+        InputError: they are not ``count`` texts that :func:`privopt.noise.stated_scale` takes.
     """
-    texts = stated.tolist() if isinstance(stated, np.ndarray) and stated.ndim == 1 else []
-    if len(texts) == count and all(isinstance(text, str) and RATIONAL.fullmatch(text) for text in texts):
-        scales = tuple(map(Fraction, texts))
-        if max(scales) < WIDEST:
-            return scales
+    texts = stated.tolist() if isinstance(stated, np.ndarray) and stated.ndim == 1 and stated.dtype.kind == "U" else []
+    if len(texts) == count:
+        with suppress(ValueError):
+            return tuple(map(noise.stated_scale, texts))
     raise InputError([Fault(str(path), name, "other values", f"{count} rationals above 0 as text")])
