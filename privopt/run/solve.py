@@ -6,12 +6,8 @@
 from __future__ import annotations
 
 import math
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from attrs import AttrsInstance, evolve, field, frozen
@@ -21,6 +17,7 @@ from privopt.declare.schema import folders_of, share
 from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
 from privopt.exact.certify import remembering
 from privopt.execution import Executor, from_url
+from privopt.execution.interrupts import interrupts
 from privopt.execution.limits import ending_at, limited_to
 from privopt.execution.memory import GB, available, resident
 from privopt.interfaces import (
@@ -103,28 +100,6 @@ class Solved:
     meaning: tuple[str, ...] = field(default=())
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let a polite kill end the work as an interrupt does: with the best result so far."""
-
-    before = signal.getsignal(signal.SIGTERM)
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        if callable(before):  # who called may watch too
-            before(signum, frame)
-        raise KeyboardInterrupt
-
-    try:
-        signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread: signals are somebody else's
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def solve(name: str, problem_file: Path | File, out: Path, options: Options | None = None) -> Solved:
     """Solve a problem, certify the release, write the folder.
 
@@ -153,7 +128,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
     with (
         from_url(options.executor, options.jobs or 1) as executor,
         limited_to(options.jobs),
-        _terminable(),
+        interrupts(),  # a polite kill, too, ends the work with the best result so far
         new_copies(options.copy_to, out, force=options.force) as copies,
         remembering(),
         faults_in(source.name),

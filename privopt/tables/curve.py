@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +22,9 @@ from attrs import evolve, field, frozen
 
 from privopt.declare.exact_text import StatedFraction, exact_text
 from privopt.declare.schema import File
-from privopt.errors import CertificationError, InfeasibleError, StoppedError, UsageError
-from privopt.execution import from_url
+from privopt.errors import CertificationError, InfeasibleError, StoppedError, UsageError, cut
+from privopt.execution import Executor, from_url
+from privopt.execution.interrupts import interrupts
 from privopt.interfaces import Objective, SolveContext
 from privopt.metric.losses import ExpectedLoss
 from privopt.metric.matrix import MatrixRelease
@@ -31,13 +33,16 @@ from privopt.metric.problem import MetricInstance
 from privopt.registry import registry
 from privopt.run.solve import Options
 from privopt.run.verify import read_problem
-from privopt.tables.curve_points import Point, Ranked, Status, own_matrix, own_points, point_of
+from privopt.tables.curve_points import Point, Ranked, Status, own_matrices, own_points, point_of
 from privopt.tables.problems import Problem
 
 __all__ = ["Curves", "Point", "curve", "draw_curves", "epsilons_of"]
 
 MOST_EPSILONS: Final = 10_000
 """Epsilons at most."""
+
+LONGEST_NUMBER: Final = 400
+"""Characters of an end of the range at most."""
 
 
 @frozen(kw_only=True)
@@ -124,22 +129,28 @@ def epsilons_of(given: str | tuple[float | str, float | str, int]) -> list[Fract
         given: ``"LO:HI:N"``, or the three of them.
 
     Raises:
-        UsageError: no numbers above 0, in order, or too few or too many values.
+        UsageError: no numbers above 0, in order, or too few or too many values, or too many for what lies between.
     """
     parts = given.split(":") if isinstance(given, str) else [str(part) for part in given]
-    found = f"epsilon: found {':'.join(parts)}, wanted "
-    if len(parts) != 3 or not parts[2].isdigit():
+    found = f"epsilon: found {cut(':'.join(parts))}, wanted "
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()) or max(map(len, parts)) > LONGEST_NUMBER:
         raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30")
     count = int(parts[2])
     try:
-        ends = [StatedFraction(str(Decimal(end))) for end in parts[:2]]
-    except (InvalidOperation, ValueError, OverflowError):
+        decimals = [Decimal(end) for end in parts[:2]]
+    except InvalidOperation:
         raise UsageError(f"{found}LO:HI:N, such as 0.5:5:30") from None
-    if not 0 < ends[0] < ends[1] or not 2 <= count <= MOST_EPSILONS:
+    if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):  # before a rational is made of it
+        raise UsageError(f"{found}ends between 1e-300 and 1e300, as 0.5:5:30 has")
+    low, high = (StatedFraction(str(end)) for end in decimals)
+    if not 0 < low < high or not 2 <= count <= MOST_EPSILONS:
         raise UsageError(f"{found}0 < LO < HI and 2 to {MOST_EPSILONS:,} values")
-    between = np.geomspace(float(ends[0]), float(ends[1]), count)[1:-1]
-    inner = [StatedFraction(f"{value:.9g}") for value in between.tolist()]
-    return [ends[0], *inner, ends[1]]
+    between = np.geomspace(float(low), float(high), count)[1:-1].tolist()
+    for digits in (9, 17):
+        values = [low, *(StatedFraction(f"{value:.{digits}g}") for value in between), high]
+        if all(one < other for one, other in pairwise(values)):
+            return values
+    raise UsageError(f"{found}fewer values, or ends farther apart: between these there are not so many doubles")
 
 
 def curve(
@@ -193,24 +204,14 @@ def draw_curves(
     lines = [_line(name, source, options.gap) for name in dict.fromkeys(mechanisms)]
     if not lines:
         raise UsageError("mechanisms: found none, wanted names, such as optimal-lp,exponential")
-    own = [own_matrix(path, lines[0].problem, {line.name for line in lines}) for path in matrices]
-    found: dict[str, list[Point]] = {}
-    with from_url(None, options.jobs or 1) as executor:
-        for line in lines:
-            ranked = Ranked.of(line.problem)
-            found[line.name] = []
-            for number, epsilon in enumerate(epsilons, start=1):
-                if options.progress is not None:
-                    options.progress(
-                        f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
-                    )
-                context = SolveContext(
-                    method=line.method, solver=options.solver, gap=line.gap, deadline=deadline, executor=executor
-                )
-                found[line.name].append(_solved(line, epsilon, context, ranked))
+    own = own_matrices(matrices, lines[0].problem, {line.name for line in lines})
+    with interrupts() as came, from_url(None, options.jobs or 1) as executor:
+        found = _found(lines, epsilons, options, deadline, executor, came)
     if all(point.loss is None and point.status == "stopped" for points in found.values() for point in points):
-        raise StoppedError("the time limit came before anything was found; nothing written")
-    notes = _joined(lines, found)
+        what = "an interrupt" if came else "the time limit"
+        raise StoppedError(f"{what} came before anything was found; nothing written")
+    notes = ["interrupted: what was not reached is marked stopped"] if came else []
+    notes += _joined(lines, found)
     first = lines[0].problem.data
     points = [point for line in lines for point in found[line.name]]
     metric = next((line for line in lines if line.metric), None)
@@ -219,6 +220,38 @@ def draw_curves(
         points += own_points(matrix, epsilons, known)
         notes.append(matrix.note)
     return Curves(points=tuple(points), notes=tuple(notes), unit=first.loss_unit, distance_unit=first.unit)
+
+
+def _found(
+    lines: Sequence[_Line],
+    epsilons: Sequence[Fraction],
+    options: Options,
+    deadline: float | None,
+    executor: Executor,
+    came: Sequence[int],
+) -> dict[str, list[Point]]:
+    """The points of each line; what neither the deadline nor an interrupt let come is "stopped"."""
+    found: dict[str, list[Point]] = {line.name: [] for line in lines}
+    try:
+        for line in lines:
+            ranked = Ranked.of(line.problem)
+            context = SolveContext(
+                method=line.method, solver=options.solver, gap=line.gap, deadline=deadline, executor=executor
+            )
+            for number, epsilon in enumerate(epsilons, start=1):
+                if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
+                    break
+                if options.progress is not None:
+                    options.progress(
+                        f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})", 0, None, None
+                    )
+                found[line.name].append(_solved(line, epsilon, context, ranked))
+    except KeyboardInterrupt:
+        pass  # what there is stands
+    for line in lines:
+        rest = epsilons[len(found[line.name]) :]
+        found[line.name] += [Point(mechanism=line.name, epsilon=epsilon) for epsilon in rest]
+    return found
 
 
 def _line(name: str, source: File, gap: float | None) -> _Line:
@@ -286,12 +319,13 @@ def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
         for place in range(len(best) - 2, -1, -1):
             best[place] = max(best[place], best[place + 1])
     notes = []
+    others = _least(lines, found)
     for line in lines:
-        points = found[line.name]
+        points, lent = found[line.name], []
         optimises = any(point.lower_bound is not None for point in points)
         for place, point in enumerate(points):
             before = points[place - 1] if place else None
-            if before is not None and before.loss is not None and (point.loss is None or before.loss < point.loss):
+            if before is not None and _loses_less(before, point):
                 if optimises:
                     points[place] = _carried(before, point)
                 elif point.loss is not None:
@@ -300,8 +334,31 @@ def _joined(lines: Sequence[_Line], found: dict[str, list[Point]]) -> list[str]:
                         f"{line.name} loses more at epsilon {now:.4g} than at {then:.4g}: "
                         "it seeks no optimum, so nothing makes its loss fall"
                     )
+            stopped = optimises and points[place].status == "stopped"
+            other = others.get(line.promise, {}).get(place) if stopped else None
+            if other is not None and _loses_less(other, points[place]):
+                points[place] = _carried(other, point)
+                lent.append(f"{other.mechanism}'s from epsilon {float(point.epsilon):.4g} on")
             points[place] = _bounded(points[place], bounds[line.promise][place], line.gap)
+        if lent:
+            notes.append(f"{line.name} was stopped and stands with releases that lose less: {', '.join(lent)}")
     return notes
+
+
+def _least(lines: Sequence[_Line], found: dict[str, list[Point]]) -> dict[tuple[object, ...], dict[int, Point]]:
+    """By promise and place the release that loses least of those that are private there."""
+    least: dict[tuple[object, ...], dict[int, Point]] = {}
+    for line in (line for line in lines if line.nested):
+        best = least.setdefault(line.promise, {})
+        for place, point in enumerate(found[line.name]):
+            for other in (best.get(place - 1), point):
+                if other is not None and _loses_less(other, best.get(place)):
+                    best[place] = other
+    return least
+
+
+def _loses_less(one: Point, other: Point | None) -> bool:
+    return one.loss is not None and (other is None or other.loss is None or one.loss < other.loss)
 
 
 def _carried(before: Point, point: Point) -> Point:

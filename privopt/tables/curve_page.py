@@ -25,6 +25,9 @@ __all__ = ["curve_page", "figure_of", "write_curves"]
 DECADES: Final = 3.0
 """Beyond so many on an axis powers of ten alone are labelled."""
 
+MARKERS: Final = "osD^vPX*"
+"""Of lines of one colour: the next is taken as often as the colours have all been used."""
+
 SCRIPT: Final = """
 const data = JSON.parse(document.getElementById("points").textContent);
 const slider = document.getElementById("epsilon"), said = document.getElementById("said");
@@ -91,13 +94,15 @@ def write_curves(
 @themed
 def figure_of(curves: Curves) -> Figure:
     """Loss (lines) and proved bound (dashes) over epsilon, both axes logarithmic."""
+    from matplotlib import rcParams
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure, axes = axes_of(7.2, 4.6)
-    for name, points in _by_mechanism(curves).items():
+    colours = len(rcParams["axes.prop_cycle"])
+    for number, (name, points) in enumerate(_by_mechanism(curves).items()):
         losses = [(float(point.epsilon), point.loss) for point in points if point.loss]
         bounds = [(float(point.epsilon), point.lower_bound) for point in points if point.lower_bound]
-        (drawn,) = axes.plot(*_sides(losses), marker="o", ms=3, label=name)
+        (drawn,) = axes.plot(*_sides(losses), marker=MARKERS[number // colours % len(MARKERS)], ms=3, label=name)
         axes.plot(*_sides(bounds), linestyle="--", color=drawn.get_color(), linewidth=1)
     axes.set_xscale("log")
     axes.set_yscale("log")

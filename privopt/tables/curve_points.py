@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +20,7 @@ from privopt.metric.given import GivenMatrix
 from privopt.metric.matrix import MatrixRelease
 from privopt.metric.problem import MetricInstance
 
-__all__ = ["Own", "Point", "Ranked", "Status", "own_matrix", "own_points", "point_of"]
+__all__ = ["Own", "Point", "Ranked", "Status", "own_matrices", "own_points", "point_of"]
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped"]
 
@@ -119,18 +120,30 @@ class Own:
     note: str
 
 
-def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str]) -> Own:
-    """Read a matrix and measure it at the problem's required pairs.
+def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Collection[str]) -> list[Own]:
+    """Read matrices and measure them at the problem's required pairs.
 
     Args:
-        path: ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs in
-            the problem's order; measured as it stands, never mended.
-        problem: whose records, pairs and loss it is held to.
-        taken: names of the other lines.
+        paths: each ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs
+            in the problem's order; measured as they stand, never mended. A file given twice counts once.
+        problem: whose records, pairs and loss they are held to.
+        taken: names of the other lines. A matrix is called by its file's name where nothing else is, else by its path.
 
     Raises:
         InputError: no such file, or not a matrix of these records and outputs.
     """
+    once = list(dict.fromkeys(paths))
+    alike = Counter(path.stem for path in once)
+    found: list[Own] = []
+    for path in once:
+        name = path.stem if alike[path.stem] == 1 and path.stem not in taken else str(path)
+        while name in {*taken, *(own.point.mechanism for own in found)}:
+            name += " (matrix)"
+        found.append(_own_matrix(path, name, problem))
+    return found
+
+
+def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
     data = problem.data
     if data.region is not None:
         wanted = "a problem over records: own matrices are measured at pairs of them"
@@ -139,7 +152,6 @@ def own_matrix(path: Path, problem: MetricInstance[Any], taken: Collection[str])
         given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
     else:
         given = GivenMatrix.read(File.read(path), data.shape)
-    name = path.stem if path.stem not in taken else str(path)
     worst, loss = given.measured(data).epsilon, given.loss(data)
     note = f"{name} keeps epsilon {worst:.6g} per {data.unit} and more, measured in exact arithmetic"
     if worst == np.inf:

@@ -21,13 +21,13 @@ from attrs import define, evolve, field, frozen
 from privopt.declare import load_problem
 from privopt.declare.schema import Seen as Noted
 from privopt.errors import PrivoptError, StoppedError, UsageError
+from privopt.execution.interrupts import interrupts
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.registry import Registered, Registry, discover, registry, using
 from privopt.run import publish
 from privopt.run.remembered import CACHE
 from privopt.run.solve import Options, solve
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
-from privopt.testing.interrupts import interrupts
 from privopt.testing.metric import profile_of
 from privopt.testing.nature import nature
 from privopt.testing.problems import GeneratedProblem

@@ -1,13 +1,18 @@
 """Curves over epsilon: what stands in them is what `solve` finds, bounds never above losses, both falling."""
 
 import json
+import os
 import re
+import signal
+import time
+from contextlib import nullcontext
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 import pytest
+from attrs import evolve
 from toys import grid_text
 
 import privopt as po
@@ -16,6 +21,7 @@ from privopt.errors import InputError, StoppedError, UsageError
 from privopt.run.solve import Options
 from privopt.tables import curve as module
 from privopt.tables.curve import Point, draw_curves, epsilons_of
+from privopt.tables.curve_page import figure_of
 
 TOML = grid_text(4, 4)
 COLUMNS = [
@@ -125,10 +131,31 @@ def test_in_memory_it_is_a_table():
     assert table["lower_bound"].null_count() == 2
 
 
-@pytest.mark.parametrize("epsilon", ["1:2", "2:1:3", "0:1:3", "1:1:2", "1:2:1", "a:2:3", "1:nan:3", "1:inf:3", "1:2:x"])
+NONE = ["1:2", "2:1:3", "0:1:3", "1:1:2", "1:2:1", "a:2:3", "1:nan:3", "1:inf:3", "1:2:x", "1:1e999:3", "1e-400:1:3"]
+NONE += [
+    "1:2:\u00b2",
+    "1:2:\u0663",
+    f"1:2:{'9' * 5000}",
+    f"1:1.{'0' * 5000}1:2",
+    "1:1.0000000000000000001:3",
+    "1:2:3:4",
+]
+
+
+@pytest.mark.parametrize("epsilon", NONE, ids=lambda text: text[:12])
 def test_epsilons_that_cannot_be_meant_so(epsilon):
     with pytest.raises(UsageError, match="epsilon: found"):
         epsilons_of(epsilon)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "count"), [("1.00000000001:1.00000000002:3", 3), ("1e-300:1e300:5", 5), ("0.1:0.100001:10000", 10_000)]
+)
+def test_epsilons_ascend_and_never_leave_their_ends(epsilon, count):
+    values = epsilons_of(epsilon)
+    assert len(values) == count
+    assert all(one < other for one, other in pairwise(values))
+    assert [values[0], values[-1]] == [Fraction(end) for end in epsilon.split(":")[:2]]
 
 
 def test_what_has_no_curve_says_so(source):
@@ -145,6 +172,65 @@ def test_what_has_no_curve_says_so(source):
 def test_a_limit_ends_it(source):
     with pytest.raises(StoppedError):
         draw_curves(source, ["exponential"], epsilons_of("1:2:2"), Options(time_limit=1e-9))
+
+
+def test_a_stopped_optimum_stands_with_the_least_loss_of_the_page():
+    class Line:
+        promise, gap, nested = ("same",), 1e-2, True
+
+        def __init__(self, name):
+            self.name = name
+
+    def points(name, losses, bounds, status):
+        given = zip(losses, bounds, status, strict=True)
+        return [
+            Point(mechanism=name, epsilon=Fraction(at), loss=loss, lower_bound=bound, status=how)
+            for at, (loss, bound, how) in enumerate(given, start=1)
+        ]
+
+    late = ("feasible", "stopped", "stopped")
+    found = {
+        "best": points("best", (4.0, None, None), (2.0, None, None), late),
+        "plain": points("plain", (5.0, 2.5, 3.0), (None,) * 3, ("feasible",) * 3),
+        "idle": points("idle", (None,) * 3, (None,) * 3, ("stopped",) * 3),
+    }
+    notes = module._joined([Line(name) for name in found], found)
+    assert [(point.loss, point.status) for point in found["best"]] == [(4.0, late[0]), (2.5, late[1]), (2.5, late[2])]
+    assert [point.loss for point in found["plain"]] == [5.0, 2.5, 3.0]
+    assert [point.loss for point in found["idle"]] == [None] * 3  # nothing tells that it seeks the optimum
+    assert "best was stopped and stands with releases that lose less: plain's from epsilon 2 on" in notes
+
+
+@pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught within"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_what_there_is(source, monkeypatch, number, caught):
+    asked = []
+    solved = module._solved
+
+    def slow(*given):
+        asked.append(given)
+        if len(asked) < 3:
+            return solved(*given)
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            if not caught:
+                raise
+        return solved(*given)
+
+    monkeypatch.setattr(module, "_solved", slow)
+    found = draw_curves(source, ["exponential", "optimal-lp"], epsilons_of("1:2:4"))
+    assert [point.status for point in found.points] == ["feasible"] * (2 + caught) + ["stopped"] * (6 - caught)
+    assert found.stopped
+    assert found.notes[0] == "interrupted: what was not reached is marked stopped"
+    asked[:] = [None] * 2
+    with (
+        pytest.raises(StoppedError, match="an interrupt came before anything was found")
+        if not caught
+        else nullcontext()
+    ):
+        draw_curves(source, ["exponential"], epsilons_of("1:2:2"))
 
 
 def exponential_at(epsilon):
@@ -176,6 +262,25 @@ def test_an_artefact_is_an_own_matrix(source, tmp_path, privopt):
     table = pl.read_csv(tmp_path / "c.csv")
     assert table["mechanism"].to_list() == ["exponential"] * 2 + ["mechanism"] * 2
     assert table["loss"][2] == pytest.approx(table["loss"][0], rel=1e-9)
+
+
+def test_each_own_matrix_has_a_line_of_its_own(source, tmp_path):
+    places = [tmp_path / "one" / "z.npy", tmp_path / "other" / "z.npy", tmp_path / "exponential.npy"]
+    for at, place in enumerate(places, start=1):
+        place.parent.mkdir(exist_ok=True)
+        np.save(place, exponential_at(at / 4))
+    found = draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [*places, places[0]])
+    names = list(dict.fromkeys(point.mechanism for point in found.points))
+    assert names == ["exponential", *map(str, places)]
+    assert len(found.points) == 8
+    assert len({point.loss for point in found.points[2:]}) == 3
+    marks = [(line.get_color(), line.get_marker()) for line in figure_of(evolve_names(found, 12)).axes[0].lines[::2]]
+    assert len(set(marks)) == 12
+
+
+def evolve_names(found, count):
+    points = [evolve(found.points[0], mechanism=f"m{at}", epsilon=e) for at in range(count) for e in (1, 2)]
+    return evolve(found, points=tuple(points))
 
 
 def test_an_own_matrix_with_zeros_keeps_nothing(source, tmp_path):

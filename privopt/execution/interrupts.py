@@ -1,4 +1,4 @@
-"""Whether somebody interrupts: a mechanism that says it was stopped may say so by itself."""
+"""Interrupts and polite kills: long work ends with what it has, and whoever asked learns that somebody wanted that."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ __all__ = ["interrupts"]
 
 @contextmanager
 def interrupts() -> Iterator[list[int]]:
-    """Numbers of the signals that came inside, each raised as KeyboardInterrupt; none but in the main thread."""
+    """Numbers of the signals that came inside, each raised as KeyboardInterrupt; none but in the main thread.
+
+    Work inside may catch the interrupt and end with what it has: then the list alone tells. Who called may watch
+    too: its own handlers come after the note is made.
+    """
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     mine = [number for number, handler in before.items() if handler not in (None, signal.SIG_IGN)]
 
     def noted(number: int, frame: FrameType | None) -> None:
         came.append(number)
+        watching = before[signal.Signals(number)]
+        if callable(watching):
+            watching(number, frame)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # signals are somebody else's
