@@ -120,8 +120,6 @@ def apply(
     subject = subject if charge is None else charge.subject
     check_subject(release, subject, time, charged=charge is not None, dashes="--")
     secret = source.whole(secret)
-    if secret.geometry:
-        source.check_geometry(secret.columns[0])
     protector = Protector.of(
         release, problem.data, secret, max_snap=max_snap, seed=seed, subject=subject, time=time, prefix=prefix
     )

@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
@@ -30,19 +29,13 @@ from privopt.metric.problem import MetricProblem
 from privopt.metric.space.formulas import EARTH_RADIUS_KM
 from privopt.registry import registry
 from privopt.run.publish import check_file, new_file
-from privopt.tables.likely import LATITUDES, LONGITUDES, PLANES
+from privopt.tables.likely import CONTACTS, LATITUDES, LONGITUDES, PEOPLE, PLANES, like_places
 
 __all__ = ["Draft", "draft", "init"]
 
-IDS: Final = ("id", "node", "node_id", "osmid", "geoid", "fips", "stop_id", "code", "zone")
+OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
+IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-PEOPLE: Final = re.compile(
-    r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
-    r"|student|subject|device|imei|msisdn|ssn)([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
-    re.IGNORECASE,
-)
-"""Columns that tell people, trips or devices apart, and so no places."""
-
 CELLS: Final = 400
 """Cells of a grid over a table that is no list of places."""
 
@@ -210,7 +203,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
         raise InputError([Fault(points.name, "header", f"columns {', '.join(frame.columns)}", wanted)])
     used = {str(name) for name in columns.values()}
     ids, others = _ids(frame, lower, used)
-    people = None if ids_alone else next((name for name in frame.columns if PEOPLE.fullmatch(name.strip())), None)
+    people = None if ids_alone else _people(frame.columns, ids)
     trips = lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > PLACES)
     if people is not None and "lat" not in columns:
         wanted = "a table of public places; or columns lat and lon, over which a grid is laid"
@@ -263,6 +256,13 @@ def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tu
             if few and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
                 return (parent, name), ()
     return (), ()
+
+
+def _people(names: Sequence[str], ids: Sequence[str]) -> str | None:
+    """The column by which rows are people's or trips', ids of places or not; None where they may be public places."""
+    of_places = any(name.lower() in OF_PLACES or like_places([name]) for name in ids if not CONTACTS.fullmatch(name))
+    kinds = (PEOPLE,) if of_places else (PEOPLE, CONTACTS)
+    return next((name for kind in kinds for name in names if kind.fullmatch(name.strip())), None)
 
 
 def _names(column: pl.Series) -> bool:

@@ -22,7 +22,7 @@ from privopt.declare.tables import stripped
 from privopt.errors import Fault, InputError, StoppedError, UsageError
 from privopt.files import Unreadable, open_regular
 from privopt.metric.space.wkb import check_degrees, geometries_of
-from privopt.tables.secret import Secret
+from privopt.tables.secret import Secret, naming
 
 __all__ = ["ENDINGS", "TableFile", "TableWriter", "ending_of"]
 
@@ -108,24 +108,23 @@ class TableFile:
         """The secret with all columns that tell it: the boxes around its geometries too.
 
         Raises:
-            UsageError: other columns of geometries.
-            InputError: metadata that cannot be read.
+            InputError: no such columns; metadata that cannot be read; geometries in another reference system than
+                longitude and latitude, where the file names one: also of those that stay, as the metadata do not.
         """
+        if secret.geometry:
+            secret.check(list(self.columns), self.path.name)
+        if secret.geometry and self.ending != ".parquet":
+            found = f"{self.ending[1:].upper()}, which holds no points in binary"
+            raise InputError([Fault(self.path.name, f"column {secret.columns[0]}", found, "GeoParquet")])
         try:
-            return secret.with_geometries(geometries_of(self._geo))
+            named = geometries_of(self._geo)
         except ValueError as error:
             _refuse(self.path, str(error), "GeoParquet, or a table without them")
-
-    def check_geometry(self, column: str) -> None:
-        """Refuse geometries in another reference system than longitude and latitude, where the file names one.
-
-        Raises:
-            InputError: it does.
-        """
-        if self.ending != ".parquet":
-            found = f"{self.ending[1:].upper()}, which holds no points in binary"
-            raise InputError([Fault(self.path.name, f"column {column}", found, "GeoParquet")])
-        check_degrees(self._geo, column, self.path.name)
+        with naming(self.path.name):
+            whole = secret.with_geometries({name: boxes for name, boxes in named.items() if name in self.columns})
+        for column in (*(whole.columns if whole.geometry else ()), *whole.beside):
+            check_degrees(self._geo, column, self.path.name)
+        return whole
 
     def batches(self) -> Iterator[pl.DataFrame]:
         """Its rows, in order.

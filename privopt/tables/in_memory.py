@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from privopt.errors import UsageError
 from privopt.interfaces import Result
 from privopt.interfaces.result import SEEDED
-from privopt.metric.space.wkb import geometries_of
+from privopt.metric.space.wkb import check_degrees, geometries_of
 from privopt.run.ledger.ledger import Ledger
 from privopt.run.verify import Opened
 from privopt.tables.apply import matrix_of
@@ -70,6 +70,9 @@ def protected(opened: Opened, table: T, asked: Application) -> tuple[T, list[str
         columns["geometry"] = own
     frame = frame_of(table, "table")
     secret = Secret.of(**columns).with_geometries(_geometries(table), active=own)
+    if nw.dependencies.is_pyarrow_table(table):
+        for column in (*(secret.columns if secret.geometry else ()), *secret.beside):
+            check_degrees((table.schema.metadata or {}).get(b"geo"), column, "table")
     _check_index(table, secret)
     charges: Any = nullcontext()
     if asked.ledger is not None:

@@ -1,4 +1,4 @@
-"""Columns that are named like coordinates: ``init`` takes them for positions, ``apply`` warns of those that stay."""
+"""What names of columns tell: coordinates and people for ``init``, and for ``apply`` whatever stays and tells where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["LATITUDES", "LONGITUDES", "PLANES", "like_positions"]
+__all__ = ["CONTACTS", "LATITUDES", "LONGITUDES", "PEOPLE", "PLANES", "like_places", "like_positions"]
 
 LATITUDES: Final = ("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat")
 LONGITUDES: Final = (
@@ -25,7 +25,35 @@ _AXES: Final = frozenset({"x", "y", "long"})
 _BESIDE: Final = frozenset(
     {"km", "m", "start", "end", "stop", "pickup", "dropoff", "pick", "drop", "up", "off", "from", "to", "origin"}
 ) | frozenset({"dest", "destination", "home", "work", "coord", "coordinate", "pos", "point", "utm", "1", "2"})
-_REPORT: Final = re.compile(r"(?P<report>(?:.*_)?report)_(?:lat|lon|x|y)", re.DOTALL)
+_PLACES: Final = frozenset(
+    {"station", "stations", "stop", "address", "addr", "street", "road", "postcode", "postal", "plz", "zip", "zipcode"}
+    | {"zone", "place", "places", "location", "locations", "loc", "city", "town", "village", "suburb", "neighbourhood"}
+    | {"neighborhood", "borough", "district", "ward", "block", "tract", "area", "region", "county", "fips", "geoid"}
+    | {"venue", "site", "dock", "depot", "terminal", "hub", "airport", "building", "shop", "store", "school", "lsoa"}
+    | {"origin", "destination", "dest", "intersection", "home", "workplace"}
+)
+_PAIRS: Final = ({"post", "code"}, {"plus", "code"}, {"h", "3"}, {"s", "2"})
+_JOINED: Final = re.compile(r"(?:station|stop|street|place|location|zone)(?:id|name|nr|no|code)s?")
+_NO_PLACES: Final = frozenset(
+    {"time", "timezone", "date", "day", "hour", "minute", "seconds", "timestamp", "email", "mail", "count", "km"}
+)
+_ENDS: Final = frozenset({"from", "to", "id", "name", "code"})
+_REPORT: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
+_MARK: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
+
+PEOPLE: Final = re.compile(
+    r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
+    r"|student|subject|device|imei|msisdn|ssn|uid|uuid|account|acct|household|tenant|owner|guest|login)"
+    r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
+    re.IGNORECASE,
+)
+"""Columns that tell people, trips or devices apart, and so no places."""
+
+CONTACTS: Final = re.compile(
+    r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
+    re.IGNORECASE,
+)
+"""Columns that people have, and shops too: whose they are a place's own id tells."""
 
 
 def like_positions(names: Sequence[str]) -> list[str]:
@@ -34,17 +62,40 @@ def like_positions(names: Sequence[str]) -> list[str]:
     >>> like_positions(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
     """
-    return [name for name in names if _like_position(name) and not _of_report(name, names)]
+    return [name for name in names if _like_position(_words(name)) and not _of_report(name, names)]
 
 
-def _like_position(name: str) -> bool:
-    words = re.findall(r"[a-z]+|[0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
-    if _DEGREES & set(words) or _WHOLE & set(words):
+def like_places(names: Sequence[str]) -> list[str]:
+    """Those that are named like a place without being coordinates: a station, an address, a zone, a trip's other end.
+
+    >>> like_places(["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"])
+    ['start_station_name', 'PULocationID', 'zipcode', 'to']
+    """
+    found = []
+    for name in names:
+        words = _words(name)
+        told = bool(words & _PLACES) or any(map(_JOINED.fullmatch, words)) or any(pair <= words for pair in _PAIRS)
+        told = (told and not words & _NO_PLACES) or bool(words & {"from", "to"} and words <= _ENDS)
+        if told and not _like_position(words) and not _of_report(name, names):
+            found.append(name)
+    return found
+
+
+def _words(name: str) -> frozenset[str]:
+    """A column's name in words: ``PULocationID`` is pu, location, id."""
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return frozenset(re.findall(r"[a-z]+|[0-9]+", apart.lower()))
+
+
+def _like_position(words: frozenset[str]) -> bool:
+    if _DEGREES & words or _WHOLE & words:
         return True
-    return bool(_AXES & set(words)) and set(words) <= _AXES | _BESIDE
+    return bool(_AXES & words) and words <= _AXES | _BESIDE
 
 
 def _of_report(name: str, names: Sequence[str]) -> bool:
-    """Whether a column says where an earlier report lies, which is in the table too."""
-    found = _REPORT.fullmatch(name)
-    return found is not None and found["report"] in names
+    """Whether a column says where an earlier report lies, or marks it, and the report is in the table too."""
+    report, mark = _REPORT.fullmatch(name), _MARK.fullmatch(name)
+    return (report is not None and report["report"] in names) or (
+        mark is not None and f"{mark['prefix']}report" in names
+    )

@@ -25,7 +25,7 @@ from privopt.metric.space.places import Space
 from privopt.metric.traces.ways import Ways
 from privopt.specs import NOTHING
 from privopt.tables.charged import STICKY, Charging, Drawn
-from privopt.tables.likely import like_positions
+from privopt.tables.likely import like_places, like_positions
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS, Snap, Strays
 from privopt.tables.traces import FIRST, KEPT, Traced, Tracer
@@ -280,14 +280,12 @@ class Protector:
         Args:
             names: of the table's columns before, and of its index.
         """
-        left = like_positions([name for name in names if name not in (*self.secret.columns, *self.secret.also)])
-        if not left:
-            return self.strays.note
-        several = len(left) > 1
+        gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
+        left = [name for name in names if name not in gone]
         return (
-            f"column{'s' if several else ''} {', '.join(map(cut, left[:10]))}{', ...' if len(left) > 10 else ''} "
-            f"{'stay as they are and are' if several else 'stays as it is and is'} named like positions, which nothing "
-            "protects: leave them out, or protect them by a second apply, with a prefix for its reports",
+            *_stays(self.secret.beside, "of geometries, which nothing protects"),
+            *_stays(like_positions(left), "named like positions, which nothing protects"),
+            *_stays(like_places(left), "named like places, which may tell where and which nothing protects"),
             *self.strays.note,
         )
 
@@ -315,6 +313,19 @@ def words_of(refused: Mapping[str, int]) -> str:
     '1,200 unknown id, 3 too far'
     """
     return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
+
+
+def _stays(names: Sequence[str], telling: str) -> tuple[str, ...]:
+    """A sentence about columns that tell more than their row's report does; nothing where there are none."""
+    if not names:
+        return ()
+    listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")
+    found, them = (
+        (f"columns {listed} stay as they are and are", "them")
+        if len(names) > 1
+        else (f"column {listed} stays as it is and is", "it")
+    )
+    return (f"{found} {telling}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)
 
 
 def limits_of(guarantee: Guarantee) -> tuple[str, ...]:

@@ -33,11 +33,13 @@ class Secret:
         kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
         columns: one for ids; latitude and longitude, or x and y; one for geometries.
         also: further columns that tell it, such as the box around each geometry.
+        beside: columns of geometries that stay, for a second apply.
     """
 
     kind: Kind
     columns: tuple[str, ...]
     also: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -82,32 +84,36 @@ class Secret:
     def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
         """The secret with what tells it beside its columns: the boxes around geometries, a frame's own geometry.
 
+        Beside a secret that is a geometry, others stay without their boxes: a trip's other end, say.
+
         Args:
             geometries: a table's columns of geometries, and the columns with their boxes.
             active: the one that is replaced in any case.
 
         Raises:
-            UsageError: columns of geometries that would stay, with more about each row than its report.
+            InputError: columns of geometries beside ids or coordinates, whose place they may tell exactly.
         """
         gone = (*self.columns, *(() if active is None else (active,)))
-        left = [name for name in geometries if name not in gone]
-        if left:
-            found = f"table: column {left[0]}: found geometries that would stay"
-            raise UsageError(f"{found}, wanted none: drop the column first, or name it as the secret")
-        boxes = [box for name in gone for box in geometries.get(name, ())]
-        return evolve(self, also=tuple(dict.fromkeys([*self.also, *gone[len(self.columns) :], *boxes])))
+        boxes = [box for boxes in geometries.values() for box in boxes]
+        also = dict.fromkeys([*self.also, *gone[len(self.columns) :], *boxes])
+        left = tuple(name for name in geometries if name not in (*gone, *also))
+        if left and not self.geometry:
+            wanted = "none: drop the column first, or name it as the secret"
+            raise InputError([Fault(TABLE, f"column {left[0]}", "geometries that would stay", wanted)])
+        return evolve(self, also=tuple(also), beside=left)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """The table without the columns that tell the secret.
 
         Raises:
-            UsageError: boxes around geometries remain, and no metadata say of which.
+            InputError: boxes around geometries remain, and no metadata say of which.
         """
         left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
         for name in left.columns:
             if _is_box(left[name]):
-                found = f"table: column {name}: found boxes (xmin, ymin, xmax, ymax) that would stay"
-                raise UsageError(f"{found}, wanted none: drop the column first, or leave it out of the table")
+                wanted = "none: drop the column first, or leave it out of the table"
+                found = "boxes (xmin, ymin, xmax, ymax) that would stay"
+                raise InputError([Fault(TABLE, f"column {name}", found, wanted)])
         return left
 
     def check(self, names: list[str], table: str) -> None:
@@ -209,8 +215,10 @@ def _points(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     if not hasattr(native, "geom_type"):
         values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
         return points_of(values, TABLE)
-    if native.crs is not None:  # a GeoSeries: what geopandas knows of it is asked of itself
-        native = native.to_crs(4326)
+    if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
+        wanted = "one: set_crs(4326) where they are longitudes and latitudes"
+        raise InputError([Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", wanted)])
+    native = native.to_crs(4326)
     given = native.notna().to_numpy()
     point = (native.geom_type == "Point").to_numpy() & given & ~native.is_empty.to_numpy()
     flat = np.full((len(native), 2), np.nan)

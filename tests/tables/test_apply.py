@@ -160,11 +160,33 @@ def test_boxes_around_geometries_go_with_them(town, tmp_path):
     apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(geometry="geometry"))
     assert pl.read_parquet(tmp_path / "o.parquet").columns == ["n", "report", "report_lat", "report_lon"]
     assert b"41.901234" not in (tmp_path / "o.parquet").read_bytes()
-    with pytest.raises(UsageError, match="column geometry: found geometries that would stay"):
+    with pytest.raises(InputError, match=r"t.parquet: column geometry: found geometries that would stay"):
         apply(town, tmp_path / "t.parquet", tmp_path / "p.parquet", Secret.of(id="n"))
     pl.read_parquet(tmp_path / "t.parquet").write_parquet(tmp_path / "plain.parquet")  # metadata are gone, boxes stay
-    with pytest.raises(UsageError, match="column bbox: found boxes"):
+    with pytest.raises(InputError, match="column bbox: found boxes"):
         apply(town, tmp_path / "plain.parquet", tmp_path / "p.parquet", Secret.of(geometry="geometry"))
+
+
+def test_both_ends_of_a_trip_as_geometries(town, tmp_path):
+    ends = {
+        name: gpd.points_from_xy([12.4, 12.43], [lat] * 2, crs=4326)
+        for name, lat in (("from_", 41.9), ("there", 41.92))
+    }
+    trips = gpd.GeoDataFrame({"n": [1, 2], **ends}, geometry="from_")
+    trips.to_parquet(tmp_path / "t.parquet", write_covering_bbox=True)
+    done = apply(town, tmp_path / "t.parquet", tmp_path / "half.parquet", Secret.of(geometry="from_"))
+    assert "column there stays as it is and is of geometries, which nothing protects" in done.warnings[0]
+    secret = Secret.of(geometry="there")
+    done = apply(town, tmp_path / "half.parquet", tmp_path / "both.parquet", secret, prefix="end")
+    assert not done.warnings
+    reports = [f"{before}report{end}" for before in ("", "end_") for end in ("", "_lat", "_lon")]
+    assert pl.read_parquet(tmp_path / "both.parquet").columns == ["n", *reports]
+    trips["there"] = trips["there"].to_crs(3857)  # the metadata that say so do not stay
+    trips.to_parquet(tmp_path / "m.parquet")
+    with pytest.raises(InputError, match="column there: found points in EPSG:3857"):
+        apply(town, tmp_path / "m.parquet", tmp_path / "h.parquet", Secret.of(geometry="from_"))
+    with pytest.raises(InputError, match=r"t.parquet: column nope: found no such column, wanted one of n, from_"):
+        apply(town, tmp_path / "t.parquet", tmp_path / "h.parquet", Secret.of(geometry="nope"))
 
 
 def test_paths_are_names_and_no_patterns(town, tmp_path):

@@ -169,12 +169,18 @@ def test_centres_of_polygons_are_those_of_shapely():
 PEOPLE = "user_id,name,phone,lat,lon\n" + "".join(f"u{n},Ann{n},0176,{52.5 + n / 90},13.4\n" for n in range(9))
 
 
-@pytest.mark.parametrize("column", ["user_id", "rider", "TripID", "customer no", "patient_key"])
+@pytest.mark.parametrize("column", ["user_id", "rider", "TripID", "customer no", "patient_key", "uid", "household"])
 def test_positions_of_people_become_a_grid(column, tmp_path):
     (tmp_path / "t.csv").write_text(PEOPLE.replace("user_id", column))
     made = init("exponential", tmp_path / "t.csv", tmp_path / "p.toml")
     assert any(f"column {column} tells people or trips apart: positions and no list" in line for line in made.notes)
     assert "points" not in made.text
+
+
+def test_rows_with_contacts_are_peoples_unless_an_id_is_a_places(tmp_path):
+    for header, places in (("id,email", False), ("name,home_address", False), ("station_id,address", True)):
+        (tmp_path / "t.csv").write_text(f"{header},lat,lon\na,b,52.5,13.4\nc,d,52.6,13.5\n")
+        assert ("points" in draft("exponential", tmp_path / "t.csv", tmp_path).text) == places
 
 
 def test_people_on_a_plane_are_refused(tmp_path):

@@ -85,8 +85,10 @@ def test_nothing_beside_the_table_tells_the_secret(release, tmp_path):
         safe = release.apply(frame, id="id")
     assert (safe.geometry.name, safe["geometry"].tolist(), safe.attrs) == ("geom", ["one", "two"], {})
     assert np.allclose(safe.geometry.y, safe["report_lat"])
-    with pytest.raises(UsageError, match="column second: found geometries that would stay"):
+    with pytest.raises(InputError, match="column second: found geometries that would stay"):
         release.apply(frame.assign(second=frame.geometry), id="id")
+    with pytest.raises(InputError, match="column geom: found points without a reference system"):
+        release.apply(frame.set_crs(None, allow_override=True), geometry="geom")
     with pytest.raises(UsageError, match="index id"):
         release.apply(pd.DataFrame({"id": ["a"]}).set_index("id", drop=False), id="id")
     frame.drop(columns="geometry").to_parquet(tmp_path / "t.parquet", write_covering_bbox=True)
@@ -94,9 +96,9 @@ def test_nothing_beside_the_table_tells_the_secret(release, tmp_path):
     safe = release.apply(arrow, geometry="geom")
     assert safe.schema.metadata is None
     assert safe.column_names == ["id", "report", "report_lat", "report_lon"]
-    with pytest.raises(UsageError, match="column bbox: found boxes"):
+    with pytest.raises(InputError, match="column bbox: found boxes"):
         release.apply(pl.from_arrow(arrow), geometry="geom")
-    with pytest.raises(UsageError, match="column bbox: found boxes"):
+    with pytest.raises(InputError, match="column bbox: found boxes"):
         release.apply(arrow.to_pandas(ignore_metadata=True), geometry="geom")
 
 

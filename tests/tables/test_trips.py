@@ -64,6 +64,18 @@ def test_an_index_that_is_named_like_positions_is_warned_of(release):
         release.apply(frame, id="id")
 
 
+def test_columns_that_tell_the_place_in_words_are_warned_of(release):
+    bikes = ["start_station_name", "start_station_id", "end_station_name", "end_station_id", "home_address", "postcode"]
+    plain = ["ride_id", "rideable_type", "started_at", "stop_time", "platform", "email_address"]
+    table = {"id": ["a", "b"]} | {name: [1, 2] for name in [*bikes, *plain]}
+    with pytest.warns(po.PrivoptWarning) as told:
+        release.apply(table, id="id")
+    (line,) = map(said, told)
+    assert f"columns {', '.join(bikes)} stay as they are and are named like places" in line
+    with pytest.warns(po.PrivoptWarning, match="column end_station_id stays as it is and is named like places"):
+        release.apply({"start_station_id": ["a"], "end_station_id": ["b"]}, id="start_station_id")
+
+
 def test_the_command_does_the_same(release, tmp_path, privopt):
     pl.DataFrame(TRIPS).write_csv(tmp_path / "t.csv")
     folder, half, both = release.opened.folder, tmp_path / "half.csv", tmp_path / "both.csv"

@@ -153,7 +153,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def check_degrees(geo: str | None, column: str, file: str) -> None:
+def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
     """Refuse geometries in another reference system than longitude and latitude, where metadata name one.
 
     Args:
