@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from privopt.errors import InputError, UsageError
+from privopt.errors import InputError, StoppedError, UsageError
 from privopt.run.report.make import write_figures, write_report
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
@@ -50,6 +50,28 @@ def test_figures_come_as_svg_and_png(folder, tmp_path):
     written = write_figures(folder, tmp_path / "deep" / "figures")
     assert {path.suffix for path in written} == {".svg", ".png"}
     assert all(path.stat().st_size > 1000 for path in written)
+
+
+def test_figures_that_cannot_be_written_leave_nothing(folder, tmp_path, monkeypatch):
+    from privopt.run.report import make
+
+    saved, save = [], make.save
+
+    def full(figure, path):
+        saved.append(path)
+        save(figure, path)
+        if len(saved) == 3:
+            path.write_bytes(path.read_bytes()[:100])
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(make, "save", full)
+    (tmp_path / "old").mkdir()
+    for target in (tmp_path / "new", tmp_path / "old"):
+        saved.clear()
+        with pytest.raises(StoppedError, match=f"{target}/.*No space left on device; nothing written"):
+            write_figures(folder, target)
+    assert [path.name for path in tmp_path.iterdir() if path != folder] == ["old"]
+    assert list((tmp_path / "old").iterdir()) == []
 
 
 def test_text_from_files_is_escaped(folder):

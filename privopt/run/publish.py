@@ -92,7 +92,7 @@ def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
 
 
 @contextmanager
-def new_file(target: Path, *, force: bool = False) -> Iterator[Path]:
+def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
     """The path of a file that becomes ``target`` when the block ends well, and vanishes when it does not.
 
     It lies in a hidden folder beside ``target`` that may hold other files meanwhile. A run that is killed leaves
@@ -103,12 +103,12 @@ def new_file(target: Path, *, force: bool = False) -> Iterator[Path]:
         StoppedError: it could not be written, or an interrupt came; nothing was written.
     """
     target = target.absolute()
-    check_file(target, force=force)
+    check_file(target, force=force, option=option)
     with _parents(target), _claimed(target) as work:
         made = work / target.name
         yield made
         _flush(work)
-        check_file(target, force=force)  # another run may have finished meanwhile
+        check_file(target, force=force, option=option)  # another run may have finished meanwhile
         made.replace(target)
 
 

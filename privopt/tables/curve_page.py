@@ -28,6 +28,9 @@ DECADES: Final = 3.0
 MARKERS: Final = "osD^vPX*"
 """Of lines of one colour: the next is taken as often as the colours have all been used."""
 
+LABEL: Final = 48
+"""Characters of a name in the picture at most."""
+
 SCRIPT: Final = """
 const data = JSON.parse(document.getElementById("points").textContent);
 const slider = document.getElementById("epsilon"), said = document.getElementById("said");
@@ -102,7 +105,9 @@ def figure_of(curves: Curves) -> Figure:
     for number, (name, points) in enumerate(_by_mechanism(curves).items()):
         losses = [(float(point.epsilon), point.loss) for point in points if point.loss]
         bounds = [(float(point.epsilon), point.lower_bound) for point in points if point.lower_bound]
-        (drawn,) = axes.plot(*_sides(losses), marker=MARKERS[number // colours % len(MARKERS)], ms=3, label=name)
+        (drawn,) = axes.plot(
+            *_sides(losses), marker=MARKERS[number // colours % len(MARKERS)], ms=3, label=_short(name)
+        )
         axes.plot(*_sides(bounds), linestyle="--", color=drawn.get_color(), linewidth=1)
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -118,6 +123,11 @@ def figure_of(curves: Curves) -> Figure:
     axes.grid(visible=True, which="both", linewidth=0.4)
     axes.legend()
     return figure
+
+
+def _short(name: str) -> str:
+    """A name with room in the picture: of a long path its end, which tells files apart."""
+    return name if len(name) <= LABEL else f"...{name[3 - LABEL :]}"
 
 
 def _sides(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
@@ -137,17 +147,19 @@ def curve_page(curves: Curves, problem: str) -> str:
     header = "".join(f"<th>{escape(name)}</th>" for name in head)
     notes = "".join(f"<p>{escape(line)}.</p>" for line in curves.notes)
     last = len(epsilons) - 1
-    every = [(f"{float(point.epsilon):.6g}", *_cells(point)) for point in curves.points]
+    every = [(name, f"{float(point.epsilon):.6g}", *rest) for point in curves.points for name, *rest in [_cells(point)]]
     return document(
         title,
         f"<header><h1>{escape(title)}</h1>"
         "<p>Every loss is that of a release that was certified; no release with the same promise loses less than the "
         f"proved bound.</p>{notes}</header><main>"
         f"<section>{drawing(title, figure_of(curves))}</section>"
-        f'<section><h2><label for="epsilon">At epsilon <span id="said"></span></label></h2>'
+        f'<section class="whole"><h2><label for="epsilon">At epsilon <span id="said"></span></label></h2>'
         f'<input type="range" id="epsilon" min="0" max="{last}" value="{last // 2}" style="width:100%">'
-        f'<table><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></section>'
-        f"<section><h2>All</h2>{table('Every point', ('epsilon', *head), every)}</section></main>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="At one epsilon">'
+        f'<table><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></div></section>'
+        f"<section class=whole><h2>All</h2>{table('Every point', (head[0], 'epsilon', *head[1:]), every)}</section>"
+        "</main>"
         f'<script type="application/json" id="points">{script_json({"epsilons": epsilons, "rows": rows})}</script>'
         f"<script>{SCRIPT}</script>",
     )

@@ -1,11 +1,14 @@
 """Reports in a browser: nothing asked for, nothing complained of, accessible, and alive."""
 
 import shutil
+from fractions import Fraction
 
 import pytest
 from examples import EXAMPLES
 
 from privopt.run.report.make import write_report
+from privopt.tables.curve import Curves, Point
+from privopt.tables.curve_page import curve_page
 
 pytestmark = pytest.mark.xdist_group("reports")
 
@@ -139,6 +142,19 @@ def test_the_skip_link_and_every_control_take_the_keyboard(report, watched):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id"))
     assert reached[:3] == ["record", "before", "after"]
+
+
+def test_cells_of_curves_break_nowhere(watched, tmp_path):
+    names = ("optimal-lp", "planar-laplace", "folder/" * 30 + "mechanism.npz")
+    gap = {"loss": 0.0840153, "lower_bound": 0.0594068, "gap": 1.18149e-09, "bayes_error": 0.784847}
+    far = {"error_p50": 0.707107, "error_p95": 1.41421, "status": "infeasible"}
+    points = [Point(mechanism=name, epsilon=Fraction("1.73205"), **gap, **far) for name in names]
+    (tmp_path / "c.html").write_text(curve_page(Curves(points=points, notes=(), unit="km", distance_unit="km"), "p"))
+    page = watched().open(tmp_path / "c.html")
+    lines = """[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].slice(1).map(cell => {
+        const held = document.createRange(); held.selectNodeContents(cell); return held.getClientRects().length }))"""
+    assert page.evaluate(lines) == [[1] * 7] * 3 + [[1] * 8] * 3
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_a_report_prints(report, watched):

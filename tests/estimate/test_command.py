@@ -3,16 +3,20 @@
 import csv
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import privopt as po
 from privopt.command.cli import cli
 from privopt.errors import InputError, UsageError
+from privopt.tables.estimate.page import interval_figure, map_figure
 from privopt.tables.released import PrivoptWarning
 
 IDS = [f"p{i}" for i in range(5)]
@@ -359,3 +363,29 @@ def test_stated_probabilities_hold_over_ten_thousand_users(tmp_path):
         inside += np.linalg.norm(at[place[report]] - shops[shop]) <= radii[report] + 1e-9
     assert hits / 10_000 == pytest.approx(stated / 10_000, abs=0.015)
     assert inside / 10_000 >= 0.94
+
+
+def test_labels_of_maps_lie_in_the_picture_and_apart():
+    """Coordinates of many digits on a map that is wider than high."""
+    at = np.array([(lat, lon) for lat in np.linspace(41.886, 41.902, 4) for lon in np.linspace(12.466, 12.495, 5)])
+    figure = map_figure(shares_of(np.full(20, 0.05)), at, degrees=True)
+    drawn = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(drawn)
+    whole = figure.bbox.padded(1)
+    for axes in figure.axes[:2]:
+        boxes = [text.get_window_extent(drawn) for text in (axes.xaxis.label, axes.yaxis.label, axes.title)]
+        assert all(whole.contains(box.x0, box.y0) and whole.contains(box.x1, box.y1) for box in boxes)
+        ticks = [text.get_window_extent(drawn) for text in axes.get_xticklabels()]
+        assert len(ticks) >= 3
+        assert all(one.x1 < other.x0 for one, other in pairwise(ticks))
+
+
+def test_one_share_stands_on_an_axis_from_nothing_to_all():
+    (axes,) = interval_figure(shares_of(np.array([1 - 1e-13]))).axes
+    low, high = axes.get_xlim()
+    assert low <= 0 < 1 < high <= 1.1
+
+
+def shares_of(shares):
+    ids = [f"r{g}" for g in range(len(shares))]
+    return SimpleNamespace(shares=shares, reported=shares, low=shares - 1e-13, high=shares, ids=ids)

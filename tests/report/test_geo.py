@@ -7,7 +7,7 @@ import struct
 import polars as pl
 import pytest
 
-from privopt.errors import InputError, UsageError
+from privopt.errors import UsageError
 from privopt.run.report.make import write_geo
 from privopt.run.verify import load_release
 
@@ -109,7 +109,8 @@ def test_what_has_no_places_is_said_so(name, example, tmp_path):
 def test_another_ending_and_a_missing_folder_are_named(example, tmp_path):
     with pytest.raises(UsageError, match=r"\.shp"):
         write_geo(example("optimal-lp"), tmp_path / "map.shp")
-    with pytest.raises(InputError, match="No such file"):
-        write_geo(example("optimal-lp"), tmp_path / "none" / "map.geojson")
-    with pytest.raises(InputError, match="No such file"):
-        write_geo(example("optimal-lp"), tmp_path / "none" / "map.parquet")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"--geo .*file is no folder"):
+        write_geo(example("optimal-lp"), tmp_path / "file" / "map.geojson")
+    made = write_geo(example("optimal-lp"), tmp_path / "none" / "map.geojson")
+    assert list(made.parent.iterdir()) == [made]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from privopt.declare import files_of
-from privopt.errors import Fault, InputError, UsageError
+from privopt.errors import UsageError
 from privopt.interfaces import Progress
 from privopt.run.conclude import warned
 from privopt.run.folder import PRIVATE, REPORT
+from privopt.run.publish import new_file
 from privopt.run.report import Section, page
 from privopt.run.report.geo import write_layer
 from privopt.run.report.theme import save
@@ -53,12 +55,13 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing.
+    """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing: all or none.
 
     Raises:
         DoesNotHoldError: DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: the mechanism draws no figures.
+        UsageError: the mechanism draws no figures, or ``target`` is none that can be written.
+        StoppedError: they could not be written, or an interrupt came.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
@@ -66,15 +69,10 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     figures: dict[str, Any] = dict(opened.mechanism.figures(opened.problem, opened.release, opened.result))
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError([Fault(str(target), "", error.strerror or "an error", "a folder for the figures")]) from None
-    written = []
-    for name, figure in figures.items():
-        for ending in (".svg", ".png"):
-            written.append(target / f"{name}{ending}")
-            save(figure, written[-1])
+    written = [target / f"{name}{ending}" for name in figures for ending in (".svg", ".png")]
+    with ExitStack() as made:  # all are made before the first gets its name
+        for path in written:
+            save(figures[path.stem], made.enter_context(new_file(path, force=True, option="--figures")))
     return written
 
 
@@ -83,17 +81,16 @@ def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -
 
     Raises:
         DoesNotHoldError: DIR does not hold.
-        InputError: DIR cannot be read, or the target cannot be written.
-        UsageError: the release has no places, or the ending is of neither format.
+        InputError: DIR cannot be read.
+        UsageError: the release has no places, the ending is of neither format, or ``target`` cannot be written.
+        StoppedError: it could not be written, or an interrupt came.
     """
     opened = open_verified(folder, progress=progress)
     layer = opened.mechanism.geo(opened.problem, opened.release, opened.result)
     if layer is None:
         raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")
-    try:
-        write_layer(layer, target)
-    except OSError as error:
-        raise InputError([Fault(str(target), "", error.strerror or "an error", "a file that can be written")]) from None
+    with new_file(target, force=True, option="--geo") as made:
+        write_layer(layer, made)
     return target
 
 

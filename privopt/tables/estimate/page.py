@@ -37,7 +37,7 @@ def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+    figure = Figure(figsize=(9.6, 4.6), layout="compressed")
     assert made.reported is not None
     x, y = (places[:, 1], places[:, 0]) if degrees else (places[:, 0], places[:, 1])
     most = float(max(np.quantile(made.reported, 0.995), np.quantile(made.shares, 0.995), 1e-12))
@@ -49,6 +49,8 @@ def map_figure(made: Estimate, places: Floats, *, degrees: bool) -> Figure:
         axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
         axes.set_xlabel("longitude" if degrees else "x (km)")
         axes.set_ylabel("latitude" if degrees else "y (km)")
+        axes.locator_params(nbins=4)
+        axes.ticklabel_format(useOffset=False)
     figure.colorbar(dots, ax=figure.axes, label="share", shrink=0.8, extend="max")
     return figure
 
@@ -64,6 +66,8 @@ def interval_figure(made: Estimate) -> Figure:
     if made.reported is not None:
         axes.plot(made.reported[top], at, "x", ms=4, label="reported")
     axes.set_yticks(at, [made.ids[g][:24] for g in top.tolist()], fontsize=7)
+    most = max(made.high[top].max(), made.shares[top].max(), 0.0 if made.reported is None else made.reported[top].max())
+    axes.set_xlim(-0.03 * most, 1.05 * most)  # from nothing on: intervals of no width have no scale of their own
     axes.set_xlabel("share")
     axes.legend()
     return figure
