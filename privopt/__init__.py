@@ -15,6 +15,7 @@ Names are imported when they are first asked for: ``import privopt`` loads nothi
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from privopt.errors import PrivoptError
     from privopt.run.ledger.entries import Cost
     from privopt.run.ledger.ledger import Ledger
     from privopt.tables.certify import certify
@@ -30,6 +31,7 @@ __all__ = [
     "Cost",
     "Ledger",
     "Part",
+    "PrivoptError",
     "PrivoptWarning",
     "Problem",
     "Released",
@@ -53,6 +55,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    ".errors": {"PrivoptError"},
     ".tables.certify": {"certify"},
     ".run.ledger.entries": {"Cost"},
     ".run.ledger.ledger": {"Ledger"},

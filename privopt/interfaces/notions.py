@@ -135,6 +135,17 @@ class AdditiveNoise(PureDP[Scaled]):
     def measure(self, release: Scaled, *, executor: Executor | None = None) -> Certificate:
         """Sum of sensitivity over scale, in rationals; other numbers of calls and of scales do not hold."""
         scales = release.scales
+        if wrong := [str(scale) for scale in scales if scale <= 0]:
+            return Certificate(
+                holds=False,
+                evidence="declared",
+                kind=self.kind,
+                worst=math.inf,
+                allowed=float(self.epsilon),
+                checked=len(scales),
+                arithmetic="exact rationals",
+                failures=tuple(f"noise of scale {scale}, wanted one above 0" for scale in wrong),
+            )
         spent = certify_additive(list(zip(self.sensitivities, scales, strict=False)), self.epsilon)
         return Certificate(
             holds=spent.holds and len(scales) == len(self.sensitivities),

@@ -367,7 +367,7 @@ def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Sp
     off = np.flatnonzero(back != distances)
     if off.size:
         i, j = (records.ids[place] for place in pairs[off[0]].tolist())
-        found = f"{distances[off[0]]!r} from record {i} to {j} and {back[off[0]]!r} back"
+        found = f"{distances[off[0]]} from record {i} to {j} and {back[off[0]]} back"
         raise RegistryError(f"{type(metric).__name__}.between(): there and back differ: {found}, wanted one distance")
 
 

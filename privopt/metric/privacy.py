@@ -284,7 +284,7 @@ def not_covered(release: MatrixRelease, data: MetricData, *, along_paths: bool) 
     near = np.abs(again - distances) <= SAME_WITHIN * np.maximum(again, distances)
     off = np.flatnonzero(~(near & (distances <= data.metric.no_less(again))))
     lines = [
-        f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]!r}, computed {again[row]!r}"
+        f"mechanism.npz: distances: pair {pairs[row].tolist()}: stored {distances[row]}, computed {again[row]}"
         for row in off[:5].tolist()
     ]
     if lines:

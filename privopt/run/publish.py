@@ -36,23 +36,24 @@ CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
 
 
-def check_target(folder: Path, *, force: bool) -> None:
-    """Refuse a target that must not be replaced.
+def check_target(folder: Path, *, force: bool, called: tuple[str, str] = ("--out", "--force")) -> None:
+    """Refuse a target that must not be replaced; ``called`` are folder and ``force`` by whoever gave them.
 
     Raises:
         UsageError: it exists and ``force`` is not given, or it is nothing privopt wrote, or its folder cannot be made.
     """
-    _check_parent(folder)
+    option, cure = called
+    _check_parent(folder, option)
     if folder.is_symlink():
-        raise UsageError(f"--out {folder}: is a link; name the folder itself")
+        raise UsageError(f"{option} {folder}: is a link; name the folder itself")
     if not folder.exists():
         return
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if not force:
-        raise UsageError(f"--out {folder}: exists already; --force replaces it")
+        raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
     if not (folder / RESULT).is_file():
-        raise UsageError(f"--out {folder}: exists and is no result of privopt, so --force will not replace it")
+        raise UsageError(f"{option} {folder}: exists and is no result of privopt, so {cure} will not replace it")
 
 
 def _check_parent(target: Path, option: str = "--out") -> None:
@@ -147,6 +148,7 @@ def new_folder(
     private: bool = False,
     check: Callable[[Path], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    called: tuple[str, str] = ("--out", "--force"),
 ) -> Iterator[Path]:
     """A folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
 
@@ -159,13 +161,14 @@ def new_folder(
         private: the whole folder is its owner's own (0700).
         check: called with the finished folder before it becomes ``target``; what it raises ends the work.
         warn: called with a sentence where something besides ``target`` went wrong.
+        called: what ``target`` and ``force`` are called by whoever gave them.
 
     Raises:
         UsageError: see :func:`check_target`.
         StoppedError: it could not be written, or an interrupt came; nothing was written.
     """
     target = target.absolute()
-    check_target(target, force=force)
+    check_target(target, force=force, called=called)
     with _parents(target), _claimed(target) as work:
         yield work
         _write_sums(work)
@@ -173,7 +176,7 @@ def new_folder(
             check(work)
         _open_up(work, private=private)
         _flush(work)
-        check_target(target, force=force)  # another run may have finished meanwhile
+        check_target(target, force=force, called=called)  # another run may have finished meanwhile
         old = _swap(work, target)
     if old is not None:
         _discard(old, warn)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
 from privopt.declare.notebook import card
 from privopt.errors import DoesNotHoldError, UsageError
@@ -331,7 +331,7 @@ class Released:
         """
         target = Path(folder)
         private = self.opened.mechanism.private_folder
-        with new_folder(target, force=force, private=private) as work:
+        with new_folder(target, force=force, private=private, called=("save:", "force=True")) as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
             changed = check_sums(work)  # new_folder will write sums of whatever is there
             if changed:
@@ -377,6 +377,9 @@ def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> R
         PrivoptError: as ``privopt solve`` would end.
     """
     given = problem.source if isinstance(problem, Problem) else Path(problem)
+    known = [field.name for field in fields(Options)]
+    if unknown := sorted(set(options) - set(known)):
+        raise UsageError(f"solve: no option {', '.join(unknown)}; there are {', '.join(known)}")
     kept = Path(tempfile.mkdtemp(prefix="privopt-"))  # its owner's alone, gone with the release
     try:
         solved = solve_into(mechanism, given, kept / FOLDER, Options(**options))  # type: ignore[arg-type]

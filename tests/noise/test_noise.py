@@ -12,7 +12,9 @@ from scipy.stats import chisquare, ks_2samp, kstest
 
 from privopt.errors import UsageError
 from privopt.exact import certify_additive, draw_laplace
+from privopt.interfaces.notions import AdditiveNoise
 from privopt.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
+from privopt.run.report.page import _decimals
 
 #: One run in 1e7 fails by chance, for each test below.
 RARE = 1e-7
@@ -184,3 +186,20 @@ def test_the_best_fraction_below(numerator, other, denominator):
     best = max(Fraction(int(value * q), q) for q in range(1, denominator + 1))
     if best > 0:
         assert split_budget(value, [1], denominator=denominator) == (best,)
+
+
+@pytest.mark.parametrize("scale", [Fraction(-2), Fraction(0)])
+def test_noise_of_no_width_holds_nothing_and_says_so(scale):
+    class Made:
+        scales = (Fraction(2), scale)
+
+    claimed = AdditiveNoise(epsilon=Fraction(1), unit="per person", scope="one", statement="", sensitivities=(1, 1))
+    found = claimed.measure(Made())
+    assert found.holds is False
+    assert found.failures == (f"noise of scale {scale}, wanted one above 0",)
+
+
+def test_rationals_of_a_certificate_are_shown_as_decimals_too():
+    assert _decimals(["1/3", "5629499534213121/562949953421312", "-7/2", "1/0", "a/b", 3]) == [
+        *("1/3 (0.333333)", "5629499534213121/562949953421312 (10.0000)", "-7/2 (-3.5)", "1/0", "a/b", 3)
+    ]

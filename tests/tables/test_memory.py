@@ -62,6 +62,20 @@ def test_the_same_kind_of_table_comes_back_without_the_secret(kind, release):
     )
 
 
+def test_what_is_wrong_is_said_in_words_of_the_call(release, tmp_path):
+    with pytest.raises(po.PrivoptError, match="solve: no option foo; there are method, solver,"):
+        po.solve("exponential", town(), foo=1)
+    folder = release.save(tmp_path / "out")
+    with pytest.raises(UsageError, match=r"save: .*/out: exists already; force=True replaces it"):
+        release.save(folder)
+    with pytest.raises(
+        UsageError, match=r"by: see .*; wanted the group of each record by its id.*: \{'a': 'a', \.\.\.\}"
+    ):
+        release.estimate({"report": ["a"]}, by={"id": ["a", "b", "c"], "group": ["x", "x", "y"]})
+    with pytest.raises(UsageError, match=r"by: see \['x'\]; wanted the group"):
+        release.estimate({"report": ["a"]}, by={"a": ["x"], "b": ["x"], "c": ["y"]})
+
+
 def test_a_geodataframe_moves_to_where_reports_lie(release):
     points = gpd.points_from_xy([12.4, 12.41, None], [41.9, 41.9, None])
     trips = gpd.GeoDataFrame({"n": [1, 2, 3]}, geometry=points, crs=4326).to_crs(3857).rename_geometry("where")

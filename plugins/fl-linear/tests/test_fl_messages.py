@@ -47,6 +47,20 @@ def gather(folder, *more, files=("a", "b", "c"), out="server"):
     return run("collect", *paths, "--sites", folder / "sites.csv", "--out", folder / out, *more)
 
 
+def test_a_mark_before_the_first_message_is_none_of_it(round_one):
+    path = round_one / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert gather(round_one).exit_code == 0
+
+
+def test_lines_that_are_no_messages_are_not_quoted(round_one):
+    (round_one / "a.jsonl").write_text("id,clients\nsecretville,8123\n")
+    done = gather(round_one)
+    assert done.exit_code == 2
+    assert "a.jsonl: line 2: found no message" in done.output
+    assert not {"secretville", "8123"} & set(done.output.replace(",", " ").split())
+
+
 def test_from_counts_to_capacities_through_messages_alone(round_one):
     done = gather(round_one)
     assert done.exit_code == 0, done.output

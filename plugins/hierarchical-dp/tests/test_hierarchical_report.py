@@ -63,6 +63,9 @@ def test_shares_of_epsilon_are_shares(tmp_path):
     rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
     levels = [row for row in cells if len(row) > 4 and row[3].endswith(" %")]
+    width = json.loads((tmp_path / "out" / "result.json").read_text())["details"]["intervals"]["mean_width_by_level"]
+    assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=1e-3)
+    assert "stands in intervals.csv" in page + "".join(s.lead for s in sections(*_opened(tmp_path / "out")))
     assert [row[3] for row in levels] == ["20 %", "30 %", "50 %"]
     assert [float(row[2]) for row in levels] == [0.02, 0.03, 0.05]
     assert [round(float(row[4])) for row in levels] == [50, 33, 20]

@@ -282,4 +282,7 @@ def test_names_that_hold_a_date_are_named(holiday, tmp_path):
     (photos / "DSCN0010.jpg").rename(photos / "IMG_20081022_1628.jpg")
     holiday.write_text(holiday.read_text().replace("DSCN0010", "IMG_20081022_1628"))
     done = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
-    assert any("hold a date" in line and "IMG_20081022_1628.jpg" in line for line in done.warnings)
+    words = "names of photos kept hold a date, and copies have the same names: IMG_20081022_1628.jpg"
+    assert words in done.warnings
+    uncopied = solve("photo-censor", holiday, tmp_path / "two", Options())
+    assert words.replace(", and copies have the same names", "") in uncopied.warnings

@@ -186,7 +186,7 @@ def test_every_photo_kept_is_infeasible(problem, tmp_path):
     with pytest.raises(InfeasibleError) as caught:
         solve("photo-censor", path, tmp_path / "out")
     assert caught.value.exit_code == 3
-    assert "photos.keep" in str(caught.value)
+    assert "photos.keep (10 photos) and" in str(caught.value)
     assert "every photo is kept" in str(caught.value)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from html import escape
 from importlib.resources import files
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import frozen
@@ -48,6 +49,9 @@ class Section:
     title: str
     html: str
     lead: str = ""
+
+
+RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 
 
 def shown(value: object, digits: int = 9) -> str:
@@ -141,6 +145,16 @@ def _verdict(result: Result) -> str:
     return '<span class="badge good">proved on the release</span>'
 
 
+def _decimals(value: object) -> object:
+    """Rationals as text, with the decimals that they are near to."""
+    if isinstance(value, (list, tuple)):
+        return [_decimals(inner) for inner in value]
+    if isinstance(value, str) and RATIONAL.fullmatch(value):
+        above, below = map(Decimal, value.split("/"))
+        return f"{value} ({above / below:.6g})"
+    return value
+
+
 def _certificate(result: Result) -> Section:
     certificate, guarantee = result.certificate, result.guarantee
     epsilon = "none" if guarantee.epsilon is None else f"{shown(float(guarantee.epsilon))} {shown(guarantee.unit)}"
@@ -156,7 +170,7 @@ def _certificate(result: Result) -> Section:
         "arithmetic": shown(certificate.arithmetic),
     }
     more = {"rests_on": certificate.rests_on} if certificate.rests_on else {}
-    rows |= {name.replace("_", " "): shown(value) for name, value in {**more, **certificate.notes}.items()}
+    rows |= {name.replace("_", " "): shown(_decimals(value)) for name, value in {**more, **certificate.notes}.items()}
     checked, unchecked = (
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
     )

@@ -78,8 +78,11 @@ def _frame(reports: object, column: str) -> pl.DataFrame:
 
 def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
     wrong = sorted(set(by) ^ set(ids))
-    if wrong:
-        raise UsageError(f"by: wanted a group for each record and no other id; see {', '.join(wrong[:3])}")
+    if wrong or not all(isinstance(group, str) for group in by.values()):
+        shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in by.values() if not isinstance(g, str))
+        raise UsageError(
+            f"by: see {shown}; wanted the group of each record by its id, and of no other: {{{ids[0]!r}: 'a', ...}}"
+        )
     return groups_of({place: by[name] for place, name in enumerate(ids)})
 
 

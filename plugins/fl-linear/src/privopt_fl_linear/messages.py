@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
@@ -228,7 +229,9 @@ def _charge(ledger: Path, location: str, epsilon: Fraction, round_: str, noise: 
 
 
 def _parsed(name: str, text: bytes) -> list[Message]:
+    """Messages of a file; a line that is none is named and not quoted: it may be of a file of true counts."""
     found, faults = [], []
+    text = text.removeprefix(BOM_UTF8)
     try:
         lines = text.decode().splitlines()
     except UnicodeDecodeError as error:
@@ -242,7 +245,7 @@ def _parsed(name: str, text: bytes) -> list[Message]:
         try:
             found.append(Message.read(line))
         except (ValueError, ZeroDivisionError, RecursionError) as error:
-            faults.append(Fault(name, f"line {number}", f"{cut(line)} ({error})", "a message of a location"))
+            faults.append(Fault(name, f"line {number}", f"no message ({error})", "a message of a location"))
     if faults:
         raise InputError(faults[:MOST_FAULTS])
     return found

@@ -28,7 +28,7 @@ from privopt_hierarchical_dp.refusals import check_asked, check_noise
 from privopt_hierarchical_dp.relations import SIZES, relation_of
 from privopt_hierarchical_dp.release import HierarchyRelease, errors_of, violations
 from privopt_hierarchical_dp.tasks import task_of
-from privopt_hierarchical_dp.tree import add_up
+from privopt_hierarchical_dp.tree import add_up, look_alike
 from privopt_hierarchical_dp.zeros import Zeros, outside, zeros_of
 
 if TYPE_CHECKING:
@@ -237,21 +237,23 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Numbers of groups that are exact; noise for as many cumulative counts of whole groups as there are sizes."""
-        relation = relation_of(problem.declared)
+        """Numbers of groups that are exact; noise for many cumulative counts of whole groups; names that look alike."""
+        relation, alike = relation_of(problem.declared), look_alike(release.tree)
         if len(release.totals) == release.tree.depth:
             one = "unit" if relation.vacant else "group"
             other = "" if relation.vacant else 'relation = "individuals" or '
             return [
+                *alike,
                 f"every region's number of {one}s is published exactly, without noise: nothing hides a {one} that "
                 f'appears or vanishes, and where all have one size the counts are the true ones; {other}"groups" hides '
-                "them"
+                "them",
             ]
         if relation.name != "groups" or METHODS[result.method].query == "counts":
-            return []
+            return alike
         return [
+            *alike,
             f"a group that appears changes up to {relation.classes} of the numbers that {result.method} measures, and "
-            "the noise is for all; hierarchical-dp and top-down measure counts, of which it changes 1"
+            "the noise is for all; hierarchical-dp and top-down measure counts, of which it changes 1",
         ]
 
     def audit(self, problem: PublishedHierarchy, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:

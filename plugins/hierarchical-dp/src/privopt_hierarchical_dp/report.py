@@ -19,7 +19,7 @@ from privopt.run.report.theme import BAD, INK, LINE, MARK, PALE, SOFT, WARM, axe
 from privopt_hierarchical_dp.expected import Expected, expected_errors
 from privopt_hierarchical_dp.laws import budget_of, law_of
 from privopt_hierarchical_dp.methods import level_budgets
-from privopt_hierarchical_dp.release import errors_of, read_table
+from privopt_hierarchical_dp.release import INTERVALS, errors_of, read_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -156,6 +156,8 @@ def sections(problem: HierarchyProblem, release: HierarchyRelease, result: Resul
     made = [figure_section("The hierarchy", drawn["tree"], lead)]
     pictures = [drawing("Groups by size, whole hierarchy", drawn["sizes"], "Groups by size in the whole hierarchy.")]
     lead = "How far the release is off cannot be told without its secrets."
+    if release.bounds is not None:
+        lead += f" Where each true count lies stands in {INTERVALS}; how wide its intervals are, on average, below."
     if expected is not None:
         pictures.append(drawing("Errors expected by level", drawn["errors"], "Errors expected by level."))
         lead += (
@@ -184,6 +186,10 @@ def _noise(problem: HierarchyProblem, release: HierarchyRelease, method: str, ex
         groups = max(1, int(release.counts[0].sum()))
         for row, error in zip(rows, expected.errors.mean(axis=0).tolist(), strict=False):
             row += [float(f"{error:.4g}"), float(f"{error / row[1]:.4g}"), f"{100 * error / groups:.2g} %"]
+    if release.bounds is not None:
+        header.append("interval's width")
+        for row, (low, high) in zip(rows, release.bounds, strict=False):
+            row.append(float(f"{np.mean(high - low):.4g}"))
     lead = f"{law.meaning} Errors are sums over all regions and sizes of a level, in groups."
     return table_section("Noise by level", header, rows, lead)
 

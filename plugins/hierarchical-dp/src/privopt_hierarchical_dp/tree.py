@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
+from unicodedata import normalize
 
 import numpy as np
 from attrs import field, frozen
@@ -13,11 +14,15 @@ from attrs import field, frozen
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Regions", "Tree", "add_up", "named", "past_sums", "squared"]
+__all__ = ["Regions", "Tree", "add_up", "look_alike", "named", "past_sums", "squared"]
 
 
 LARGEST_SUM: Final = 2.0**61
 """Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
+
+
+NAMED: Final = 3
+"""Regions that look alike, as far as a warning names them."""
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -193,6 +198,19 @@ def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     depth = max(map(len, own), default=0)
     found = [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in own]
     return [path + path[-1:] * (depth - len(path)) for path in found]
+
+
+def look_alike(tree: Tree) -> list[str]:
+    """A line for regions of one parent whose names differ in case or in how accents are written alone."""
+    lines = []
+    for level, names in enumerate(tree.names[1:], start=1):
+        alike: dict[tuple[int, str], list[str]] = {}
+        above, own = tree.parents(level).tolist(), tree.first_here(level).tolist()
+        for name, parent in (both for both, here in zip(zip(names, above, strict=True), own, strict=True) if here):
+            alike.setdefault((parent, normalize("NFC", normalize("NFC", name).casefold())), []).append(name)
+        lines += [" and ".join(map(ascii, same)) for same in alike.values() if len(same) > 1]
+    more = f", and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
+    return [f"regions look alike and are taken for different ones: {'; '.join(lines[:NAMED])}{more}"] if lines else []
 
 
 def _cut(path: tuple[str, ...]) -> tuple[str, ...]:

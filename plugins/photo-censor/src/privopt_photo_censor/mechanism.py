@@ -196,7 +196,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             name for name, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and DATED.search(name)
         ]
         if dated:
-            lines.append(f"names of photos kept hold a date, and copies have the same names: {some(dated)}")
+            copied = "" if release.copies is None else ", and copies have the same names"
+            lines.append(f"names of photos kept hold a date{copied}: {some(dated)}")
         return lines
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:

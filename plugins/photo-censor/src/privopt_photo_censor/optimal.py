@@ -237,10 +237,10 @@ def _restore(shared: Shared) -> None:
 def clash(shared: Shared, task: Task) -> str:
     """Which constraints an infeasible album breaks on."""
     album = shared.album
-    kept = np.flatnonzero(album.keep).tolist()
+    kept = int(album.keep.sum())
     able = int((shared.reach >= shared.state[1]).sum())
-    parts = [f"photos.keep = {kept}"] if kept else []
-    if album.keep_at_least > len(kept):
+    parts = [f"photos.keep ({kept} photo{'s' * (kept > 1)})"] if kept else []
+    if album.keep_at_least > kept:
         parts.append(f"photos.keep_at_least = {album.keep_at_least}")
     parts.append(f"privacy.top_k = {task.top_k}")
     if album.margin:

@@ -35,6 +35,7 @@ from privopt_hierarchical_dp.several.read import TablesInstance, TablesRead, rea
 from privopt_hierarchical_dp.several.relations import TABLE_RELATIONS
 from privopt_hierarchical_dp.several.release import FOLDER, TablesRelease, true_tables
 from privopt_hierarchical_dp.totals import total_complaint
+from privopt_hierarchical_dp.tree import look_alike
 
 if TYPE_CHECKING:
     from privopt.run.report import Section
@@ -229,12 +230,12 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
         )
 
     def warnings(self, problem: TablesRead, release: TablesRelease, result: Result) -> Sequence[str]:
-        """Numbers of individuals that are exact; to the owner alone, what was not read of secret files."""
-        unread = problem.unread if isinstance(problem, TablesInstance) else ()
+        """Numbers of individuals that are exact, names that look alike; to the owner alone, what was not read."""
+        lines = [*look_alike(problem.tree), *(problem.unread if isinstance(problem, TablesInstance) else ())]
         if len(release.totals) < release.tree.depth:
-            return unread
+            return lines
         return [
-            *unread,
+            *lines,
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
             'leaves or moves to another region; relation = "individuals" does',
         ]
