@@ -76,11 +76,11 @@ class Mobility:
         """(M, length) records of walks that start at ``first`` (M,)."""
         walks = np.empty((len(first), length), dtype=np.int64)
         walks[:, 0] = first
-        starts, ends = self.moves.indptr, self.moves.indices
+        starts, ends = self.moves.indptr, np.append(self.moves.indices, 0)  # 0: read, not taken, without neighbours
         for at in range(1, length):
             here = walks[:, at - 1]
             degree = starts[here + 1] - starts[here]
-            picked = ends[np.minimum(starts[here] + (chance.random(len(here)) * degree).astype(int), len(ends) - 1)]
+            picked = ends[starts[here] + (chance.random(len(here)) * degree).astype(int)]
             moved = (chance.random(len(here)) >= self.stays) & (degree > 0)
             walks[:, at] = np.where(moved, picked, here)
         return walks
