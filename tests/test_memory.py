@@ -6,7 +6,9 @@ import resource
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from examples import EXAMPLES
 
 from privopt.declare import load_problem
 from privopt.errors import StoppedError
@@ -14,6 +16,7 @@ from privopt.execution import memory
 from privopt.metric.baselines.mechanisms import Exponential
 from privopt.metric.matrix import matrix_bytes
 from privopt.metric.problem import MetricInstance, MetricProblem
+from privopt.registry import registry
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 
@@ -50,6 +53,70 @@ def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
     taken = float(done.stdout)
     stated = matrix_bytes(1000, 1000, 24 * 39 + 25 * 39 + 24 * 40 + 24 * 39)
     assert 0.4 * stated <= taken <= 1.1 * stated
+
+
+def hierarchy(folder, sizes):
+    rows = "".join(f"US,{state},{size},{3 + size}\n" for state in ("GA", "NY") for size in (1, 2, 5))
+    text = f'[hierarchy]\ncounts = "c.csv"\nsizes = {sizes}\n[privacy]\nepsilon = 1\n'
+    return written(folder, text, **{"c.csv": "level_1,level_2,size,groups\n" + rows})
+
+
+def tables(folder, ages):
+    text = f'[hierarchy]\nregions = "r.csv"\nrecords = "p.csv"\nattributes.age = {[f"{age}" for age in range(ages)]}\n'
+    text += 'attributes.sex = ["f", "m"]\ntables.both.by = ["age", "sex"]\n[privacy]\nepsilon = 1\n'
+    people = "level_1,level_2,age,sex\nUS,GA,1,f\nUS,NY,0,m\n"
+    return written(folder, text, **{"r.csv": "level_1,level_2\nUS,GA\nUS,NY\n", "p.csv": people})
+
+
+def locations(folder, count):
+    rows = "".join(f"L{i},{i % 173},{i % 199},{1 + i % 7},{i % 50}\n" for i in range(count))
+    text = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 1\n'
+    return written(folder, text, **{"p.csv": "id,x,y,facility_cost,clients\n" + rows})
+
+
+def album(folder, photos):
+    scores = np.random.default_rng(0).normal(-20, 1, (photos, 1000))
+    scores[:, 1] += 0.25
+    path = written(folder, '[photos]\nscores = "s.npy"\ntrue_location = 1\n[privacy]\ntop_k = 3\n')
+    np.save(folder / "s.npy", scores)
+    return path
+
+
+def written(folder, text, **files):
+    folder.mkdir(parents=True)
+    for name, content in {"problem.toml": text, **files}.items():
+        (folder / name).write_text(content)
+    return folder / "problem.toml"
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "small", "large"),
+    [
+        ("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000),
+        ("hierarchical-tables:margins", tables, 3, 20_000),
+        ("fl-linear:reconnection", locations, 6, 20_000),
+        ("photo-censor:greedy", album, 350, 700),
+    ],
+)
+def test_other_mechanisms_take_the_memory_that_is_stated(tmp_path, name, write, small, large):
+    paths = write(tmp_path / "small", small), write(tmp_path / "large", large)
+    command = [sys.executable, "-c", MEASURE, *map(str, paths), name]
+    for turn in ("first", "second"):  # as above
+        done = subprocess.run([*command, str(tmp_path / turn)], capture_output=True, text=True, check=True)
+    mechanism, method = name.split(":")
+    own = registry().get(mechanism).load()
+    stated = own.bytes_needed(own.load(load_problem(own.problem_class, paths[1]), "problem.toml"), method)
+    assert 0.3 * stated <= float(done.stdout) <= stated
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_mechanism_begins_what_does_not_fit(tmp_path, name):
+    example = EXAMPLES[name]
+    problem = example.write(tmp_path / "problem")
+    with pytest.raises(StoppedError, match=r"this problem and --method [\w-]+ need .* --memory") as stopped:
+        solve(example.mechanism, problem, tmp_path / "out", Options(memory=0.001, **example.options))
+    assert stopped.value.exit_code == 5
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,24 @@ class Mechanism(ABC, Generic[P, R]):
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:
         """The loss that the method's release is judged by."""
 
+    def bytes_needed(self, problem: P, method: str) -> float | None:
+        """About how many bytes a method takes beside what the process holds, with all that follows it; None: unknown.
+
+        From public sizes alone, and rather more than less: what ``--memory`` has no room for is not begun. A method
+        that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin.
+        """
+        return None
+
+    def check_room(self, problem: P, context: SolveContext) -> None:
+        """Refuse what does not fit into memory, before it is begun.
+
+        Raises:
+            StoppedError: it needs more than there is; says how much.
+        """
+        needed = self.bytes_needed(problem, context.method)
+        if needed is not None:
+            context.need(needed, f"this problem and --method {context.method}")
+
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:
         """Solve the problem; the pipeline certifies what comes back.

@@ -196,7 +196,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
         Raises:
             ModelError: multipliers come with a loss that is no :class:`ExpectedLoss`, which they bound nothing of.
-            StoppedError: not even the cheapest method fits into memory, or a limit came before anything feasible.
+            StoppedError: a limit came before anything feasible.
         """
         data, loss = problem.data, self.utility(problem, context.method)
         constraint = self.privacy(problem, context.method)
@@ -204,9 +204,6 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             named = f"{constraint.kind!r}, which --method {context.method} cannot take"
             wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
             raise InputError([Fault(data.file, "privacy.kind", named, wanted)])
-        records, outputs = data.shape
-        needed = self.bytes_needed(problem, context.method)
-        context.need(needed, f"{records:,} records and {outputs:,} outputs")
         context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
@@ -266,10 +263,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
                 return *prove(Multipliers.zero(0, len(data.outputs)), *known, **told), False
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """About how many bytes a method takes beside what the process holds, with all that follows it.
-
-        A method that has cheaper ones after it counts as the cheapest: it looks for itself which it may begin.
-        """
+        """Those of its matrix (:func:`privopt.metric.matrix.matrix_bytes`)."""
         records, outputs = problem.data.shape
         every = problem.data.within is None and problem.data.region is None
         pairs = records * (records - 1) // 2 if every else len(problem.data.pairs)

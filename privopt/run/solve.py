@@ -136,6 +136,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         context = _context(options, method, start, executor, checkpoint=partial, copies=copies.work)
         with ending_at(context.end):
             declared, problem, copy = _loaded(mechanism, source, context, out)
+            mechanism.check_room(problem, context)
             privacy = mechanism.privacy(problem, method.name)
             registered.expect("privacy", privacy, PrivacyConstraint)
             if options.charged is not None:

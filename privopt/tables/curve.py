@@ -284,6 +284,7 @@ def _solved(line: _Line, epsilon: Fraction, context: SolveContext, ranked: Ranke
         return blank
     problem = line.at(epsilon)
     try:
+        line.mechanism.check_room(problem, context)
         outcome = line.mechanism.solve(problem, context)
     except InfeasibleError:
         return evolve(blank, status="infeasible", seconds=time.perf_counter() - start)

@@ -141,6 +141,7 @@ def test_a_report_of_every_kind(case, tmp_path):
     solved = solve(mechanism, tmp_path / "p.toml", tmp_path / "out", chosen)
     page = write_report(solved.folder).read_text("utf-8")
     assert page.count("<section") == page.count("</section>") >= 4
+    assert "mathdefault" not in page
     assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL).lower().split()
     if (solved.folder / "private" / "truth.json").exists():
         assert "keep it in private/" in write_report(solved.folder, truth=True).read_text("utf-8")

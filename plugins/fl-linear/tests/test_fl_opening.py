@@ -15,11 +15,15 @@ from hypothesis import strategies as st
 from mended import edit, mend
 
 from fl_linear_paper.milp import solve_facility_location
-from privopt.errors import InputError, UsageError
+from privopt.declare import load_problem
+from privopt.errors import InputError, StoppedError
+from privopt.interfaces import SolveContext
 from privopt.run.solve import Options, solve
 from privopt.run.verify import verify
 from privopt.testing.data import data_path
 from privopt_fl_linear.opening import open_facilities, proved_bound
+from privopt_fl_linear.plans import opened_at
+from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.reach import Listed, Table
 
 OPTIMA = {
@@ -181,8 +185,11 @@ def test_what_was_stopped_early_verifies(city):
 
 
 def test_tables_beyond_memory_are_refused(city):
-    with pytest.raises((InputError, UsageError), match="pairs, for which facilities to open"):
+    with pytest.raises(StoppedError, match=r"--method laplace need .* --memory"):
         run(city("most_facilities = 5"), "laplace", memory=0.001)
+    problem = FLInstance.of(load_problem(FLProblem, city("most_facilities = 5")))
+    with pytest.raises(StoppedError, match=r"\(\d+ pairs\) need .* --memory"):
+        opened_at(np.ones(problem.data.site.size), problem, SolveContext(method="laplace", memory=1e6))
 
 
 @pytest.mark.parametrize("limit", ["", "most_facilities = 4\n"])

@@ -91,6 +91,7 @@ def svg(figure: Figure, title: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
+    _plain(figure)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}), _any_character():
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
@@ -100,6 +101,18 @@ def svg(figure: Figure, title: str) -> str:
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda found: found.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda found: _named(found.group(0)), text)
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(title, quote=True)}"', 1)
+
+
+def _plain(figure: Figure) -> None:
+    """Numbers of logarithmic axes as text: matplotlib would write mathematics, which the rules above leave unread."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
+
+    number = FuncFormatter(lambda value, _: f"{value:g}")
+    for axes in figure.axes:
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            if isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_major_formatter(number)
+                axis.set_minor_formatter(number if 0 < low < high <= 10 * low else NullFormatter())
 
 
 def _named(colour: str) -> str:
@@ -122,6 +135,7 @@ def _well_formed(markup: str) -> str:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure to a file of its own, .svg or .png, on white."""
+    _plain(figure)
     with _any_character():
         if path.suffix != ".svg":
             figure.savefig(path, facecolor="white", dpi=144)

@@ -17,6 +17,7 @@ from privopt_fl_linear.algorithms import Assignment, connection_cost, served
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
 from privopt_fl_linear.margins import AnySet
+from privopt_fl_linear.metric import Matrix
 from privopt_fl_linear.plans import (
     alpha_of,
     assigned_at,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FLLinear"]
 
+A_LOCATION, A_DISTANCE = 2_000.0, 100.0
+"""Bytes that a location takes, and a pair of them in a matrix, with the plan, its files and their proof."""
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
 
 
@@ -71,6 +74,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
         """Capacity cost plus connection cost at the noisy counts."""
         return CostAtCounts(site=problem.data.site)
+
+    def bytes_needed(self, problem: FLInstance, method: str) -> float:
+        """Of locations, and of their matrix (tests/test_memory.py, 1,500); programs ask for more."""
+        size = problem.data.site.size
+        return A_LOCATION * size + A_DISTANCE * size**2 * isinstance(problem.data.site.metric, Matrix)
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Run one of the three algorithms."""

@@ -144,20 +144,23 @@ def _check_room(problem: FLInstance, context: SolveContext, pairs: int, bytes_a_
     """Refuse what does not fit.
 
     Raises:
-        InputError: more pairs than fit.
+        InputError: more pairs than are ever solved over.
+        StoppedError: more than fit into memory.
     """
-    most = int(min(MOST_PAIRS, context.room / bytes_a_pair))
-    if pairs > most:
-        among, there = _places(problem)
-        asked = f"{len(among)} places for a facility, {len(there)} locations: {pairs} pairs"
-        raise InputError([Fault(problem.declared.locations.points.name, "", asked, f"at most {most} pairs, {wanted}")])
+    among, there = _places(problem)
+    asked = f"{len(among):,} places for a facility and {len(there):,} locations ({pairs:,} pairs)"
+    if pairs > MOST_PAIRS:
+        most = f"at most {MOST_PAIRS:,} pairs, {wanted}"
+        raise InputError([Fault(problem.declared.locations.points.name, "", asked, most)])
+    context.need(bytes_a_pair * pairs, asked)
 
 
 def _table(problem: FLInstance, context: SolveContext) -> tuple[Ints, Floats]:
     """Places for a facility, and (places, locations with clients) distances, where eight such tables fit.
 
     Raises:
-        InputError: more pairs than fit.
+        InputError: more pairs than are ever solved over.
+        StoppedError: more than fit into memory.
     """
     among, there = _places(problem)
     _check_room(problem, context, len(among) * len(there), 64.0, "for plans within bounds are over all of them")
@@ -176,7 +179,8 @@ def opened_at(counts: Ints | Floats, problem: FLInstance, context: SolveContext)
     """The facilities to open for counts that are known, with a proved bound; capacity bounds are not looked at.
 
     Raises:
-        InputError: not even the cheapest few facilities of each location fit.
+        InputError: even the cheapest few facilities of each location are too many.
+        StoppedError: they do not fit into memory.
     """
     site = problem.data.site
     among, there = _places(problem)

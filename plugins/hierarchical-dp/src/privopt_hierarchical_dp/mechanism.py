@@ -41,6 +41,8 @@ __all__ = ["HierarchicalDP"]
 
 GAP = 1e-4
 """Relative gap that the fits go on to at most."""
+AN_ENTRY = 350.0
+"""Bytes that a region's count of groups of one size takes, with its noise, fit, files and their proof."""
 ROOM = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""
 
@@ -78,6 +80,11 @@ class HierarchicalDP(Mechanism[PublishedHierarchy, HierarchyRelease]):
     def utility(self, problem: PublishedHierarchy, method: str) -> UtilityLoss[HierarchyRelease]:
         """The post-processing objective at the noisy values."""
         return PostProcessing(problem=problem.declared, method=method)
+
+    def bytes_needed(self, problem: PublishedHierarchy, method: str) -> float:
+        """Of each region's counts by size (tests/test_memory.py, 120,000)."""
+        regions = problem.groups.tree.regions if isinstance(problem, HierarchyInstance) else 0
+        return AN_ENTRY * regions * problem.declared.hierarchy.sizes
 
     def solve(self, problem: PublishedHierarchy, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Measure with noise, fit, publish.

@@ -72,15 +72,17 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
+    def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
+        """Those of the users' rows."""
+        return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
+
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
         """By the method asked for.
 
         Raises:
-            StoppedError: not even the users' rows fit into memory, or a limit came before anything feasible.
+            StoppedError: a limit came before anything feasible.
             InputError: a method that promises nothing between rows of different users, at every point of a region.
         """
-        users, outputs = len(problem.users), len(problem.data.outputs)
-        context.need(matrix_bytes(users, outputs, 0), f"rows of {users:,} users and {outputs:,} outputs")
         if context.method == "exact":
             return self._exact(problem, context)
         if problem.data.region is not None:

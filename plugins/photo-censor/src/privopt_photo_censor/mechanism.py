@@ -34,6 +34,8 @@ __all__ = ["PhotoCensor"]
 
 DATED = re.compile(r"(19|20)\d\d([-_.]?)(0[1-9]|1[0-2])\2([0-2]\d|3[01])")
 """A date in a file's name."""
+A_SCORE = (150.0, 300.0)
+"""Bytes that a score takes, with the search, its proof and files; and in the whole mixed-integer program."""
 PATIENCE = 2.0
 """Seconds that the tree of a bound may take beyond a limit: what was found is worth proving."""
 
@@ -78,6 +80,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
         """Photos deleted, or under a budget the protected k."""
         return Deleted() if problem.declared.task.top_k is not None else ProtectedK(album=problem.data.album)
+
+    def bytes_needed(self, problem: PhotoInstance, method: str) -> float:
+        """Of scores (tests/test_memory.py, 700,000)."""
+        return A_SCORE[method == "milp"] * problem.data.album.scores.size
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos."""

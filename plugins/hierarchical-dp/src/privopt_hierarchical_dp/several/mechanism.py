@@ -46,6 +46,8 @@ GAP: Final = 1e-4
 """Relative gap that each projection goes on to at most."""
 ROOM: Final = 1e-9
 """Share by which less is stated than least squares gives: machines round its sums differently."""
+A_CELL: Final = 400.0
+"""Bytes that a region's cell of one table takes, with its noise, fit, files and their proof."""
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets that a plan tells errors for, in those of the problem."""
 
@@ -81,6 +83,11 @@ class HierarchicalTables(Mechanism[TablesRead, TablesRelease]):
     def utility(self, problem: TablesRead, method: str) -> UtilityLoss[TablesRelease]:
         """How far the noisy values had to be bent."""
         return Distance(problem=problem.declared)
+
+    def bytes_needed(self, problem: TablesRead, method: str) -> float:
+        """Of each region's cells in every table (tests/test_memory.py, 120,000)."""
+        domain = problem.declared.domain
+        return A_CELL * problem.tree.regions * sum(domain.cells(table) for table in domain.tables)
 
     def solve(self, problem: TablesRead, context: SolveContext) -> Outcome[TablesRelease]:
         """Measure with noise, fit, publish.
