@@ -188,7 +188,7 @@ def test_tables_beyond_memory_are_refused(city):
     with pytest.raises(StoppedError, match=r"--method laplace need .* --memory"):
         run(city("most_facilities = 5"), "laplace", memory=0.001)
     problem = FLInstance.of(load_problem(FLProblem, city("most_facilities = 5")))
-    with pytest.raises(StoppedError, match=r"\(\d+ pairs\) need .* --memory"):
+    with pytest.raises(StoppedError, match=r"\([\d,]+ pairs\) need .* --memory"):
         opened_at(np.ones(problem.data.site.size), problem, SolveContext(method="laplace", memory=1e6))
 
 
