@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 import narwhals as nw
@@ -99,8 +100,10 @@ class Snap:
     farthest: float | None = field(default=None)
 
     def __attrs_post_init__(self) -> None:
-        if self.farthest is not None and not 0 < self.farthest < math.inf:
-            raise UsageError(f"max-snap: found {self.farthest:g}, wanted a finite number of km above 0")
+        given: object = self.farthest
+        number = float(given) if isinstance(given, Real) and not isinstance(given, bool) else math.nan
+        if given is not None and not 0 < number < math.inf:
+            raise UsageError(f"max-snap: found {given}, wanted a finite number of km above 0")
 
     def check(self, secret: Secret) -> None:
         """Refuse positions of a kind that the records do not have.

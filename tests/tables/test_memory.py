@@ -65,6 +65,9 @@ def test_the_same_kind_of_table_comes_back_without_the_secret(kind, release):
 def test_what_is_wrong_is_said_in_words_of_the_call(release, tmp_path):
     with pytest.raises(po.PrivoptError, match="solve: no option foo; there are method, solver,"):
         po.solve("exponential", town(), foo=1)
+    for given in ("2 parsecs", True, np.float64(-2.0)):
+        with pytest.raises(UsageError, match=f"max-snap: found {given}, wanted a finite number of km above 0"):
+            release.apply(TRIPS, lat="la", lon="lo", max_snap=given)
     folder = release.save(tmp_path / "out")
     with pytest.raises(UsageError, match=r"save: .*/out: exists already; force=True replaces it"):
         release.save(folder)
