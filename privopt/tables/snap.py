@@ -101,7 +101,7 @@ class Snap:
 
     def __attrs_post_init__(self) -> None:
         given: object = self.farthest
-        number = float(given) if isinstance(given, Real) and not isinstance(given, bool) else math.nan
+        number = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
         if given is not None and not 0 < number < math.inf:
             raise UsageError(f"max-snap: found {given}, wanted a finite number of km above 0")
 
