@@ -190,14 +190,14 @@ def draw_curves(
         mechanisms: names, of mechanisms over places.
         epsilons: ascending.
         options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
-            reached then is "stopped".
+            reached then, or when an interrupt comes, is "stopped".
         matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
             ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
 
     Raises:
         InputError: a problem that a mechanism cannot take.
         UsageError: an unknown mechanism, or one that is not over places.
-        StoppedError: not one point was found in time.
+        StoppedError: not one point was found in time, or before an interrupt.
     """
     options = options or Options()
     deadline = None if options.time_limit is None else time.monotonic() + options.time_limit
