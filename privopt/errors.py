@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from math import inf
+from numbers import Integral, Real
 
 from attrs import evolve, frozen
 
@@ -45,6 +47,7 @@ __all__ = [
     "UnboundedError",
     "UnknownNameError",
     "UsageError",
+    "check_number",
     "cut",
     "faults_in",
     "printable",
@@ -139,6 +142,21 @@ class UsageError(PrivoptError):
     """A command or call that cannot be meant so."""
 
     exit_code = 2
+
+
+def check_number(name: str, found: object, wanted: str, *, least: float = -inf, whole: bool = False) -> None:
+    """Refuse what is no finite number of at least ``least``: text, a truth value, nothing.
+
+    >>> check_number("gap", "1e-6", "a number")
+    Traceback (most recent call last):
+    privopt.errors.UsageError: gap: found '1e-6', wanted a number
+
+    Raises:
+        UsageError: it is none.
+    """
+    number = not isinstance(found, bool) and isinstance(found, Integral if whole else Real)
+    if not (number and least <= float(found) < inf):  # type: ignore[arg-type]
+        raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
 
 
 class BudgetSpentError(UsageError):

@@ -35,6 +35,7 @@ __all__ = [
     "csv_bytes",
     "duplicate_faults",
     "is_parquet",
+    "plain_texts",
     "pointed",
     "ragged",
     "read_array",
@@ -189,12 +190,33 @@ def as_csv(file: File) -> bytes | None:
 
 
 def csv_bytes(frame: pl.DataFrame) -> bytes:
-    """CSV text of a table: each number with the least digits that give its double back."""
+    """CSV text of a table: each number with the least digits that give its double back, as :func:`plain_texts`."""
     import polars as pl
 
-    flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind == pl.Binary)]
-    text: str = frame.select(pl.col(flat).cast(pl.String).fill_null("")).write_csv()
+    flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]
+    columns = [plain_texts(frame[name]).fill_null("").alias(name) for name in flat]
+    text: str = pl.DataFrame(columns).write_csv()
     return text.encode()
+
+
+def plain_texts(series: pl.Series) -> pl.Series:
+    """A column as text. A whole number has no decimal point, also among doubles: pandas has no others beside blanks.
+
+    >>> import polars as pl
+    >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
+    ['7', None, '3.5', '100000000000000000', 'NaN']
+
+    Raises:
+        PolarsError: a column of lists, structures or bytes.
+    """
+    import polars as pl
+
+    texts = series.cast(pl.String)
+    if not series.dtype.is_float():
+        return texts
+    whole = series.is_finite() & (series == series.round()) & (series.abs() < 2.0**63) & (texts != "-0.0")
+    plain = pl.when(whole).then(series.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(texts)
+    return pl.select(plain).to_series().alias(series.name)
 
 
 def ragged(file: File) -> Fault:
@@ -272,12 +294,14 @@ def _column(file: File, series: pl.Series, column: Column, faults: _Faults) -> N
     import polars as pl
 
     try:
-        stripped = series.cast(pl.String).fill_null("").str.strip_chars()
+        stripped = plain_texts(series).fill_null("").str.strip_chars()
     except pl.exceptions.PolarsError:  # lists, or bytes
         found = f"values of type {series.dtype}"
         faults.add(1, [Fault(file.name, f"column {column.label}", found, "text or numbers")])
         return np.zeros(len(series))
     if column.kind == "id":
+        if series.dtype.is_float():
+            stripped = stripped.replace("NaN", "")
         _note(file, stripped, (stripped == "").to_numpy(), column, "an id", faults)
         return np.asarray(stripped.to_numpy(), dtype=np.str_)
     whole = column.kind == "count"
@@ -299,10 +323,9 @@ def _column(file: File, series: pl.Series, column: Column, faults: _Faults) -> N
 
 def _rests(series: pl.Series, values: NDArray[np.float64]) -> NDArray[np.float64]:
     """(rows,) decimals as they are written less the doubles that were read, to 60 digits, as doubles."""
-    import polars as pl
 
     digits = Context(prec=60)
-    texts = series.cast(pl.String).str.strip_chars()
+    texts = plain_texts(series).str.strip_chars()
     pairs = zip(texts.to_list(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 

@@ -14,7 +14,7 @@ from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
 from privopt.declare.schema import folders_of, share
-from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
+from privopt.errors import InputError, PrivoptError, RoundTripError, StoppedError, UsageError, check_number, faults_in
 from privopt.exact.certify import remembering
 from privopt.execution import Executor, from_url
 from privopt.execution.interrupts import interrupts
@@ -63,6 +63,9 @@ class Options:
         copy_to: folder to make for clean copies of what the release lets out, of mechanisms that can; or None.
         progress: called by long work, or None.
         charged: where epsilon is charged before noise is drawn, or None.
+
+    Raises:
+        UsageError: numbers that are none, or cannot be meant so.
     """
 
     method: str | None = None
@@ -79,6 +82,19 @@ class Options:
     copy_to: Path | None = None
     progress: Progress | None = None
     charged: ChargeRelease | None = None
+
+    def __attrs_post_init__(self) -> None:
+        above = math.ulp(0.0)
+        for name, found, wanted, least, whole in (
+            ("jobs", self.jobs, "a whole number of at least 1", 1, True),
+            ("seed", self.seed, "a whole number of at least 0", 0, True),
+            ("time_limit", self.time_limit, "a finite number of seconds above 0", above, False),
+            ("memory", self.memory, "a finite number of gigabytes above 0", above, False),
+            ("gap", self.gap, "a number above 0 and below 1", -math.inf, False),
+        ):
+            if found is not None:
+                check_number(name, found, wanted, least=least, whole=whole)
+                object.__setattr__(self, name, int(found) if whole else float(found))  # NumPy's numbers are no JSON
 
 
 @frozen(kw_only=True)

@@ -13,14 +13,16 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from privopt.arrays import Floats
 from privopt.declare.schema import File
+from privopt.declare.tables import csv_bytes
 from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.data import space_of
 from privopt.metric.privacy import MetricPrivacy
 from privopt.metric.problem import Places
-from privopt.tables.problems import NAME, Part, Problem, csv_bytes, frame_of, keep, npy_bytes, problem, text_frame
+from privopt.tables.problems import NAME, Part, Problem, frame_of, keep, npy_bytes, problem, text_frame, values_of
 from privopt.tables.secret import Secret, positions_of
 
 __all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]
@@ -110,13 +112,30 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
 
 
 def vectors(array: object, ids: object = None) -> Part:
-    """Records or outputs: (N, dim) vectors, and their ids (0, 1, ... where left out)."""
+    """Records or outputs: (N, dim) vectors, and their ids (0, 1, ... where left out).
+
+    Raises:
+        InputError: an id of more lines than one: ids stand in a file, one a line.
+    """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
+        named = _texts(np.asarray(ids).ravel().tolist())
+        faults = [
+            Fault("ids", f"id {name!r}", "the end of a line inside it", "ids of one line each")
+            for name in named
+            if name and name.splitlines() != [name]
+        ]
+        if faults:
+            raise InputError(faults[:20])
         values["ids"] = "ids.txt"
-        files["ids.txt"] = ("\n".join(map(str, np.asarray(ids).tolist())) + "\n").encode()
+        files["ids.txt"] = ("\n".join(named) + "\n").encode()
     return Part(values=values, files=files)
+
+
+def _texts(names: Iterable[object]) -> list[str]:
+    """Ids as they stand in tables: a double that is whole without a point."""
+    return [f"{name:.0f}" if isinstance(name, float) and name.is_integer() else str(name) for name in names]
 
 
 def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
@@ -224,6 +243,10 @@ def metric_problem(
             array where :func:`distances` or :func:`cost` of it is wanted.
         InputError: a prior that will not do.
     """
+    for what, part in (("places", places), ("outputs", outputs)):
+        if not isinstance(part, Part) and (what, part) != ("outputs", None):
+            found = f"found {type(part).__name__}, wanted privopt.records of a table, privopt.vectors of an array"
+            raise UsageError(f"{what}: {found}, or privopt.grid")
     chosen: tuple[tuple[str, object, str], ...] = (
         ("distance", distance, "distances(D)"),
         ("utility", utility, "cost(C)"),
@@ -318,10 +341,11 @@ def _decimal_below(exact: Fraction) -> Decimal:
 
 def _prior(given: object, places: Part) -> bytes:
     """A prior as the problem file wants it: id, p."""
+    given = values_of(given)
     if isinstance(given, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in given.values()):
-        ids, weights = [str(name) for name in given], np.asarray(list(given.values()), dtype=np.float64)
+        ids, weights = _texts(given), _weights(list(given.values()))
     elif isinstance(given, (list, tuple, np.ndarray)):
-        ids, weights = _ids_of(places), np.asarray(given, dtype=np.float64).ravel()
+        ids, weights = _ids_of(places), _weights(given).ravel()
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
@@ -340,6 +364,17 @@ def _prior(given: object, places: Part) -> bytes:
     if faults:
         raise InputError(faults)
     return csv_bytes(pl.DataFrame({"id": ids, "p": weights / total}))
+
+
+def _weights(given: object) -> Floats:
+    """Doubles, NaN where something is no number, for the fault to name its id."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = [
+            value if isinstance(value, (int, float)) else np.nan for value in np.asarray(given, dtype=object).ravel()
+        ]
+        return np.array(found, dtype=np.float64)
 
 
 def _ids_of(places: Part) -> list[str]:

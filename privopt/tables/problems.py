@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import polars as pl
 from attrs import evolve, field, frozen
 
 from privopt.declare.schema import File
+from privopt.declare.tables import csv_bytes
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 
@@ -25,7 +26,6 @@ __all__ = [
     "NAME",
     "Part",
     "Problem",
-    "csv_bytes",
     "frame_of",
     "keep",
     "npy_bytes",
@@ -33,6 +33,7 @@ __all__ = [
     "read_problem",
     "table",
     "text_frame",
+    "values_of",
 ]
 
 NAME: Final = "problem.toml"
@@ -208,7 +209,11 @@ def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
     if isinstance(given, nw.DataFrame):
         return given
     if isinstance(given, Mapping):
-        columns = [_column(str(name), list(column)) for name, column in given.items()]
+        for name, column in given.items():
+            if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+                found = f"{type(column).__name__} as column {name}"
+                raise UsageError(f"{what}: found {found}, wanted a list or an array: {{{str(name)!r}: [...]}}")
+        columns = [_column(str(name), list(column)) for name, column in given.items() if isinstance(column, Iterable)]
         lengths = sorted({len(column) for column in columns})
         if len(lengths) > 1:
             raise UsageError(
@@ -229,6 +234,12 @@ def frame_of(given: object, what: str) -> nw.DataFrame[Any]:
             f"{what}: found {type(given).__name__}, wanted a table: pandas, polars, pyarrow or a dict of columns{hint}"
         )
     return frame
+
+
+def values_of(given: object) -> object:
+    """A column by itself, of pandas say, as a list; whatever else as it is."""
+    column = nw.from_native(given, series_only=True, pass_through=True)
+    return column.to_list() if isinstance(column, nw.Series) else given
 
 
 def table(given: object) -> pl.DataFrame:
@@ -257,8 +268,3 @@ def _column(name: str, values: list[Any]) -> pl.Series:
         return pl.Series(name, values)
     except TypeError:
         return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)
-
-
-def csv_bytes(frame: pl.DataFrame) -> bytes:
-    """A table as CSV."""
-    return bytes(frame.write_csv(), "utf-8")

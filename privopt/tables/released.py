@@ -310,7 +310,7 @@ class Released:
         return estimating.radius(self.opened, report, places, confidence, prior)
 
     def audit(
-        self, *, leakage: bool = False, gains: Path | None = None, over_time: int | None = None
+        self, *, leakage: bool = False, gains: Path | str | None = None, over_time: int | None = None
     ) -> Mapping[str, Any]:
         """What an attacker gets from it: see ``privopt audit --json``.
 
@@ -320,7 +320,11 @@ class Released:
             over_time: reports of one place, at most, for attacks on many reports.
         """
         found = auditing.audit(self.opened.folder, over_time=over_time)
-        return {**found, "leakage": leaked(self.opened.folder, gains)} if leakage or gains is not None else found
+        return (
+            {**found, "leakage": leaked(self.opened.folder, None if gains is None else Path(gains))}
+            if leakage or gains is not None
+            else found
+        )
 
     def save(self, folder: Path | str, *, force: bool = False) -> Path:
         """Write it as a folder, as ``privopt solve`` does.

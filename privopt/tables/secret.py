@@ -12,6 +12,7 @@ import polars as pl
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
+from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.space.wkb import points_of
 
@@ -167,12 +168,12 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
     if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
         found = f"values of type {column.dtype}"
         raise InputError([Fault(TABLE, f"column {column.name}", found, "text or numbers")])
-    if column.dtype.is_float():  # pandas has no whole numbers beside missing ones
-        values = column.to_numpy().astype(np.float64).tolist()
-        whole = [None if value != value else f"{value:.0f}" if value.is_integer() else repr(value) for value in values]
-        return pl.Series(column.name, whole, dtype=pl.String)
     native = column.to_native()
-    if not isinstance(native, pl.Series):
+    if column.dtype.is_float():
+        double = np.float32 if column.dtype == nw.Float32 else np.float64
+        doubles = native if isinstance(native, pl.Series) else pl.Series(column.to_numpy().astype(double))
+        native = plain_texts(doubles.fill_nan(None)).alias(column.name)
+    elif not isinstance(native, pl.Series):
         missing = column.is_null().to_list()
         texts = [None if gone else str(value) for value, gone in zip(column.to_list(), missing, strict=True)]
         native = pl.Series(column.name, texts, dtype=pl.String)

@@ -211,6 +211,8 @@ def test_a_release_is_saved_whole_and_opened_again(tmp_path, release):
         ({"lr_geo": {"user": 1}, "epsilon": "x"}, {}, "epsilon: found 'x', wanted a number with a unit"),
         ({"prior": [1, 2]}, {}, "prior: found 2 weights, wanted 3, one for each record"),
         ({"prior": [1, 2, -1]}, {}, "prior: id c: found -1.0, wanted a finite weight"),
+        ({"prior": {"a": 1, "b": "much", "c": 1}}, {}, "prior: id b: found nan, wanted a finite weight"),
+        ({"outputs": NODES}, {}, "outputs: found dict, wanted privopt.records of a table"),
     ],
 )
 def test_faults_have_the_lines_of_problem_files(changes, nodes, words):
@@ -220,6 +222,60 @@ def test_faults_have_the_lines_of_problem_files(changes, nodes, words):
 
     with pytest.raises((InputError, UsageError), match=re.escape(words)):
         solved()
+
+
+def test_numbers_that_are_text_and_tables_in_places_of_others_are_refused_by_name(release, tmp_path):
+    places = po.grid(1, 2, 1.0)
+    with pytest.raises(UsageError, match=r"places: found ndarray, wanted privopt.records"):
+        po.metric_problem(np.zeros((3, 2)), distance="euclidean", epsilon=1)
+    plain = po.metric_problem(places, distance="euclidean", epsilon=1)
+    for name, given in (("seed", -1), ("time_limit", "5"), ("gap", "x"), ("jobs", 1.5), ("memory", True)):
+        with pytest.raises(UsageError, match=f"{name}: found {given!r}, wanted a"):
+            po.solve("exponential", plain, **{name: given})
+    assert po.solve("exponential", plain, seed=np.int64(3), time_limit=np.float32(60)).result.seed == 3
+    with pytest.raises(UsageError, match="gap: found 'x'"):
+        po.certify(np.eye(2), plain, gap="x")
+    with pytest.raises(UsageError, match=r"confidence: found '0.95', wanted a finite number"):
+        release.estimate(["a"], confidence="0.95")
+    for by in ({1: "x", "a": "y"}, pd.DataFrame(NODES)):
+        with pytest.raises(UsageError, match=r"^by: "):
+            release.estimate(["a"], by=by)
+    with pytest.raises(UsageError, match="table: found str as column id, wanted a list or an array"):
+        release.apply({"id": "a"}, id="id")
+    with pytest.raises(InputError, match=r"x.csv"):
+        release.audit(gains=str(tmp_path / "x.csv"))
+
+
+@pytest.mark.parametrize("series", [pd.Series, pl.Series])
+def test_a_series_is_taken_where_a_list_is(release, series):
+    assert release.estimate(series(["a", "b"])).n == 2
+    given = {"distance": "euclidean", "epsilon": 1}
+    text, plain = (po.metric_problem(po.grid(1, 2, 1.0), prior=of([1.0, 3.0]), **given) for of in (series, list))
+    assert text.source.beside == plain.source.beside
+
+
+def test_ids_that_are_whole_doubles_are_the_same_everywhere(tmp_path):
+    frame = pl.DataFrame({"id": [7.0, 8.0], "lat": [41.9, 41.91], "lon": [12.0, 12.0]})
+    frame.write_parquet(tmp_path / "p.parquet")
+    text = '[records]\npoints = "p.parquet"\n[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1.0\n'
+    (tmp_path / "p.toml").write_text(text + '[utility]\nkind = "distance"\n')
+    problem = po.metric_problem(
+        po.records(frame.to_pandas(), lat="lat", lon="lon"), distance="haversine", epsilon=1, prior={7.0: 1, 8.0: 1}
+    )
+    for given in (tmp_path / "p.toml", problem):
+        release = po.solve("exponential", given)
+        assert release.opened.release.records.tolist() == ["7", "8"]
+        for table in (frame.select("id"), frame.select("id").to_pandas(), {"id": [7, 8]}):
+            assert len(release.apply(table, id="id")["report"]) == 2
+        assert release.estimate(np.array([7.0, 8.0])).n == 2
+
+
+def test_ids_of_vectors_are_one_line_each():
+    for name in ("a\nb", "a\u2028b", "a\x85", "\r"):
+        with pytest.raises(InputError, match="found the end of a line inside it, wanted ids of one line each"):
+            po.vectors(np.eye(2), [name, "c"])
+    problem = po.metric_problem(po.vectors(np.eye(2), [1.0, 2.0]), distance="euclidean", epsilon=1)
+    assert po.solve("exponential", problem).opened.release.records.tolist() == ["1", "2"]
 
 
 def test_a_table_without_the_column_is_refused_by_name():

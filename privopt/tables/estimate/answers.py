@@ -14,7 +14,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.declare.notebook import card
-from privopt.errors import UnknownNameError, UsageError
+from privopt.errors import UnknownNameError, UsageError, check_number
 from privopt.interfaces import Channel
 from privopt.metric.data import MetricData
 from privopt.metric.points import COORDINATES
@@ -103,6 +103,7 @@ def radius_of(posterior: Floats, reach: Floats, confidence: float) -> float:
     Raises:
         UsageError: another confidence.
     """
+    check_number("confidence", confidence, "a number between 0 and 1")
     if not 0 < confidence < 1:
         raise UsageError(f"confidence: found {confidence:g}, wanted a number between 0 and 1")
     order = np.argsort(reach, kind="stable")

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
-from privopt.errors import UsageError
+from privopt.errors import UsageError, check_number
 from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.tables.estimate.finite import clopper_pearson, finite_sample, nested_sets
@@ -58,6 +58,8 @@ class Asked:
     worth: float = 100.0
 
     def __attrs_post_init__(self) -> None:
+        for name in ("confidence", "gap", "worth", *(() if self.resolution is None else ("resolution",))):
+            check_number(name, getattr(self, name), "a finite number")
         rules = [
             ("confidence", self.confidence, 0 < self.confidence < 1, "a number between 0 and 1"),
             ("gap", self.gap, 1e-9 <= self.gap < np.inf, "a number of at least 1e-9"),

@@ -19,7 +19,7 @@ from privopt.tables.estimate.answers import Nearest, nearest_of, places_of, post
 from privopt.tables.estimate.estimate import Asked, Estimate, estimate_of_counts
 from privopt.tables.estimate.reports import count_all, groups_of
 from privopt.tables.estimate.run import Batches, channel_of, estimate_batches
-from privopt.tables.problems import frame_of
+from privopt.tables.problems import frame_of, values_of
 
 __all__ = ["Prior", "chances", "estimates", "nearest", "radius"]
 
@@ -71,19 +71,23 @@ def estimates(
 
 
 def _frame(reports: object, column: str) -> pl.DataFrame:
+    reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):
-        reports = {column: [None if name is None else str(name) for name in np.asarray(reports, dtype=object).ravel()]}
+        reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
     return pl.DataFrame(frame_of(reports, REPORTS).to_polars())
 
 
 def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
-    wrong = sorted(set(by) ^ set(ids))
-    if wrong or not all(isinstance(group, str) for group in by.values()):
-        shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in by.values() if not isinstance(g, str))
+    if not isinstance(by, Mapping):
+        raise UsageError(f"by: found {type(by).__name__}, wanted a mapping from each record's id to its group")
+    named = {str(name): group for name, group in by.items()}
+    wrong = sorted(set(named) ^ set(ids))
+    if wrong or not all(isinstance(group, str) for group in named.values()):
+        shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in named.values() if not isinstance(g, str))
         raise UsageError(
             f"by: see {shown}; wanted the group of each record by its id, and of no other: {{{ids[0]!r}: 'a', ...}}"
         )
-    return groups_of({place: by[name] for place, name in enumerate(ids)})
+    return groups_of({place: named[name] for place, name in enumerate(ids)})
 
 
 def prior_of(opened: Opened, given: Prior) -> Floats:

@@ -22,7 +22,7 @@ from privopt.tables.charged import STICKY
 from privopt.tables.estimate.estimate import Observed
 from privopt.tables.files import TableFile
 from privopt.tables.protect import REPORT
-from privopt.tables.secret import naming, subjects_of
+from privopt.tables.secret import naming, subjects_of, texts_of
 from privopt.tables.traces import FIRST, KEPT
 
 __all__ = ["count_all", "groups_of", "noisy_counts_of", "read_groups", "read_prior"]
@@ -93,8 +93,8 @@ class Counter:
                 more than :data:`BATCHES` batches.
         """
         place = {name: k for k, name in enumerate(self.channel.outputs)}
-        report = frame[self.column].cast(pl.String, strict=False)
-        there = report.is_not_null() & (report != "")
+        report = self._texts(frame, self.column)
+        there = report.is_not_null()
         at = report.replace_strict(place, default=-1, return_dtype=pl.Int64)
         unknown = (there & (at < 0)).arg_true()
         if len(unknown):
@@ -104,7 +104,7 @@ class Counter:
             raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
         batch = pl.Series("batch", [""]).new_from_index(0, len(frame))
         if self.batch is not None:
-            batch = frame[self.batch].cast(pl.String, strict=False).fill_null("")
+            batch = self._texts(frame, self.batch).fill_null("")
             several = self._found.keys() | set(batch.unique().to_list())
             if len(several) > BATCHES:
                 found = f"more than {BATCHES:,} values, of which each would be an estimate of its own"
@@ -123,6 +123,10 @@ class Counter:
                 skipped=before.skipped + int((~part["there"]).sum()),
                 repeated=before.repeated + int((part["there"] & ~part["first"]).sum()),
             )
+
+    def _texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
+        with naming(self.table):
+            return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _first(self, frame: pl.DataFrame, batch: pl.Series, there: pl.Series) -> pl.Series:
         """Whether each row with a report is its subject's first of its batch."""
