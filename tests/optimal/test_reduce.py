@@ -121,3 +121,11 @@ def test_a_bound_is_a_number_whatever_epsilon(epsilon, method):
     assert dual_bound(shifted, Multipliers.whole(huge, huge))[0] == pytest.approx(0.25)
     assert evolve(found, lower_bound=-np.inf).gap == np.inf
     assert evolve(found, lower_bound=np.nan).gap == np.inf
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_product_beyond_doubles_proves_nothing_and_says_nothing():
+    instance = Instance(cost=np.eye(2), pairs=[[0, 1]], distances=[705.0], epsilon=1.0)
+    one, f = np.array([0]), np.array([1e5])
+    steep = Multipliers.sparse(lambda: iter([(0, one, one < 0, f), (1, one, one == 0, f)]), 1)
+    assert dual_bound(instance, steep)[0] == 0.0

@@ -181,6 +181,11 @@ def test_what_is_promised_says_what_is_read(solved, tmp_path):
     assert numbers.failures(data, terms) == []
     for changed in ({"threshold": numbers.threshold * 2}, {"test": numbers.test * 2}, {"steps": numbers.steps + 2}):
         assert f"prediction.npz: {next(iter(changed))}" in evolve(numbers, **changed).failures(data, terms)[0]
+    far = Ways.of(data).from_vertices
+    for by, rows in ((1, far % 1 < 0.7), (-1, far % 1 > 0.3)):  # two so changed differ by more than their way and SLACK
+        steps = numbers.steps.copy()
+        steps[tuple(np.argwhere(rows)[0])] += by
+        assert "prediction.npz: steps" in evolve(numbers, steps=steps).failures(data, terms)[0]
     assert verify(solved.save(tmp_path / "out")).verdict == "proved"
 
 

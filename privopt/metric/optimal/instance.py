@@ -243,11 +243,12 @@ def _reduced_costs(instance: Instance, multipliers: Multipliers) -> Iterator[tup
         i, j = instance.pairs.T
         for k, rows, turned, given in multipliers.few():
             f = np.where(reached[rows], np.maximum(given, 0.0), 0.0)
-            grown = np.where(reached[rows], growth[rows], 0.0) * f
             ends = np.where(turned, [j[rows], i[rows]], [i[rows], j[rows]])
             with np.errstate(over="ignore", invalid="ignore"):
+                grown = np.where(reached[rows], growth[rows], 0.0) * f
                 moved = np.bincount(ends[0], f, n) - np.bincount(ends[1], grown, n)
-                yield k, k + 1, instance.cost[:, k : k + 1] + moved[:, None]
+                left = instance.cost[:, k : k + 1] + moved[:, None]
+            yield k, k + 1, left
         return
     i, j = instance.pairs[reached].T
     growth, places = growth[reached], np.arange(len(i))
@@ -258,7 +259,8 @@ def _reduced_costs(instance: Instance, multipliers: Multipliers) -> Iterator[tup
         check_end()
         with np.errstate(over="ignore", invalid="ignore"):
             moved = up @ np.maximum(forward[reached], 0) + down @ np.maximum(backward[reached], 0)
-            yield k0, k1, instance.cost[:, k0:k1] + moved
+            left = instance.cost[:, k0:k1] + moved
+        yield k0, k1, left
 
 
 def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:

@@ -137,7 +137,9 @@ class Prediction:
         if data.region is not None:  # steps of points follow from their definition, rates from that of a step
             wide = {"threshold": self.threshold > terms.threshold * STEP_KM, "test": self.test > terms.test * STEP_KM}
             lines = [f"{ARTEFACT}: {name}: noise too narrow for its steps" for name, narrow in wide.items() if narrow]
-            return [*lines, *self._named(self._others(Prediction.of(data, terms)))]
+            others = {*self._others(Prediction.of(data, terms))} - {"steps"}
+            others |= set[str]() if Ways.of(data).covers(self.steps) else {"steps"}  # on it rests what is promised
+            return [*lines, *self._named(sorted(others))]
         pairs, distances = data.standing
         spread = _spread(self.steps, pairs)
         lines = []

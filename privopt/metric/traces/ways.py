@@ -75,22 +75,35 @@ class Ways:
         return cls(region=region, table=np.where(known, far, top))
 
     @cached_property
+    def from_vertices(self) -> Floats:
+        """(N, K) steps from the vertices, before they are made whole."""
+        straight = isinstance(self.region, Plane)
+        return (self._straight(self.region.vertices.astype(np.float64)) if straight else self.table) / STEP_MM
+
+    @property
     def of_vertices(self) -> Ints:
-        """(N, K) steps from the vertices."""
-        if isinstance(self.region, Plane):
-            return self._straight(self.region.vertices.astype(np.float64))
-        return np.floor(self.table / STEP_MM).astype(np.int64)
+        """(N, K) whole steps from the vertices."""
+        return np.floor(self.from_vertices).astype(np.int64)
+
+    def covers(self, steps: Ints) -> bool:
+        """Whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK` says.
+
+        Within MOST_OFF of these, which are as near the truth: between 1 + 2 MOST_OFF below it and 2 MOST_OFF above.
+        """
+        far = self.from_vertices
+        return bool(((steps >= far - 1.0 - MOST_OFF) & (steps <= far + MOST_OFF)).all())
 
     def of_points(self, points: Snapped) -> Ints:
         """(B, K) steps from points, given as what they are mixtures of."""
         linear = points.linear
         if isinstance(self.region, Plane):
-            return self._straight((linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1))
+            places = (linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1)
+            return np.floor(self._straight(places) / STEP_MM).astype(np.int64)
         assert isinstance(self.region, Streets)
         long = self.region.km[points.streets] * MM_PER_KM
         ends = [self.table[points.corners[:, end]] + (long * linear[:, 1 - end])[:, None] for end in (0, 1)]
         return np.floor(np.minimum(*ends) / STEP_MM).astype(np.int64)
 
-    def _straight(self, places: Floats) -> Ints:
+    def _straight(self, places: Floats) -> Floats:
         off = places[:, None, :] - self.outputs[None].astype(np.float64)
-        return np.floor(np.hypot(off[..., 0], off[..., 1]) / STEP_MM).astype(np.int64)
+        return np.hypot(off[..., 0], off[..., 1])
