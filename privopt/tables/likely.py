@@ -20,11 +20,14 @@ _DEGREES: Final = frozenset(
 )
 _WHOLE: Final = frozenset(
     {"geometry", "geom", "wkt", "wkb", "geohash", "coordinates", "coords", "position", "gps", "easting", "northing"}
+    | {"bbox", "minx", "miny", "maxx", "maxy", "xmin", "ymin", "xmax", "ymax"}
 )
 _AXES: Final = frozenset({"x", "y", "long"})
 _BESIDE: Final = frozenset(
     {"km", "m", "start", "end", "stop", "pickup", "dropoff", "pick", "drop", "up", "off", "from", "to", "origin"}
-) | frozenset({"dest", "destination", "home", "work", "coord", "coordinate", "pos", "point", "utm", "1", "2"})
+) | frozenset(
+    {"min", "max", "dest", "destination", "home", "work", "coord", "coordinate", "pos", "point", "utm", "1", "2"}
+)
 _PLACES: Final = frozenset(
     {"station", "stations", "stop", "address", "addr", "street", "road", "postcode", "postal", "plz", "zip", "zipcode"}
     | {"zone", "place", "places", "location", "locations", "loc", "city", "town", "village", "suburb", "neighbourhood"}

@@ -28,6 +28,7 @@ from privopt.tables.charged import STICKY, Charging, Drawn
 from privopt.tables.likely import like_places, like_positions
 from privopt.tables.secret import Secret
 from privopt.tables.snap import REASONS, Snap, Strays
+from privopt.tables.telling import Telling
 from privopt.tables.traces import FIRST, KEPT, Traced, Tracer
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Protector:
         prefix: what the names of the added columns begin with, before an underscore; None for nothing.
         refused: how often each reason has come so far.
         strays: positions far from every record, so far.
+        telling: columns that stay and tell the secret whatever their names are, so far.
     """
 
     release: MatrixRelease
@@ -78,6 +80,7 @@ class Protector:
     prefix: str | None = None
     refused: Counter[str] = field(factory=Counter)
     strays: Strays = field(init=False)
+    telling: Telling = field(init=False, factory=Telling)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "strays", Strays(reach=self.snap.reach))
@@ -241,7 +244,9 @@ class Protector:
             )
             for column in columns
         ]
-        return self.secret.without(frame).with_columns(*made)
+        left = self.secret.without(frame)
+        self.telling.look(left, frame.select(*self.secret.columns))
+        return left.with_columns(*made)
 
     def _drawn(self, frame: nw.DataFrame[Any]) -> Drawn:
         """A report for each row, by its output's number."""
@@ -282,10 +287,15 @@ class Protector:
         """
         gone = {*self.secret.columns, *self.secret.also, *self.secret.beside}
         left = [name for name in names if name not in gone]
+        copies = [name for name in self.telling.same if name not in gone]
+        left = [name for name in left if name not in copies]
+        positions = [*like_positions(left), *self.telling.positions]
+        places = [*like_places(left), *self.telling.places]
         return (
+            *_stays(copies, "equal to what is protected, which nothing protects there"),
             *_stays(self.secret.beside, "of geometries, which nothing protects"),
-            *_stays(like_positions(left), "named like positions, which nothing protects"),
-            *_stays(like_places(left), "named like places, which may tell where and which nothing protects"),
+            *_stays(positions, "named like positions, which nothing protects"),
+            *_stays(places, "named like places, which may tell where and which nothing protects"),
             *self.strays.note,
         )
 

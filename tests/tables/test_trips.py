@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import struct
 from contextlib import closing
 
 import pandas as pd
@@ -74,6 +75,33 @@ def test_columns_that_tell_the_place_in_words_are_warned_of(release):
     assert f"columns {', '.join(bikes)} stay as they are and are named like places" in line
     with pytest.warns(po.PrivoptWarning, match="column end_station_id stays as it is and is named like places"):
         release.apply({"start_station_id": ["a"], "end_station_id": ["b"]}, id="start_station_id")
+
+
+WHERE = [{"x": 12.4, "y": 41.9}, {"x": 12.41, "y": 41.9}]
+BOXES = [{"minX": 12.4, "miny": 41.9, "maxx": 12.4, "maxy": 41.9}] * 2
+
+
+def test_fields_of_structures_and_copies_of_the_secret_are_warned_of(release):
+    table = {"lat": [41.9, 41.91], "lon": [12.4, 12.4], "there": WHERE, "around": BOXES, "ends": [WHERE, WHERE]}
+    table |= {"note": [{"mood": "good"}] * 2, "north": [41.9, 41.91], "once": [12.4, 12.4], "n": [1, 2]}
+    for frame in (pl.DataFrame(table), pd.DataFrame(table).drop(columns="ends")):
+        with pytest.warns(po.PrivoptWarning) as told:
+            release.apply(frame, lat="lat", lon="lon")
+        lines = "".join(map(said, told))
+        assert "column north stays as it is and is equal to what is protected" in lines  # once: of any column
+        ends = [] if isinstance(frame, pd.DataFrame) else ["ends.x", "ends.y"]
+        fields = ["there.x", "there.y", "around.minX", "around.miny", "around.maxx", "around.maxy", *ends]
+        assert f"columns {', '.join(fields)} stay as they are and are named like positions" in lines
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_a_copy_of_geometries_is_warned_of_in_any_parts(release, tmp_path, monkeypatch, rows):
+    points = [struct.pack("<BIdd", 1, 1, east, 41.9) for east in (12.4, 12.41, 12.4)]
+    table = {"geometry": points, "raw": points, "other": [*points[:2], points[1]]}
+    pl.DataFrame(table).write_parquet(tmp_path / "t.parquet")
+    monkeypatch.setattr(files, "BATCH_ROWS", rows)
+    done = apply(release.opened.folder, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(geometry="geometry"))
+    assert [line for line in done.warnings if "column raw stays as it is and is equal to what is protected" in line]
 
 
 def test_the_command_does_the_same(release, tmp_path, privopt):
