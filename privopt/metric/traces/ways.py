@@ -77,8 +77,9 @@ class Ways:
     @cached_property
     def from_vertices(self) -> Floats:
         """(N, K) steps from the vertices, before they are made whole."""
-        straight = isinstance(self.region, Plane)
-        return (self._straight(self.region.vertices.astype(np.float64)) if straight else self.table) / STEP_MM
+        if isinstance(self.region, Plane):
+            return self._straight(self.region.vertices.astype(np.float64)) / STEP_MM
+        return self.table / STEP_MM
 
     @property
     def of_vertices(self) -> Ints:
