@@ -72,10 +72,10 @@ def test_what_is_wrong_is_said_in_words_of_the_call(release, tmp_path):
     with pytest.raises(UsageError, match=r"save: .*/out: exists already; force=True replaces it"):
         release.save(folder)
     with pytest.raises(
-        UsageError, match=r"by: see .*; wanted the group of each record by its id.*: \{'a': 'a', \.\.\.\}"
+        UsageError, match=r"by: see .*; wanted a group for each record by its id.*: \{'a': 'a', \.\.\.\}"
     ):
         release.estimate({"report": ["a"]}, by={"id": ["a", "b", "c"], "group": ["x", "x", "y"]})
-    with pytest.raises(UsageError, match=r"by: see \['x'\]; wanted the group"):
+    with pytest.raises(UsageError, match=r"by: see \['x'\]; wanted a group"):
         release.estimate({"report": ["a"]}, by={"a": ["x"], "b": ["x"], "c": ["y"]})
 
 

@@ -85,7 +85,7 @@ def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
     if wrong or not all(isinstance(group, str) for group in named.values()):
         shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in named.values() if not isinstance(g, str))
         raise UsageError(
-            f"by: see {shown}; wanted the group of each record by its id, and of no other: {{{ids[0]!r}: 'a', ...}}"
+            f"by: see {shown}; wanted a group for each record by its id, and for no other: {{{ids[0]!r}: 'a', ...}}"
         )
     return groups_of({place: named[name] for place, name in enumerate(ids)})
 
