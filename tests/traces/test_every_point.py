@@ -15,7 +15,7 @@ from privopt.exact import TOTAL
 from privopt.exact.sample import seeded
 from privopt.metric.everywhere.region import MM_PER_KM, Plane
 from privopt.metric.everywhere.snap import Snapper
-from privopt.metric.traces import prediction, ways
+from privopt.metric.traces import notion, prediction, ways
 from privopt.metric.traces.walk import Limit, State
 from privopt.metric.traces.ways import SLACK, Ways
 from privopt.run.verify import verify
@@ -54,6 +54,7 @@ CORNERS = [("a", 0.0, 0.0), ("b", 0.8, 0.0), ("c", 0.0, 0.8), ("d", 0.8, 0.8)]
 def coarse():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ways, "STEP_MM", STEP)
+        patch.setattr(notion, "STEP_MM", STEP)
         patch.setattr(prediction, "STEP_KM", Fraction(STEP, MM_PER_KM))
         yield
 
