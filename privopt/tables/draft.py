@@ -18,17 +18,17 @@ import numpy as np
 import polars as pl
 from attrs import field, frozen
 
-from privopt.arrays import Floats, slices
+from privopt.arrays import slices
 from privopt.declare.schema import KEY, File, Key
-from privopt.declare.tables import PARQUET, POINT, table_of
+from privopt.declare.tables import PARQUET, table_of
 from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
 from privopt.metric.data import MetricData, load
 from privopt.metric.problem import MetricProblem
-from privopt.metric.space.formulas import EARTH_RADIUS_KM
 from privopt.registry import registry
 from privopt.run.publish import check_file, new_file
+from privopt.tables.draft_grid import digits, grid_over
 from privopt.tables.likely import CONTACTS, LATITUDES, LONGITUDES, PEOPLE, PLANES, like_places
 
 __all__ = ["Draft", "draft", "init"]
@@ -36,23 +36,12 @@ __all__ = ["Draft", "draft", "init"]
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-CELLS: Final = 400
-"""Cells of a grid over a table that is no list of places."""
-
-FEWEST: Final = 200
-"""Positions; of fewer the extent tells more, and the draft says so."""
-
-LATTICE: Final = 0.05
-"""Degrees to whose multiples a grid over positions is rounded outward."""
 
 PLACES: Final = 5_000
 """Rows beyond which a table of latitudes and longitudes is taken for positions."""
 
 REACH: Final = 3.0
 """How many times the distance between neighbours somebody is hidden within, where nothing is asked for."""
-
-_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
-"""km of a degree of latitude."""
 
 LEAST: Final = 1e-300
 """Of an epsilon that doubles can work with; the greatest is one over it."""
@@ -143,17 +132,17 @@ def draft(
         if "grid" in found.records:
             raise InputError([Fault(points.name, "", "no column of ids", "one that names the nodes of --roads")])
     tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
-    data = _loaded(MetricProblem, tables, beside)
+    data = _loaded(MetricProblem, tables, beside, points.name)
     spacing = _spacing(data)
     reach = REACH * spacing if within is None else within
     asked = math.log(factor) / reach if reach else math.inf
     if not LEAST <= asked <= 1 / LEAST:
         given = f"--within {reach:g}" if within is not None else f"records {reach / REACH:g} {data.unit} apart"
         raise UsageError(f"{given}: epsilon would be {asked:g} per {data.unit}; wanted {LEAST:g} to {1 / LEAST:g}")
-    epsilon = _digits(asked, up=False)
+    epsilon = digits(asked, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= _own_tables(cls, reach)
-    _loaded(cls, tables, beside)
+    _loaded(cls, tables, beside, points.name)
     unit = data.unit
     meaning = [
         f"hides whoever is within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
@@ -163,9 +152,10 @@ def draft(
     return Draft(text=_text(mechanism, points, tables, found.notes, meaning), notes=(*found.notes, *meaning))
 
 
-def _loaded(cls: type[Any], tables: dict[str, dict[str, object]], beside: Path) -> MetricData:
-    source = File(name="problem.toml", path=beside / "problem.toml", kept=to_toml(tables).encode())
-    return load(load_problem(cls, source), "problem.toml")
+def _loaded(cls: type[Any], tables: dict[str, dict[str, object]], beside: Path, table: str) -> MetricData:
+    """The problem as ``solve`` will read it; faults of what was drafted are faults of the table that it comes from."""
+    source = File(name=table, path=beside / "problem.toml", kept=to_toml(tables).encode())
+    return load(load_problem(cls, source), table)
 
 
 def _relative(path: Path, beside: Path) -> str:
@@ -223,7 +213,7 @@ def _recognised(points: Path, beside: Path, *, ids_alone: bool) -> _Found:
     why = f"{frame.height:,} rows of column {lat}" if ids else "no column tells the rows apart"
     why = why if people is None else f"column {people} tells people or trips apart"
     notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
-    grid, said = _grid(frame, columns, points.name)
+    grid, said = grid_over(frame, columns, points.name)
     return _Found(records={"grid": grid}, kind=kind, notes=[*notes, said])
 
 
@@ -270,35 +260,6 @@ def _names(column: pl.Series) -> bool:
     text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
     whole = column.dtype.is_integer() and not column.has_nulls()
     return whole or (text and not column.has_nulls() and not (column.cast(pl.String).str.strip_chars() == "").any())
-
-
-def _grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
-    """Even cells over the middle 98 % of positions, and a sentence that says so.
-
-    The problem file is public, the positions may be secret: its corner and cells follow from a coarse lattice alone.
-    """
-    up, across = (_finite(frame[str(columns[name])]) for name in ("lat", "lon"))
-    if not up.size or not across.size:
-        raise InputError([Fault(file, "", "no positions that are numbers", f"numbers{POINT.replace('its', 'their')}")])
-    (south, top), (west, right) = (np.quantile(side, [0.01, 0.99]).tolist() for side in (up, across))
-    south, west = (math.floor(side / LATTICE) * LATTICE for side in (south, west))
-    top, right = (math.ceil(side / LATTICE) * LATTICE for side in (top, right))
-    tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
-    cell = _digits(max(math.sqrt(tall * wide / CELLS), max(tall, wide) / CELLS, 1e-3), up=True)
-    rows, cols = (math.ceil(side / cell) + 1 for side in (tall, wide))
-    grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
-    grid["south_west"] = [round(south, 6), round(west, 6)]
-    said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
-    said += f", rounded outward to {LATTICE:g} degrees: this file tells so much of the table"
-    if (few := min(up.size, across.size)) < FEWEST:
-        said += f"; of {few} positions that may be too much: state a grid of your own"
-    return grid, said
-
-
-def _finite(column: pl.Series) -> Floats:
-    values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
-    finite: Floats = values[np.isfinite(values)]
-    return finite
 
 
 # --- what is suggested ---------------------------------------------------------------------------------
@@ -357,15 +318,9 @@ def _required(table: type[Any], reach: float) -> Iterator[tuple[str, object]]:
             raise UsageError(f"{name} has no default that could be suggested: {declared.help}")
 
 
-def _digits(value: float, up: bool) -> float:
-    """The number to three digits, not below it or not above it."""
-    scale = 10.0 ** (math.floor(math.log10(value)) - 2)
-    return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")
-
-
 def _up(value: float) -> str:
     """A factor in words, rounded up."""
-    return f"{_digits(value, up=True):g}"
+    return f"{digits(value, up=True):g}"
 
 
 def _up_exp(exponent: float) -> str:

@@ -42,7 +42,8 @@ SEEDED: Final = "seeded"
 _EVERYWHERE: Final = {
     2: "what holds is between points of streets, in the lengths of ways along them: a position is reported as the "
     "nearest such point, so two positions, however near, may be told apart as the streets that they are nearest to",
-    3: "what holds is between positions as they are read, to the millimetre, in the lengths of ways inside the region; "
+    3: "what holds is between positions as they are read, to the millimetre (degrees: to 1e-7, so two may be taken for "
+    "up to 17.2 mm farther apart), in the lengths of ways inside the region; "
     "a position outside is reported as the nearest point of its rim",
 }
 """What a release that holds at every point promises of positions, by the corners of its simplices."""

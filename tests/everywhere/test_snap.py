@@ -12,6 +12,7 @@ from scipy.stats import chisquare
 from privopt.exact.sample import choose
 from privopt.metric.everywhere import check_positions
 from privopt.metric.everywhere.locate import Sides, Triangles
+from privopt.metric.everywhere.projection import Projection
 from privopt.metric.everywhere.region import street_growth
 from privopt.metric.everywhere.snap import Snapper, far_share, far_shares, read_positions
 
@@ -202,3 +203,21 @@ def test_what_has_no_share_is_never_drawn():
 @pytest.mark.parametrize(("km", "mm"), [(0.1234567, 123457), (-0.0000005, 0), (1e300, 2**50)])
 def test_positions_are_read_to_the_millimetre(km, mm):
     assert read_positions(np.array([[km, 0.0]]), None)[0, 0] == mm
+
+
+@pytest.mark.parametrize(("geographic", "most"), [(False, 1.4143), (True, 17.2)])
+def test_reading_brings_two_positions_farther_apart_by_no_more_than_is_said(geographic, most):
+    rng = np.random.default_rng(3)
+    projection = Projection.of(np.array([[0.0, 7.0], [0.01, 7.01]]), "records") if geographic else None
+    unit = 1e-7 if geographic else 1e-6
+    whole = rng.integers(1, 5, size=(40_000, 2, 2))
+    written = (whole + rng.choice([0.4999, 0.5001, 0.5], size=whole.shape)) * unit
+    if projection is not None:
+        written[..., 1] += 7.0
+    read = np.stack([read_positions(written[:, end], projection) for end in (0, 1)], axis=1)
+    scale = np.array([1.0, 1.0]) * 1e6
+    if projection is not None:
+        scale = np.array([projection.north, projection.east]) * 1e7 / 2.0**24
+    meant = np.hypot(*((written[:, 0] - written[:, 1]) * scale).T)
+    farther = np.hypot(*(read[:, 0] - read[:, 1]).T.astype(float)) - meant
+    assert 0.8 * most < farther.max() < most

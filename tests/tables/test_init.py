@@ -183,6 +183,35 @@ def test_rows_with_contacts_are_peoples_unless_an_id_is_a_places(tmp_path):
         assert ("points" in draft("exponential", tmp_path / "t.csv", tmp_path).text) == places
 
 
+def test_latitudes_and_longitudes_that_are_swapped_are_refused(tmp_path):
+    for rows in ("1,151.2,-33.8\n2,151.2,-33.9\n", "1,91,7\n" * 50 + "1,45,7\n" * 50):
+        (tmp_path / "t.csv").write_text(f"user_id,lat,lon\n{rows}")
+        with pytest.raises(InputError, match=r"t.csv: column lat: found \d+ numbers outside -90 to 90, .* swapped\?"):
+            draft("exponential", tmp_path / "t.csv", tmp_path)
+
+
+@pytest.mark.parametrize("half", [180.1, -179.9])
+def test_a_grid_goes_over_the_date_line(half, tmp_path):
+    rows = "".join(f"{n},{-17 + n / 5_000},{179.9 if n % 2 else half}\n" for n in range(300)) + "0,999,999\n"
+    (tmp_path / "t.csv").write_text(f"user_id,lat,lon\n{rows}")
+    made = init("exponential", tmp_path / "t.csv", tmp_path / "p.toml")
+    assert "spread over" not in " ".join(made.notes)
+    at = loaded(tmp_path).records.coordinates
+    assert len(at) < 700
+    for lon in (179.9, -179.9):
+        assert np.abs((at[:, 1] - lon + 180) % 360 - 180).min() < 0.02
+
+
+def test_a_grid_over_half_the_earth_is_said_and_faults_name_the_table(tmp_path):
+    (tmp_path / "t.csv").write_text("user_id,lat,lon\n1,0.1,0.1\n2,50,100\n")
+    assert "they spread over 10," in " ".join(draft("exponential", tmp_path / "t.csv", tmp_path).notes)
+    (tmp_path / "t.csv").write_text("user_id,lat,lon\n1,89.99,0\n2,89.98,0.01\n")
+    with pytest.raises(InputError, match=r"t.csv: records.grid: found a grid that passes a pole"):
+        draft("exponential", tmp_path / "t.csv", tmp_path)
+    (tmp_path / "t.csv").write_text("user_id,lat,lon\n1,40.7,7\n2,40.7,7\n")
+    assert "cells of 0.2" in " ".join(draft("exponential", tmp_path / "t.csv", tmp_path).notes)
+
+
 def test_people_on_a_plane_are_refused(tmp_path):
     (tmp_path / "t.csv").write_text("user_id,id,x,y\na,1,0,0\nb,2,1,1\n")
     with pytest.raises(InputError, match="column user_id: found ids of people or trips, not of places"):

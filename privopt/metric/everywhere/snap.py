@@ -79,6 +79,9 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Positions as they are read: whole millimetres of the plane.
 
+    Two positions in km come at most 2^.5 mm farther apart so, two in degrees at most 2^.5 (11.12 + 1) < 17.2 mm: each
+    coordinate is first off by half of 1e-7 degrees, then by half a millimetre.
+
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
 
