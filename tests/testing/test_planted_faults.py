@@ -59,6 +59,7 @@ FAULTS = [
     ("verify-catches", matrix.NeverMeasures, "metric-dp"),
     ("use-verifies", noise.NamesUnchecked, "local-dp"),
     ("use-verifies", noise.NamesUnread, "local-dp"),
+    ("use-verifies", noise.ScaleWithoutEnd, "local-dp"),
     ("unread-columns", matrix.PublishesAll, "metric-dp"),
     ("no-secret-leak", noise.SecretInDetails, "local-dp"),
     ("no-secret-leak", noise.SecretInArchive, "local-dp"),

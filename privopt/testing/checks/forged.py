@@ -5,11 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 
 from privopt.errors import PrivoptError
@@ -26,6 +32,8 @@ __all__: list[str] = []
 
 FORGED = "forged"
 """A name that nobody has."""
+LONG = "1e3000000"
+"""A number that takes most of a second to work out; ten times the exponent takes minutes, and a file may hold it."""
 
 Change = Callable[[Path], None]
 
@@ -45,6 +53,13 @@ def use_verifies(trial: Trial) -> None:
             for use in (open_verified, audit, write_report):
                 if _used(use, folder):
                     trial.fail(f"{what}, and {use.__name__} takes the folder all the same", problem)
+    usual = _seconds(trial, run.folder)
+    for what, change in _endless(run):
+        folder = trial.subject.new_folder() / "forged"
+        shutil.copytree(run.folder, folder)
+        change(folder)
+        if _seconds(trial, folder) > usual + _worked_out() / 2:
+            trial.fail(f"{what}, and verify works that number out: 1e30000000 would keep it for hours", problem)
 
 
 def _verifies(folder: Path) -> bool:
@@ -52,6 +67,60 @@ def _verifies(folder: Path) -> bool:
         return verify(folder).holds
     except PrivoptError:
         return False
+
+
+def _seconds(trial: Trial, folder: Path) -> float:
+    """Processor's seconds of a look at a folder, whatever comes of it."""
+    start = time.process_time()
+    with trial.subject.registered(), suppress(PrivoptError, ArithmeticError, ValueError):
+        verify(folder)
+    return time.process_time() - start
+
+
+@lru_cache(1)
+def _worked_out() -> float:
+    """Processor's seconds that the long number takes here."""
+    start = time.process_time()
+    Fraction(LONG)
+    return time.process_time() - start
+
+
+def _endless(run: Run) -> Iterator[tuple[str, Change]]:
+    """A scale, or another rational of the release, replaced by one of millions of digits, in each file that has one."""
+    texts = {str(number) for number in _rationals(attrs.asdict(run.release, recurse=False).values())}
+    for name in (name for name in artefact(run.folder) if name.split("/")[0] != PROBLEM):
+        file, _, member = name.partition(":")
+        what = f"a rational in {name} became {LONG}"
+        if member:
+            with np.load(run.folder / file, allow_pickle=False) as archive:
+                arrays = dict(archive)
+            array = arrays[member := member.removesuffix(".npy")]
+            if array.dtype.kind == "U" and array.size and str(array.flat[-1]) in texts:
+                array = array.astype(f"<U{max(len(LONG), array.dtype.itemsize // 4)}")
+                array.flat[-1] = LONG
+                yield what, _summed(_packed(file, {**arrays, member: array}))
+        elif texts and not file.endswith((".npy", ".npz")):
+            with suppress(UnicodeDecodeError):
+                text = (run.folder / file).read_text("utf-8")
+                found = [*re.finditer(rf"(?<![^\s,])(?:{'|'.join(map(re.escape, sorted(texts)))})(?![^\s,])", text)]
+                if found:
+                    changed = f"{text[: found[-1].start()]}{LONG}{text[found[-1].end() :]}"
+                    yield what, _summed(_replaced(file, changed))
+
+
+def _rationals(values: Iterable[Any]) -> Iterator[Fraction]:
+    for value in values:
+        if isinstance(value, Fraction):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _rationals(value)
+
+
+def _replaced(name: str, text: str) -> Change:
+    def change(folder: Path) -> None:
+        (folder / name).write_text(text, "utf-8")
+
+    return change
 
 
 def _used(use: Callable[[Path], Any], folder: Path) -> bool:

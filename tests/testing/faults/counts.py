@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import evolve, frozen
@@ -28,7 +28,7 @@ from privopt.interfaces import (
     Result,
     UtilityLoss,
 )
-from privopt.noise import discrete_laplace
+from privopt.noise import discrete_laplace, stated_scale
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
 from privopt.testing.strategies import count_vectors, epsilons
 
@@ -92,6 +92,8 @@ class CountRelease(Release):
     noisy: tuple[int, ...]
     scales: tuple[Fraction, ...]
 
+    number: ClassVar[Callable[[str], Fraction]] = staticmethod(stated_scale)
+
     def write(self, folder: Path) -> None:
         rows = list(zip(self.ids, self.noisy, strict=True))
         (folder / "noisy.csv").write_bytes(csv_bytes(["id", "noisy"], rows))
@@ -101,7 +103,7 @@ class CountRelease(Release):
     def read(cls, folder: Path, problem: Any) -> CountRelease:
         with (folder / "noisy.csv").open() as stream:
             rows = list(csv.reader(stream))[1:]
-        scales = tuple(Fraction(line) for line in (folder / "scales.txt").read_text("utf-8").splitlines())
+        scales = tuple(cls.number(line) for line in (folder / "scales.txt").read_text("utf-8").splitlines())
         return cls(ids=tuple(row[0] for row in rows), noisy=tuple(int(row[1]) for row in rows), scales=scales)
 
 

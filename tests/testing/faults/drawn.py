@@ -19,6 +19,7 @@ from privopt.exact import draw_laplace
 from privopt.exact.sample import seeded
 from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, UtilityLoss
 from privopt.metric.matrix import MatrixRelease
+from privopt.noise import stated_scale
 from privopt.testing import GeneratedProblem, Profile, to_toml
 
 
@@ -99,7 +100,7 @@ class MileRelease(Release):
     def read(cls, folder: Path, problem: Any) -> Release:
         try:
             miles, rate = (folder / "shift.txt").read_text("utf-8").split()
-            return cls(miles=int(miles), rate=Fraction(rate))
+            return cls(miles=int(miles), rate=stated_scale(rate))
         except ValueError:
             raise InputError([Fault("shift.txt", "", "another text", "milestones and rate")]) from None
 

@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from faults.counts import COUNTS, REGIONS, Additive, CountRelease, RightCounts, RightRegions
 from privopt.interfaces import Certificate, Outcome
-from privopt.noise import discrete_laplace
+from privopt.noise import discrete_laplace, stated_scale
 from privopt.testing import Query, csv_bytes
 
 
@@ -99,6 +99,17 @@ class NamesUnread(RightCounts):
     """Reads its release back with the problem's names in place of those that stand in it."""
 
     release_class = _NamesUnread
+
+
+@frozen(kw_only=True, eq=False)
+class _AnyScale(CountRelease):
+    number = staticmethod(Fraction)
+
+
+class ScaleWithoutEnd(RightCounts):
+    """Works out whatever scale stands in its file."""
+
+    release_class = _AnyScale
 
 
 class SortedByTruth(RightCounts):
@@ -190,7 +201,7 @@ class _InText(CountRelease):
         scale, *lines = (folder / "noisy.txt").read_text("utf-8").splitlines()
         rows = [line.split(" ") for line in lines]
         noisy = tuple(int(count) for _, count in rows)
-        return cls(ids=tuple(name for name, _ in rows), noisy=noisy, scales=(Fraction(scale),))
+        return cls(ids=tuple(name for name, _ in rows), noisy=noisy, scales=(stated_scale(scale),))
 
 
 class SameNoiseInText(AlwaysTheSameNoise):
