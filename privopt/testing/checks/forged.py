@@ -38,7 +38,7 @@ LONG = "1e3000000"
 Change = Callable[[Path], None]
 
 
-@check("use-verifies", private=True, share=0.3, least=3)
+@check("use-verifies", version=2, private=True, share=0.3, least=3)
 def use_verifies(trial: Trial) -> None:
     """A folder that was forged, sums and all, does not verify, and is neither opened, audited nor reported on."""
     problem = trial.problem()
