@@ -120,7 +120,7 @@ def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tup
     from privopt.exact._ratios import DOUBLES, raise_to_differences
 
     first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
-    shift = np.array([math.log(total.numerator) - math.log(total.denominator) for total in sums])[:, None]
+    shift = np.array(list(map(_log, sums)))[:, None]
     found, largest = np.zeros(len(pairs)), 1.0
     for start in range(0, values.shape[1], _COLUMNS):
         block = values[:, start : start + _COLUMNS].astype(np.float64)
@@ -138,13 +138,19 @@ def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tup
     return found, OFF * largest
 
 
+def _log(total: Fraction) -> float:
+    """Its logarithm, off by last places of itself: those of numerator and denominator may be far greater."""
+    power = total.numerator.bit_length() - total.denominator.bit_length()
+    return math.log(total / Fraction(2) ** power) + power * math.log(2.0)
+
+
 def _ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
     """The greatest ratio of two rows with their zeros in the same columns, its column, and whether row i is greater."""
     one, other = values[i].astype(np.float64), values[j].astype(np.float64)
     there = np.flatnonzero(one > 0)
     logs = np.log(one[there]) - np.log(other[there])
     shift = sums[j] / sums[i]
-    by = math.log(shift.numerator) - math.log(shift.denominator)
+    by = _log(shift)
     sizes = np.abs(logs + by)
     near = there[sizes >= sizes.max() - 1e-11]
     best: tuple[Fraction, int, bool] | None = None

@@ -267,7 +267,7 @@ def test_in_memory_it_is_the_same(told):
         release.estimate(["p99"])
     with pytest.raises(UsageError, match="found none"):
         release.estimate([None])
-    with pytest.raises(UsageError, match="the group of each record"):
+    with pytest.raises(UsageError, match="a group for each record by its id"):
         release.estimate(frame, by={"p0": "a"})
 
 

