@@ -495,7 +495,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
             table, *found = [problem.array(file)] if file else read_npz(folder / "scores.npz", parts)
             names, true = ([row[0] for row in rows], found[0].flat[0]) if found else (names, true)
             scores = list(table.rows)
-        logs = "scores" not in photos or min(map(min, scores)) < 0 or max(map(max, scores)) <= 1e-5
+        odd = any(all(min(s) >= 0 >= abs(sum(s) - n) - n / 50 for s in scores) for n in (1, 100) if "scores" in photos)
         scores = [[math.log(p) if p else -math.inf for p in s] for s in scores] if "probabilities" in photos else scores
         sound = head == ["photo", "deleted"] and [row[0] for row in rows] == names and len(set(names)) == len(scores)
         need(sound and all(row[1:] in (["0"], ["1"]) for row in rows), "deletions.csv: not the photos in problem/", 2)
@@ -503,7 +503,7 @@ class Photos:  # photos to delete, so that a classifier's scores do not tell the
         scores += found[3].rows if copied else []  # behind those of the photos
         self.copies = set(range(len(rows), len(scores))) if copied else self.kept
         sound = not copied or [row[0] for row in read("copies.csv")][1:] == [row[0] for row in rows if row[1] == "0"]
-        sound = sound and len(self.copies) == len(self.kept) and len({*map(len, scores)}) == 1 and logs
+        sound = sound and len(self.copies) == len(self.kept) and len({*map(len, scores)}) == 1 and not odd
         need(sound and all(x < math.inf for s in scores for x in s), "scores or copies: odd, or of other photos", 2)
         self.keep = {names.index(photo) if isinstance(photo, str) else photo for photo in photos.get("keep", [])}
         self.theta, least = float(number(asked.get("margin", 0))), photos.get("keep_at_least", 1)
