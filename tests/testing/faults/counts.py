@@ -103,7 +103,7 @@ class CountRelease(Release):
     def read(cls, folder: Path, problem: Any) -> CountRelease:
         with (folder / "noisy.csv").open() as stream:
             rows = list(csv.reader(stream))[1:]
-        scales = tuple(cls.number(line) for line in (folder / "scales.txt").read_text("utf-8").splitlines())
+        scales = tuple(cls.number(line.strip()) for line in (folder / "scales.txt").read_text("utf-8").splitlines())
         return cls(ids=tuple(row[0] for row in rows), noisy=tuple(int(row[1]) for row in rows), scales=scales)
 
 
