@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
 from numbers import Integral, Real
+from typing import cast
 
 from attrs import evolve, frozen
 
@@ -154,9 +155,13 @@ def check_number(name: str, found: object, wanted: str, *, least: float = -inf, 
     Raises:
         UsageError: it is none.
     """
-    number = not isinstance(found, bool) and isinstance(found, Integral if whole else Real)
-    if not (number and least <= float(found) < inf):  # type: ignore[arg-type]
-        raise UsageError(f"{name}: found {found!r}, wanted {wanted}")
+    number = isinstance(found, Integral if whole else Real) and not isinstance(found, bool)
+    try:
+        fits = number and least <= float(cast("float", found)) < inf
+    except OverflowError:  # a whole number beyond all doubles
+        fits = False
+    if not fits:
+        raise UsageError(f"{name}: found {cut(repr(found))}, wanted {wanted}")
 
 
 class BudgetSpentError(UsageError):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
@@ -251,16 +252,21 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         writing = 2.0 * context.times.get("build", 0.0) if found.reserve is None else found.reserve.writing
         seconds = None if context.end is None else PROVING * (context.end - writing - now)
         until = None if seconds is None else now + seconds
-        told: Any = {"gap": context.gap, "room": context.room}
-        known = data, loss.weighted, loss.state(release)[0] or 0.0
+        of = partial(
+            prove,
+            data=data,
+            weighted=loss.weighted,
+            value=loss.state(release)[0] or 0.0,
+            gap=context.gap,
+            room=context.room,
+        )
         with context.timed("verify"):
             try:
                 with ending_at(until):
-                    told |= {"over": found.over, "near": found.bound, "seconds": seconds}
-                    return *prove(found.multipliers, *known, **told), True
+                    return *of(found.multipliers, over=found.over, near=found.bound, seconds=seconds), True
             except StoppedError:
-                told |= {"over": np.zeros(len(data.pairs), dtype=np.bool_), "seconds": None}
-                return *prove(Multipliers.zero(0, len(data.outputs)), *known, **told), False
+                none = np.zeros(len(data.pairs), dtype=np.bool_)
+                return *of(Multipliers.zero(0, len(data.outputs)), over=none), False
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """Those of its matrix (:func:`privopt.metric.matrix.matrix_bytes`)."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from attrs import AttrsInstance, evolve, field, frozen
+from attrs import Attribute, AttrsInstance, Converter, evolve, field, frozen
 
 from privopt.declare import File, files_of
 from privopt.declare.schema import folders_of, share
@@ -44,6 +44,23 @@ OVER, GRACE = 1.1, 3.0
 """A limit of so many seconds ends the work by so many times that and so many seconds: two less than the command has."""
 
 
+ABOVE: Final = math.ulp(0.0)
+"""The least double above 0."""
+
+
+def _checked(found: Any, own: Attribute[Any]) -> Any:
+    """A number that is one, NumPy's too, which JSON would not take."""
+    if found is None:
+        return None
+    check_number(own.name, found, own.metadata["wanted"], least=own.metadata["least"], whole=own.metadata["whole"])
+    return int(found) if own.metadata["whole"] else float(found)
+
+
+def _number(wanted: str, *, least: float = -math.inf, whole: bool = False) -> Any:
+    told = {"wanted": wanted, "least": least, "whole": whole}
+    return field(default=None, converter=Converter(_checked, takes_field=True), metadata=told)
+
+
 @frozen(kw_only=True)
 class Options:
     """How to solve; the command line's options.
@@ -70,31 +87,18 @@ class Options:
 
     method: str | None = None
     solver: str = "cbc"
-    jobs: int | None = None
+    jobs: int | None = _number("a whole number of at least 1", least=1, whole=True)
     executor: str | None = None
-    time_limit: float | None = None
-    memory: float | None = None
-    gap: float | None = None
-    seed: int | None = None
+    time_limit: float | None = _number("a finite number of seconds above 0", least=ABOVE)
+    memory: float | None = _number("a finite number of gigabytes above 0", least=ABOVE)
+    gap: float | None = _number("a number above 0 and below 1")
+    seed: int | None = _number("a whole number of at least 0", whole=True, least=0)
     force: bool = False
     allow_unsafe: bool = False
     resume: bool = False
     copy_to: Path | None = None
     progress: Progress | None = None
     charged: ChargeRelease | None = None
-
-    def __attrs_post_init__(self) -> None:
-        above = math.ulp(0.0)
-        for name, found, wanted, least, whole in (
-            ("jobs", self.jobs, "a whole number of at least 1", 1, True),
-            ("seed", self.seed, "a whole number of at least 0", 0, True),
-            ("time_limit", self.time_limit, "a finite number of seconds above 0", above, False),
-            ("memory", self.memory, "a finite number of gigabytes above 0", above, False),
-            ("gap", self.gap, "a number above 0 and below 1", -math.inf, False),
-        ):
-            if found is not None:
-                check_number(name, found, wanted, least=least, whole=whole)
-                object.__setattr__(self, name, int(found) if whole else float(found))  # NumPy's numbers are no JSON
 
 
 @frozen(kw_only=True)

@@ -15,7 +15,7 @@ import polars as pl
 
 from privopt.arrays import Floats
 from privopt.declare.schema import File
-from privopt.declare.tables import csv_bytes
+from privopt.declare.tables import csv_bytes, plain_texts
 from privopt.declare.toml import load_problem
 from privopt.declare.write import to_toml
 from privopt.errors import Fault, InputError, UsageError
@@ -135,7 +135,9 @@ def vectors(array: object, ids: object = None) -> Part:
 
 def _texts(names: Iterable[object]) -> list[str]:
     """Ids as they stand in tables: a double that is whole without a point."""
-    return [f"{name:.0f}" if isinstance(name, float) and name.is_integer() else str(name) for name in names]
+    kept = list(names)
+    numbers = iter(plain_texts(pl.Series([name for name in kept if isinstance(name, float)], dtype=pl.Float64)))
+    return [next(numbers) if isinstance(name, float) else str(name) for name in kept]
 
 
 def roads(given: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:

@@ -232,6 +232,9 @@ def test_numbers_that_are_text_and_tables_in_places_of_others_are_refused_by_nam
     for name, given in (("seed", -1), ("time_limit", "5"), ("gap", "x"), ("jobs", 1.5), ("memory", True)):
         with pytest.raises(UsageError, match=f"{name}: found {given!r}, wanted a"):
             po.solve("exponential", plain, **{name: given})
+    for name in ("seed", "time_limit"):
+        with pytest.raises(UsageError, match=f"{name}: found 1000"):
+            po.solve("exponential", plain, **{name: 10**400})
     assert po.solve("exponential", plain, seed=np.int64(3), time_limit=np.float32(60)).result.seed == 3
     with pytest.raises(UsageError, match="gap: found 'x'"):
         po.certify(np.eye(2), plain, gap="x")

@@ -30,7 +30,7 @@ class NoRoomError(StoppedError):
 
 def steps_bytes(instance: Instance) -> float:
     """About how many bytes the Lagrangian half takes to begin: the star, its trees, the first rays and their costs."""
-    return star_bytes(instance) + 8.0 * 16 * instance.records**2
+    return star_bytes(instance) + 8.0 * 20 * instance.records**2
 
 
 def mixing_bytes(rays: int, records: int) -> float:

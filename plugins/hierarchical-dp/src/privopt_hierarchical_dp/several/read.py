@@ -155,8 +155,8 @@ def read_individuals(problem: TablesRead, file: str) -> TablesInstance:
     if hierarchy.records is not None:
         if len(without) < len(hierarchy.tables):
             raise InputError([Fault(file, "hierarchy", "both records and counts", wanted)])
-        whole = tuple(range(len(hierarchy.attributes)))
-        place, codes, count, unread = _codes(problem, hierarchy.records, whole, counted=False)
+        every = tuple(range(len(hierarchy.attributes)))
+        place, codes, count, unread = _codes(problem, hierarchy.records, every, counted=False)
         found = [
             _added(problem, margin, place, [codes[own] for own in margin], count, hierarchy.records.name)
             for margin in problem.declared.domain.tables
