@@ -41,7 +41,7 @@ __all__ = ["HierarchicalDP"]
 
 GAP = 1e-4
 """Relative gap that the fits go on to at most."""
-AN_ENTRY = 350.0
+AN_ENTRY = 500.0
 """Bytes that a region's count of groups of one size takes, with its noise, fit, files and their proof."""
 ROOM = Fraction(1, 10**9)
 """Share by which less is stated than a fit proves: machines round its sums differently."""

@@ -46,7 +46,7 @@ GAP: Final = 1e-4
 """Relative gap that each projection goes on to at most."""
 ROOM: Final = 1e-9
 """Share by which less is stated than least squares gives: machines round its sums differently."""
-A_CELL: Final = 400.0
+A_CELL: Final = 600.0
 """Bytes that a region's cell of one table takes, with its noise, fit, files and their proof."""
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets that a plan tells errors for, in those of the problem."""
