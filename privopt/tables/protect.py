@@ -39,11 +39,12 @@ __all__ = ["REPORT", "Protector", "limits_of", "words_of"]
 
 REPORT: Final = "report"
 SEEDED: Final = "seeded"
+_READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE: Final = {
-    2: "what holds is between points of streets, in the lengths of ways along them: a position is reported as the "
-    "nearest such point, so two positions, however near, may be told apart as the streets that they are nearest to",
-    3: "what holds is between positions as they are read, to the millimetre (degrees: to 1e-7, so two may be taken for "
-    "up to 17.2 mm farther apart), in the lengths of ways inside the region; "
+    2: f"what holds is between points of streets, in the lengths of ways along them: a position is read {_READ} and "
+    "reported as the nearest such point, so two positions, however near, may be told apart as the streets that they "
+    "are nearest to",
+    3: f"what holds is between positions as they are read, {_READ}, in the lengths of ways inside the region; "
     "a position outside is reported as the nearest point of its rim",
 }
 """What a release that holds at every point promises of positions, by the corners of its simplices."""
@@ -138,7 +139,7 @@ class Protector:
             outputs=outputs,
             source=source,
             marked=seed is not None,
-            tracer=Tracer.of(release, subject, time, source),
+            tracer=Tracer.of(release, data, subject, time, source),
             ways=None if around is None or release.walker is None else Ways.of(data),
             prefix=prefix,
         )

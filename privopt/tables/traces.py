@@ -20,12 +20,14 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
 from privopt.exact.sample import Source
 from privopt.metric.traces.walk import Limit, State, Walked, Walker
+from privopt.metric.traces.ways import SLACK, STEP_MM
 from privopt.tables.charged import Charging
 from privopt.tables.secret import Secret, subjects_of
 from privopt.tables.snap import REASONS
 from privopt.tables.times import ranks_of
 
 if TYPE_CHECKING:
+    from privopt.metric.data import MetricData
     from privopt.metric.matrix import MatrixRelease
 
 __all__ = ["FIRST", "KEPT", "Traced", "Tracer", "check_subject"]
@@ -90,27 +92,35 @@ class Tracer:
         subject: column of whose each row is.
         time: column that a subject's rows are in the order of; None where they stand in it.
         source: of random bytes.
+        unit: of distance.
+        more: mm by which the distance between two positions that differ counts more than it is.
         charging: charges each segment in a ledger, too; None to count in memory alone.
+        limit: what each subject has spent in this table, by its number in the order of first rows.
     """
 
     walker: Walker
     subject: str
     time: str | None
     source: Source
+    unit: str
+    more: int = 0
     charging: Charging | None = None
+    limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
     _numbers: dict[str, int] = field(factory=dict, init=False)
-    _limit: Limit = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._limit = Limit(self.walker.terms.total)
+        self.limit = Limit(self.walker.terms.total)
 
     @classmethod
-    def of(cls, release: MatrixRelease, subject: str | None, time: str | None, source: Source) -> Self | None:
+    def of(
+        cls, release: MatrixRelease, data: MetricData, subject: str | None, time: str | None, source: Source
+    ) -> Self | None:
         """For a release that reports traces; None for others."""
         if release.walker is None or subject is None:
             return None
-        return cls(walker=release.walker, subject=subject, time=time, source=source)
+        more = 0 if data.region is None else SLACK * STEP_MM
+        return cls(walker=release.walker, subject=subject, time=time, source=source, unit=data.unit, more=more)
 
     def charged_to(self, charging: Charging) -> Self:
         """The same, with each segment charged in a ledger too; before the first row.
@@ -199,7 +209,7 @@ class Tracer:
 
     def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge segments, in the ledger durably; what either refuses is refused."""
-        allowed = np.array(self._limit(subjects, epsilon), dtype=bool)
+        allowed = np.array(self.limit(subjects, epsilon), dtype=bool)
         if self.charging is None or not allowed.any():
             return [bool(each) for each in allowed]
         names = list(self._numbers)
@@ -212,12 +222,21 @@ class Tracer:
     def sequence(self) -> str:
         """What holds of all reports of a subject, and what is charged for it, in words."""
         terms = self.walker.terms
-        first, segment = exact_text(terms.report), exact_text(terms.segment)
-        until = "" if terms.total is None else f", up to {exact_text(terms.total)} in one table"
+        first, segment, stay, total = (
+            "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"
+            for epsilon in (terms.report, terms.segment, terms.threshold, terms.total)
+        )
+        until = f", up to {total} in one table" if total else ""
+        more = (
+            f", which counts {self.more} mm more than it is where the two differ, for tests go by whole millimetres"
+            if self.more
+            else ""
+        )
         return (
             f"what holds of all reports of a subject: epsilon {first} for the first, {segment} for each segment up to "
-            f"the next fresh one{until}, times the greatest distance between two traces in that segment; charges "
-            "follow from the rows that there are and from earlier reports"
+            f"the next fresh one{until}, times the greatest distance between two traces in that segment{more}; one "
+            f"that has not ended tells {stay}, and is charged like the others; charges follow from the rows that there "
+            "are and from earlier reports"
         )
 
 

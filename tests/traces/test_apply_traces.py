@@ -70,7 +70,26 @@ def test_a_subject_keeps_reports_and_the_table_says_which(folder, tmp_path):
         assert not kept[0]
         assert all(reports[n] == reports[n - 1] for n in range(1, len(kept)) if kept[n])
         assert sum(kept) > len(kept) // 2
-    assert "epsilon 1 for the first, 4 for each segment" in done.stderr
+    assert "epsilon 1 per km for the first, 4 per km for each segment" in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "one that has not ended tells 1.0 per km" in said
+    assert " mm " not in said
+
+
+def test_positions_say_what_rounding_adds(tmp_path):
+    text = (
+        grid_text(2, 2, epsilon=0.5).replace("[privacy]", "[privacy]\neverywhere = true")
+        + "[predictive]\ngood_within = 1.0\n"
+    )
+    (tmp_path / "problem.toml").write_text(text)
+    privopt.solve("predictive", tmp_path / "problem.toml").save(tmp_path / "out")
+    pl.DataFrame({"who": ["a", "a"], "x": [0.2, 0.3], "y": [0.1, 0.1]}).write_csv(tmp_path / "in.csv")
+    arguments = ["apply", tmp_path / "out", tmp_path / "in.csv", "--x=x", "--y=y", "--subject=who"]
+    done = CliRunner().invoke(cli, [*map(str, arguments), "--out", str(tmp_path / "out.csv")])
+    said = " ".join(done.stderr.split())
+    assert done.exit_code == 0, done.output
+    assert "in that segment, which counts 2 mm more than it is where the two differ" in said
+    assert "positions as they are read, to the millimetre" in said
 
 
 def test_the_order_is_that_of_time(folder, tmp_path):
@@ -244,7 +263,8 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
 
 def test_the_first_report_of_a_subject_is_marked_once_however_the_table_is_read(folder):
     release = privopt.open(folder)
-    tracer = Tracer.of(release.opened.release, "who", None, seeded(4))
+    opened = release.opened
+    tracer = Tracer.of(opened.release, opened.problem.data, "who", None, seeded(4))
     frame = nw.from_native(pl.DataFrame({"who": ["a", None, "b", "a", "c", "b"]}), eager_only=True)
     records = np.array([-1, 0, 1, 2, -1, 3])
     reason = np.where(records < 0, 0, -1)
